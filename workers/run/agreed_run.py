@@ -1,7 +1,7 @@
-"""Agreed run: the full record of a judged run, with which runs under other schedules are compared.
+"""Keep the full record of a run that agreed, to compare runs under other schedules with it.
 
-What an engine must show follows from a trace without its schedule. So a run that shows the same as one that agrees,
-entry by entry and capture by capture, agrees as well. It need not be judged again, except for races and contracts.
+The required log and captures of an engine depend on the trace, but not on its schedule. So a run with the same log and
+captures as an agreed run agrees as well, and need not be judged again, except for races and contracts.
 """
 
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ from workers.judge.checker import Checker
 from workers.record.log import Entry
 from workers.record.observation import Observation
 
-# Of longer runs nothing is kept: a step takes some 10 kB.
+# The record of a longer run is dropped: a step takes some 10 kB.
 STEPS_MAX = 2000
 
 
 @dataclass(slots=True, eq=False)
 class AgreedRun:
-    """The log and the captures of a run, each in order, what was left at its end, and the checker that judged them.
+    """The log, the captures and the final state of a run, and the checker that judged them.
 
-    `agrees` once the run has ended and nothing was found.
+    `agrees` is true once the run has ended without a difference.
     """
 
     trace: Trace
@@ -32,13 +32,13 @@ class AgreedRun:
     agrees: bool = False
 
     def is_of(self, trace: Trace) -> bool:
-        """Return whether a trace differs from the one that agreed in its schedule alone, as copies of one trace do."""
+        """Return whether a trace is a copy of the agreed one that differs at most in its schedule."""
         own = self.trace
         is_same = trace.spec is own.spec and trace.events is own.events and trace.faults == own.faults
         return self.agrees and is_same and trace.seed == own.seed
 
     def keep(self, log: list[Entry | Observation], captures: list[Observation]) -> None:
-        """Keep what was shown in a step."""
+        """Append the records of a step."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             self.log.clear()
@@ -48,20 +48,20 @@ class AgreedRun:
         self.captures += captures
 
     def ended(self, left: Observation, digest: str) -> None:
-        """Note that the run has ended, and that nothing was found."""
+        """Mark the run as ended without a difference, with its final state and digest."""
         self.left, self.digest = left, digest
         self.agrees = self.steps <= STEPS_MAX
 
 
 class Repetition:
-    """A run under another schedule, compared step by step with the agreed one instead of being judged."""
+    """A run under another schedule that is compared with an agreed run instead of being judged."""
 
     def __init__(self, agreed: AgreedRun) -> None:
         self._agreed = agreed
         self._num_logged = self._num_captured = 0
 
     def goes_on(self, log: list[Entry | Observation], captures: list[Observation]) -> bool:
-        """Return whether the next step's records are the same."""
+        """Return whether the records of the next step are equal to the agreed run's."""
         agreed, logged, captured = self._agreed, self._num_logged, self._num_captured
         self._num_logged += len(log)
         self._num_captured += len(captures)
@@ -70,7 +70,7 @@ class Repetition:
         )
 
     def ends(self, left: Observation, digest: str) -> bool:
-        """Return whether all records were shown, and the end is the same."""
+        """Return whether all records of the agreed run were shown, and the final state is equal."""
         agreed = self._agreed
         shown = self._num_logged, self._num_captured
         return shown == (len(agreed.log), len(agreed.captures)) and (left, digest) == (agreed.left, agreed.digest)

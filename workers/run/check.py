@@ -1,12 +1,16 @@
-"""The way of a finding: run a trace, compare it with reference runs, confirm what is found, and explain it.
+"""Run a trace, compare it with reference runs, confirm a finding, and explain it.
 
-`judgement` has these steps in order. Hunts and the shrinker need only `check`, which runs one schedule, compares, and
-confirms: on a new engine, then with slower kernels.
+`judgement` does these steps in order. Hunts and the shrinker need only `check`, which runs one schedule, compares, and
+confirms a finding: on a new engine, then with slower kernels.
 
-Verifies: what the judges of the panel verify; progress; that expected probes were hit; that all schedules capture the
-same bytes. For an engine that does not log its decisions also its outputs: asynchronous against synchronous, with
-drafts against without, batched against alone.
-Does not verify: a mistake that all of these runs share and no judge sees.
+Verifies:
+- everything that the judges of the panel verify;
+- progress: the run ends, and expected probes are hit;
+- all schedules capture the same bytes;
+- for an engine that does not log its decisions, also its outputs: async scheduling against synchronous runs,
+  speculative decoding against runs without draft tokens, batched requests against each request alone.
+
+Does not verify: a bug that all of these runs share and no judge detects.
 """
 
 from collections.abc import Callable
@@ -51,11 +55,11 @@ from workers.targets.target import (
     Unconfirmed,
 )
 
-# Counts requests whose tokens diverge from another run where two logits are too close for the engine's arithmetic.
+# Probe: requests with output tokens that diverge from another run at a near tie of two logits.
 NEAR_TIE = "near_tie"
 _LEFT_BEHIND = (
-    "the finding does not reproduce in a new process of the engine: either the engine's process keeps something of "
-    "earlier traces, which is our mistake, or the engine behaves differently in each process"
+    "the finding does not reproduce in a new process of the engine: either our own code keeps state of earlier traces "
+    "in the engine's process, or the engine behaves differently in each process"
 )
 
 
@@ -67,11 +71,11 @@ def judgement(
     config: RunConfig = DEFAULT_CONFIG,
     confirm: Confirm = "now",
 ) -> Judgement:
-    """Run a trace under its own schedule, or with `sweep` under those of its device; compare, confirm and explain.
+    """Run a trace under its own schedule or a `sweep`; compare, confirm and explain the result.
 
-    All schedules of a sweep must capture the same bytes. The trace returned has the schedule that shows the finding;
-    for a race it is one under which the race does harm, if one of the fixed schedules is. `known_bugs` names the known
-    bugs with whose fixes a finding disappears.
+    All schedules of a sweep must capture the same bytes. The returned trace has the schedule that reproduces the
+    finding; for a race, a fixed schedule under which the race does harm, if there is one. `known_bugs` returns the
+    known bugs that explain a finding: it disappears with their fixes.
     """
     trace = trace.explicit()
     if not trace.events:
@@ -84,7 +88,7 @@ def judgement(
         verdict, tried = check(trace, tapes, Options(confirm=confirm), config=config), 1
     if isinstance(verdict, Agreed | Vacuous):
         return Judgement(verdict=verdict, trace=trace, schedules=tried)
-    # Explain: which fixed schedules show it, who wrote the value last, which race came before, which bug is known.
+    # Explain: the outcome of each fixed schedule, the last writers of the value, an earlier race, and known bugs.
     outcomes, worst = _outcomes(trace, tapes, config)
     order = missing_order_of(verdict)
     is_harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
@@ -97,7 +101,7 @@ def judgement(
 
 
 def _swept(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm) -> tuple[Trace, Verdict, int]:
-    """Check a trace under one schedule after the other; return the first with a finding, and how many ran."""
+    """Check a trace under all schedules; return the first with a finding, and the number tried."""
     first: Agreed | None = None
     ahead = 0
     compared = References()
@@ -118,7 +122,10 @@ def _swept(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm) -> t
 
 
 def _outcomes(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
-    """Run the fixed schedules without the race detector; return how each ended, and the first with a finding."""
+    """Run the fixed schedules; return all outcomes and the first schedule with a finding.
+
+    These runs have no race detector.
+    """
     outcomes, worst = [], None
     options = Options(races=False, compared=References(), confirm="never")
     for schedule in schedules_on(config, fixed=True):
@@ -130,9 +137,9 @@ def _outcomes(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[tuple[Outc
 
 
 def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Verdict:
-    """Return a finding as it is reported: a difference with the last writers of its value, a race with its harm.
+    """Return a finding with the last writers of its wrong value, or with the harm of its race.
 
-    The trace is run again for that; a crash has its source location and its race already.
+    The trace runs again for that. A crash already has its source location and its race.
     """
     if not isinstance(verdict, Diverged | Stuck):
         return verdict
@@ -141,9 +148,9 @@ def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig, c
 
 
 def _race_before(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig) -> MissingOrder | None:
-    """Return the first race under eager of a trace that ends the engine under another schedule.
+    """Return the first race under eager of a trace that crashes under another schedule, or None.
 
-    A process that has ended reports no race of its run.
+    The crashed process itself cannot report its race any more.
     """
     if not isinstance(verdict, Crashed) or verdict.missing_order:
         return None
@@ -160,13 +167,13 @@ def check(
     kind: TargetKind | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Verdict:
-    """Run an explicit trace under its own schedule, compare it with reference runs, and confirm what is found.
+    """Run an explicit trace under its own schedule, compare and confirm; return the verdict.
 
-    `kind` is the engine of the configuration, if it is not given.
+    `kind` defaults to the engine of the configuration.
 
     Raises:
         DeviceError: the trace cannot run on that device.
-        Unconfirmed: a finding is not the engine's.
+        Unconfirmed: the finding does not reproduce, so it is no bug of the engine.
     """
     kind = kind if kind is not None else kind_of(config.engine)
     lacks = lacking(trace, kind.capabilities_under(config))
@@ -176,10 +183,10 @@ def check(
         return Vacuous(stats=NO_STATS, missing=(unmet,))
     kind.prepare(config)
     verdict = _repeated(trace, tapes, options, kind, config) or judged(trace, tapes, options, kind, config)
-    # A verdict depends on the trace alone, not on what the engine did before.
+    # A verdict must depend on the trace alone, not on earlier traces of the engine: judge again on a new engine.
     if not is_finding(verdict) or not kind.renew(config):
         return verdict
-    # The message of a crash depends on whether races are watched. A finding that is reported carries its race.
+    # The message of a crash depends on the race detector, and a reported finding has its race.
     races = options.races or options.confirm != "never" or isinstance(verdict, Crashed)
     until = options.compared.until if options.compared is not None else "all"
     again = replace(options, races=races, compared=References(until))
@@ -189,7 +196,7 @@ def check(
         return verdict
     steps = verdict.stats.steps
     if isinstance(verdict, Stuck) and isinstance(verdict.waits, NotDrained):
-        # Steps without a result take the slower kernels little time.
+        # Idle steps cost little time with slower kernels.
         steps -= verdict.waits.idle
     if steps > confirmation.steps_max:
         why = fact("unconfirmed", steps=steps, steps_max=confirmation.steps_max)
@@ -200,9 +207,9 @@ def check(
 
 
 def _repeated(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict | None:
-    """Return the verdict of a run that repeats one of its trace under another schedule, None if none is known to.
+    """Return the verdict of a run that repeats an agreed run, or None if it does not.
 
-    On simulated lanes a run that has to be judged after all repeats exactly.
+    In that case the trace runs again and is judged; on simulated lanes that run is exactly the same.
     """
     agreed = options.compared.agreed if options.compared is not None else None
     if agreed is None or not agreed.is_of(trace) or config.device == "cuda":
@@ -217,7 +224,7 @@ def _repeated(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, co
 
 
 def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict:
-    """Run a trace to its end, and compare its outputs with reference runs if the engine does not log its decisions."""
+    """Run a trace; compare output tokens with reference runs if the engine logs no decisions."""
     try:
         run = Run(trace, tapes, options, kind, config)
     except DeviceError:
@@ -247,7 +254,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
 
 
 def _placed(verdict: Crashed | Diverged | Stuck, places: Places, trace: Trace) -> Verdict:
-    """Return the verdict of a run that did not come to its end, with the source locations of its cause."""
+    """Return the verdict of an incomplete run, with the source locations of its cause."""
     match verdict:
         case Crashed():
             before = placed(verdict.before, places, trace) if verdict.before is not None else None
@@ -263,10 +270,10 @@ def _placed(verdict: Crashed | Diverged | Stuck, places: Places, trace: Trace) -
 def _confirmed(
     trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig, confirmation: Confirmation
 ) -> Verdict:
-    """Return the finding of a slower run of the same engine that confirms one.
+    """Return the finding of a run with slower kernels that confirms a finding.
 
     Raises:
-        Unconfirmed: there is none.
+        Unconfirmed: that run has no finding.
     """
     kind.renew(confirmation.config)
     verdict = judged(trace, tapes, options, kind, confirmation.config)
@@ -278,13 +285,13 @@ def _confirmed(
 
 
 def _as_expected(trace: Trace, stats: Stats) -> Verdict:
-    """Return agreement, unless something that had to happen did not."""
+    """Return `Agreed`, or `Vacuous` if an expected probe or fault was not reached."""
     missing = tuple(not_hit(trace, stats))
     return Vacuous(stats=stats, missing=missing) if missing else Agreed(stats=stats)
 
 
 def not_hit(trace: Trace, stats: Stats) -> list[Fact]:
-    """Return the probes that a trace expects and that were hit less often, and the faults never reached."""
+    """Return a fact for each probe hit too rarely, and for each fault never reached."""
     seen = stats.probes
     probes = [
         fact("probe", probe=probe, least=least, seen=seen.get(probe, 0))

@@ -1,8 +1,11 @@
-"""Comparison of a run's outputs with those of reference runs on the same engine.
+"""Compare a run's output tokens and logprobs with reference runs on the same engine.
 
-Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside; the same under names that are used
-again, if the other run differs by its schedule alone or has each request alone; whether another run keeps a contract;
-that a drafter proposes what it does in the synchronous run (`judge.proposals`).
+Verifies:
+- everything that `judge.outputs` compares, except after near ties of inexact arithmetic;
+- also requests whose name was submitted again, if the reference run differs only in its schedule or runs each request
+  alone;
+- that a drafter proposes the same draft tokens as in the synchronous run (`judge.proposals`).
+It also finds out whether the synchronous run keeps a contract that is broken.
 """
 
 from collections.abc import Callable
@@ -40,9 +43,9 @@ def outputs_of(
     options: Options = UNJUDGED,
     keep: Callable[[Run], None] | None = None,
 ) -> Outputs | BrokenOff:
-    """Run an explicit trace; return each request's output, or how the run broke off.
+    """Run an explicit trace; return the output of each request, or the error that ended the run.
 
-    A judged run that has ended is passed to `keep`.
+    If the run ends normally, it is passed to `keep`.
 
     Raises:
         DeviceError: the trace cannot run on that device.
@@ -69,10 +72,10 @@ def outputs_of(
 
 @dataclass(slots=True, eq=False)
 class Comparison:
-    """The outputs of one run, whose explicit trace and requests these are, beside those of its reference runs.
+    """Comparison of one run (explicit `trace`, accepted `requests`) with its reference runs.
 
-    The trace was `given` with parts of sessions, and with requests that go on from others. `count` is how many it was
-    compared with, `ties` are the requests that part where two logits are too close.
+    `given` is the trace before sessions and continuations got their prompts. `count` is the number of reference runs so
+    far, `ties` has the requests that diverged from one at a near tie of two logits.
     """
 
     given: Trace
@@ -86,23 +89,23 @@ class Comparison:
     ties: set[str] = field(default_factory=set)
 
     def first_difference(self, seen: Outputs, steps: int, history: History | None = None) -> Difference | None:
-        """Return the first output of a run of some steps, or draft, that is not as in a reference run."""
+        """Return the first output or draft token that differs from a reference run, or None."""
         for reference, other in self.compared.that_matter(self._references()):
             self.count += 1
             wanted = self.compared.outputs_of(other, self._outputs_of)
             if reference is not Reference.ALONE:
                 found = self._beyond_ties(self.trace, seen, wanted)
             else:
-                # Also what was delivered under a name that was used again.
+                # Also compare requests whose name was submitted again.
                 found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, wanted)
             if found is None and other.model_copy(update={"schedule": self.given.schedule}) == self.given:
-                # Of itself under another schedule: the same requests were submitted under a name that was used again.
+                # The same trace under another schedule: the same requests were accepted under each name.
                 found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, self._steady(wanted))
             if found is not None:
                 name = self.requests.names.get(found.request, found.request)
                 return found.model_copy(update={"reference": reference, "request": name, "step": steps})
             proposed = self.compared.proposed.get(other.model_dump_json())
-            # Not beside a store: a drafter may still write over the entries that were loaded for it.
+            # Not with a KV connector: a drafter may still overwrite its loaded entries.
             if proposed and reference is Reference.SYNCHRONOUS and not self.trace.spec.has_connector:
                 found = first_unlike(self.trace, _proposals(history), proposed)
                 if found is not None:
@@ -110,7 +113,7 @@ class Comparison:
         return None
 
     def elsewhere(self, broken: Difference) -> Elsewhere | None:
-        """Return whether the synchronous run, if there is one, keeps a contract that is broken."""
+        """Return whether the synchronous run also breaks a contract; None without such a run."""
         first = next(iter(self._references()), None)
         if first is None or first[1].spec.depth >= self.trace.spec.depth:
             return None
@@ -118,7 +121,7 @@ class Comparison:
         try:
             run = Run(other, self.tapes, Options(races=False), self.kind, self.config)
             contracts = run.panel.contracts
-            assert contracts is not None, "a run that is judged has them"
+            assert contracts is not None, "every judged run checks contracts"
             try:
                 run.to_end()
                 breach = contracts.first_breach(run.target.outputs())
@@ -139,7 +142,7 @@ class Comparison:
         )
 
     def _steady(self, outputs: Outputs | BrokenOff) -> Outputs | BrokenOff:
-        """Return of the outputs of a run those that are the same under every schedule."""
+        """Return the outputs of a run without requests whose output may depend on the schedule."""
         if isinstance(outputs, BrokenOff):
             return outputs
         left_out = varying(self.trace, self.kind.capabilities.scripts_drafts)
@@ -158,7 +161,7 @@ class Comparison:
         return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
 
     def _beyond_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | BrokenOff) -> Difference | None:
-        """Return the first difference that is none of near ties; the requests that have one are added to `ties`."""
+        """Return the first difference that is not a near tie; add requests with near ties to `ties`."""
         margin = self.kind.capabilities.logit_margin
         while True:
             found, near_ties = compare(trace, seen, wanted, margin, self.ties)
@@ -168,7 +171,10 @@ class Comparison:
             self.ties.add(found.request)
 
     def _is_narrow(self, found: Difference) -> bool:
-        """Tell whether the likeliest two tokens were so near to each other where two runs part that either is right."""
+        """Return whether two runs diverge at a near tie of the two most likely tokens.
+
+        The request runs once more, alone and with logprobs.
+        """
         if found.variable != "tokens" or found.position is None:
             return False
         submit = self.requests.submits[found.request]
@@ -176,7 +182,7 @@ class Comparison:
         if isinstance(outputs, BrokenOff) or found.request not in outputs:
             return False
         width, position = 2 * NUM_UNDECIDED, found.position
-        # A token's own id and logprob come first, those of the likeliest behind them.
+        # The sampled token's id and logprob come first, then the most likely tokens with theirs.
         row = outputs[found.request].logprobs[width * position : width * (position + 1)]
         return len(row) == width and abs(float(row[3]) - float(row[5])) <= self.kind.capabilities.logit_margin
 

@@ -1,16 +1,16 @@
-"""Coverage: under which policies traces with each kind of event were judged in each plane."""
+"""Coverage: the number of judged traces by schedule policies, kind of event and plane."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
 
 from scenarios.trace import Trace
 
-# The policies that a trace was run under, separated by spaces; a kind of event; a plane: the number of traces.
+# Number of traces, by policies (separated by spaces), kind of event, and plane.
 Coverage: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 
 def coverage_of(policies: Iterable[str], trace: Trace, planes: Iterable[str]) -> Coverage:
-    """Return the coverage by one trace that was run under some policies and compared in some planes."""
+    """Return the coverage of one trace that ran under `policies` and was compared in `planes`."""
     compared = tuple(planes)
     return {" ".join(policies): {kind: dict.fromkeys(compared, 1) for kind in sorted({e.do for e in trace.events})}}
 

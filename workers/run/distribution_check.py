@@ -1,8 +1,13 @@
-"""Check of distributions: whether an engine that speculates draws its tokens from the law by which it draws without.
+"""Check that speculative decoding does not change the distribution of output tokens.
 
-Verifies: the first tokens of requests that are drawn by chance, one by one and in pairs, of many copies of each with
-seeds of their own, beside each other: against as many copies in an engine that neither runs ahead nor drafts.
-Does not verify: a law that both have wrong (`benchmarks.conformance.distribution` knows ours), nor any one token.
+Each request with a temperature is copied many times, with a different seed each. The copies run with speculative
+decoding and async scheduling, and without both.
+
+Verifies: the first three output tokens, one by one, and the second and third as a pair, by two-sample G-tests.
+
+Does not verify:
+- a distribution that is wrong in both runs (`benchmarks.conformance.distribution` knows our engine's distribution);
+- any single token.
 """
 
 from collections import Counter
@@ -23,40 +28,42 @@ from workers.run.comparison import outputs_of
 from workers.run.engine_run import UNJUDGED
 from workers.targets.target import DEFAULT_CONFIG, RunConfig, TargetKind
 
-# The chance that a sound engine fails any of the tests of one check, were its seeds drawn anew.
+# The probability that a correct engine fails any of the tests of one check.
 FAMILY_ERROR = 1e-6
 COPIES_PER_TRACE = 240
 COPIES_PER_TICK = 2
-# Which tokens are counted together: from one on, up to another.
+# The output tokens of each test, as (first, stop).
 WINDOWS = ((0, 1), (1, 2), (2, 3), (1, 3))
 _STEPS_MAX = 20_000
 
 
 def plain(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return the same trace for an engine that neither runs ahead nor drafts, as far as there is such an engine.
+    """Return the trace with depth 1 and without draft tokens, if the engine supports that.
 
     Raises:
-        ValueError: there is none but the engine as it is.
+        ValueError: the trace already has both, or the engine supports neither.
     """
     update = {
         key: value for key, value in (("depth", 1), ("num_speculative_tokens", 0)) if capabilities.allows(key, value)
     }
     found = trace.model_copy(update={"spec": trace.spec.model_copy(update=update)})
     if found == trace:
-        raise ValueError("spec: there is no engine to compare with: it runs at depth 1, and drafts nothing")
+        raise ValueError("spec: nothing to compare with: the engine has depth 1 and no draft tokens already")
     return found
 
 
 def check_distribution(
     trace: Trace, tapes: Tapes, kind: TargetKind, num_copies: int, config: RunConfig = DEFAULT_CONFIG
 ) -> Verdict:
-    """Judge what the requests of an explicit trace draw, each copied many times, in place of their events.
+    """Compare the output tokens of many copies of each request with an engine without drafts.
+
+    The copies replace all events of the explicit trace.
 
     Raises:
-        ValueError: no request draws by chance, drafts are kept whatever they are, or there is no plain engine.
+        ValueError: no request has a temperature, draft tokens are kept at synthetic rates, or `plain` fails.
     """
     if trace.spec.sampling == "synthetic":
-        raise ValueError("spec.sampling: synthetic keeps drafts at given rates, whatever the law")
+        raise ValueError("spec.sampling: synthetic accepts draft tokens at given rates: no distribution to check")
     submits = [submit for submit in trace.submits() if submit.params.temperature > 0]
     if not submits:
         raise ValueError("events: no request has a temperature")
@@ -73,7 +80,7 @@ def check_distribution(
         counts.append(tally)
     for (request, (first, last)), seen in counts[0].items():
         statistic, degrees = two_sample_g_test(seen, counts[1][request, (first, last)])
-        # The chance of such a statistic, or of a larger one, if both draw by the same law.
+        # The probability of such a statistic, or a larger one, if both samples have the same distribution.
         p_value = chance_of(statistic, degrees)
         if p_value < FAMILY_ERROR / len(counts[0]):
             due = fact("same_law", last=last, copies=num_copies)
@@ -85,8 +92,11 @@ def check_distribution(
 
 
 def _drawn(trace: Trace, submits: Sequence[Submit], role: int, num_copies: int) -> Iterator[Trace]:
-    """Yield traces of copies of requests, each with a seed of its own that no copy elsewhere has."""
-    # Beyond what is counted one more run is computed, so that the length limit cuts off no draft that counts.
+    """Yield traces of copies of requests, each copy with a different seed.
+
+    The seeds also differ between both runs (`role`).
+    """
+    # One more run of drafts than the counted tokens, so that the length limit cuts off no counted draft token.
     most = 1 + max(last for _, last in WINDOWS) + trace.spec.num_speculative_tokens
     copies = [
         submit.model_copy(

@@ -1,6 +1,6 @@
-"""Run of one engine under a trace: step, show the judges what happened, stop at the first difference.
+"""Run one engine under a trace; pass its records to the judges until the first difference.
 
-Does not verify: other schedules of the same trace, and other runs that outputs are compared with (`check` does).
+Does not verify: other schedules of the same trace; outputs of other runs (`check` compares them).
 """
 
 import traceback
@@ -31,8 +31,8 @@ from workers.run.varying_outputs import varying
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind, Watch
 
-# Of an engine whose preemptions are its own: the most steps of a run, and those in which nobody gets a result, beside
-# the ones in which the longest request is computed, a token a step, or held back by events.
+# Bounds for an engine that does not log its decisions: steps of a run, and steps in which no request gets a result, in
+# addition to those that compute the longest request token by token or hold requests back by events.
 STEPS_MAX = 4000
 IDLE_MAX = 300
 
@@ -42,14 +42,16 @@ Confirm: TypeAlias = Literal["now", "later", "never"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a run is watched, none of which changes what the engine does.
+    """Options of a run's checks and records; they do not change the engine, except `without`.
 
-    `races` judges every access; `blame` keeps the last writers of every buffer, and finds out what harm a race did
-    (slower); `without` removes waits and records, see `workers.lanes.base`; `observe` makes an observer of the lanes
-    out of the race detector; runs of one trace may share what they are `compared` with. An unjudged run is asked for
-    its outputs alone, within `steps_max` steps if that is given. `confirm` says when a finding is confirmed by a slower
-    run of engines that have one: `later` returns it as unconfirmed; with `never` a known bug is not judged again on a
-    new engine, either.
+    - `races`: check every memory access with the race detector.
+    - `blame`: record the last writers of every buffer, and find the harm of a race (slower).
+    - `without`: waits and event records to remove, see `workers.lanes.base`.
+    - `observe`: returns an observer of the lanes, given the race detector.
+    - `compared`: reference runs that several runs of one trace share.
+    - `judged`: false if only outputs are wanted; `steps_max`: the bound on steps, if not the usual one.
+    - `confirm`: whether a finding is confirmed with slower kernels, for engines that have them: `now`, `later` (it is
+      returned as unconfirmed) or `never`.
     """
 
     races: bool = True
@@ -67,14 +69,14 @@ UNJUDGED = Options(races=False, judged=False)
 
 
 def digest_of(outputs: Outputs, *, is_exact: bool) -> str:
-    """Return a hash of outputs, without logprobs where sums of floats are not always in one order."""
+    """Return a hash of outputs; without logprobs unless floats are summed in a fixed order."""
     if not is_exact:
         outputs = {name: Output(each.tokens, each.finish_reason) for name, each in outputs.items()}
     return blake2b(repr(sorted(outputs.items())).encode(), digest_size=16).hexdigest()
 
 
 class Ended(NamedTuple):
-    """A run that came to its end: the first difference, what the engine showed, and the requests that it took in."""
+    """A run that reached its end: difference, statistics, outputs, history, accepted requests."""
 
     found: Difference | None
     stats: Stats
@@ -102,13 +104,13 @@ class Run:
         scripts = scripts_of(trace, tapes, capabilities)
         self.target = kind.open(trace, config, self._watch(options))
         self._first_race = first_race_of(self.target, self.detector, capabilities)
-        # Judges know no run: in a cycle each engine would stay in memory until the garbage collector finds it.
+        # Judges have no reference to the run: a cycle would keep each engine until the next garbage collection.
         case = Case(trace, tapes, capabilities, self._first_race if options.races else None)
         self.panel = Panel.of(case) if options.judged else Panel()
         self.feed = EventFeed(trace, self.target, scripts, self.panel.contracts)
-        # The bound on steps only grows: it is asked for again where the last answer is passed.
+        # The bound on steps only grows: it is computed again when the run reaches the last value.
         self._steps_known = 0
-        # How many results requests have got, and since which tick no more.
+        # The number of results so far, and the tick of the last one.
         self._num_results = self._idle_since = 0
         self._idle_max = None if capabilities.logs_decisions else idle_max(trace)
 
@@ -120,17 +122,17 @@ class Run:
     @property
     def checker(self) -> Checker:
         """The judge of an engine that logs its decisions."""
-        assert self.panel.checker is not None, "its decisions are its own"
+        assert self.panel.checker is not None, "the engine does not log its decisions"
         return self.panel.checker
 
     def explicit(self) -> Trace:
-        """Return the trace with the prompts that its requests came to have in this run."""
+        """Return the trace with the prompts that continuations and session parts got in this run."""
         return with_prompts(self.trace, self.feed.prompts)
 
     def missing_order(self) -> MissingOrder | None:
-        """Return the first race that the detector or the engine itself has seen.
+        """Return the first race that the detector or the engine itself has found, or None.
 
-        None as well where the process of an engine cannot report it any more.
+        None also if the engine's process has ended and cannot report it any more.
         """
         try:
             return self._first_race() if self._first_race is not None else None
@@ -139,7 +141,7 @@ class Run:
 
     @property
     def probes(self) -> dict[str, int]:
-        """Probes counted so far by the engine and the oracle."""
+        """Counts of the probes of engine and oracle so far."""
         checker = self.panel.checker
         return {**self.target.probes, **(checker.probes if checker is not None else {})}
 
@@ -159,13 +161,13 @@ class Run:
         )
 
     def _digest_of_outputs(self) -> str:
-        """Return a hash of all outputs that are the same under whatever schedule, if no race changes them."""
+        """Return a hash of the outputs that do not depend on the schedule if there is no race."""
         outputs = self.target.outputs()
         left_out = varying(self.trace, self._capabilities.scripts_drafts)
         return digest_of({name: outputs[name] for name in outputs if name not in left_out}, is_exact=self._is_exact)
 
     def ended(self) -> Ended | Crashed | Diverged | Stuck:
-        """Drive the run to its end, and close its engine; return a verdict if it does not come to an end.
+        """Run to the end and close the engine; return a verdict if the run does not reach its end.
 
         Raises:
             DeviceError: the trace cannot run on that device.
@@ -178,7 +180,7 @@ class Run:
         try:
             self.target.close()
         except EngineFailed as error:
-            # It failed to give the engine back; what was found before comes first.
+            # Closing the engine failed; a difference found before is reported first.
             if isinstance(ended, Ended) and ended.found is None:
                 return Crashed(stats=ended.stats, error=error_text(error), where=error.where)
         return ended
@@ -205,9 +207,9 @@ class Run:
             return self._broken_off(error)
 
     def repeats(self, agreed: AgreedRun) -> Stats | None:
-        """Drive the run as long as it shows what a run of its trace under another schedule showed.
+        """Run as long as the records are equal to an agreed run's under another schedule.
 
-        Returns its statistics if it shows the same to its end, and neither a race nor a broken contract.
+        Return the statistics if all records are equal and there is no race and no broken contract, else None.
         """
         try:
             return self._repeated(agreed)
@@ -228,12 +230,12 @@ class Run:
         others = tuple(judge for judge in self.panel.judges if judge is not self.panel.checker)
         if not is_same or Panel(others).at_end(target, feed.tick) is not None:
             return None
-        # What was compared is what the checker of the other run compared.
+        # The checker of the agreed run has made all comparisons.
         self.panel = Panel((agreed.checker, *others))
         return self.stats()
 
     def to_end(self) -> Difference | NotDrained | None:
-        """Step until the engine has drained, something differs, or it makes no progress."""
+        """Step until the engine has drained, a judge finds a difference, or progress stops."""
         feed, target, panel = self.feed, self.target, self.panel
         while not feed.drained():
             if feed.tick > self._steps_known:
@@ -251,7 +253,7 @@ class Run:
         return panel.look(target) or panel.at_end(target, feed.tick)
 
     def _idle_steps(self) -> int:
-        """Return the number of steps behind the last event since when no request has got a result."""
+        """Return the number of steps without any result, counted from the last event."""
         num_results = self.target.progress().commits
         if num_results != self._num_results or self.feed.tick <= self.feed.events.last_tick:
             self._num_results, self._idle_since = num_results, self.feed.tick
@@ -263,12 +265,12 @@ class Run:
         return steps_max(self.trace, self.target.probes) if self._capabilities.logs_decisions else STEPS_MAX
 
     def _explained(self, found: Difference) -> Difference:
-        """Return a difference with the last writers of the value, and the first race of the run."""
+        """Return a difference with the last writers of its value and the first race of the run."""
         race = found.missing_order or self.missing_order()
         return self._with_writers(found).model_copy(update={"missing_order": race})
 
     def _with_writers(self, found: Difference) -> Difference:
-        """Return a difference with the last writers of the value."""
+        """Return a difference with the last writers of its value."""
         writers = found.writers or self.target.last_writers(found.step, found.variable)
         variable = VARIABLES.get(found.variable) if self._capabilities.logs_decisions else None
         if variable is not None and not writers and variable.point in HOST_POINTS:
@@ -276,11 +278,11 @@ class Run:
         return found.model_copy(update={"writers": writers})
 
     def _stuck(self, waits: NotDrained | LanesWait) -> Stuck:
-        """Return the verdict on a run that makes no progress, with the first race of the run."""
+        """Return the verdict of a run without progress, with the first race of the run."""
         return Stuck(stats=self.stats(), waits=waits, missing_order=self.missing_order())
 
     def _broken_off(self, error: Exception) -> Crashed | Diverged | Stuck:
-        """Return the verdict on a run that raised: observations before may explain it."""
+        """Return the verdict of a run that raised an exception, or of a difference found before it."""
         if isinstance(error, Deadlock):
             lanes = tuple(LaneWait(lane=lane, on=on, step=step) for lane, on, step in error.waits)
             return self._stuck(LanesWait(host=error.host, lanes=lanes))
@@ -300,19 +302,19 @@ class Run:
 
 
 def work_of(trace: Trace) -> int:
-    """Return a bound on the tokens that the requests of an explicit trace compute, each once."""
+    """Return a bound on the tokens of the requests of an explicit trace, each computed once."""
     work = 0
     for event in trace.submits():
         assert isinstance(event.prompt, tuple), "the trace is explicit"
-        # A request that follows a grammar waits until each of its steps has been processed.
+        # A request with a grammar waits until each of its steps was processed.
         work += len(event.prompt) + event.max_tokens * (trace.spec.depth if event.params.grammar else 1)
     return work
 
 
 def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
-    """Return the bound on steps: a request is computed once, and once more for each time it is set back.
+    """Return the bound on steps: all requests computed once, and again after each preemption.
 
-    For want of blocks that is at most once for each token: a preemption makes room for a request that advances.
+    Preemptions for lack of blocks count at most once per token: each makes room for a request that advances by one.
     """
     samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)
     held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
@@ -323,21 +325,21 @@ def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
 
 
 def idle_max(trace: Trace) -> int:
-    """Return the bound on steps behind the last event in which no request gets a result.
+    """Return the bound on steps without any result, counted from the last event.
 
-    However requests set each other back, one is always computed to its next token; loads take it some steps more.
+    Even if requests preempt each other, one of them is computed to its next token; KV loads take some steps more.
     """
     held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall | Pausing | DisturbTransfer))
     return IDLE_MAX + trace.spec.max_model_len + held_back
 
 
 def error_text(error: Exception) -> str:
-    """Return the message of an exception: of one in an engine's own process the message there."""
+    """Return the message of an exception, with its type unless it is an engine's error."""
     return str(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}: {error}"
 
 
 def site_of(error: Exception) -> Site:
-    """Return where an exception was raised."""
+    """Return the source location where an exception was raised."""
     if isinstance(error, EngineFailed):
         return error.where
     frame = traceback.extract_tb(error.__traceback__)[-1]

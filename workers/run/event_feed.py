@@ -1,4 +1,4 @@
-"""Event feed: owns the ticks of a run, and hands each event of its trace to the engine at its place of a step."""
+"""Event feed: counts ticks and passes each event to the engine at its hook of a step."""
 
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -13,7 +13,7 @@ from workers.targets.target import Target
 
 
 class EventQueue:
-    """Events of a trace by tick and place, each with the number of submits before it."""
+    """Events of a trace by tick and hook of the step, each with the number of submits before it."""
 
     def __init__(self, events: Sequence[AnyEvent]) -> None:
         self.last_tick = max((event.tick for event in events), default=-1)
@@ -24,17 +24,16 @@ class EventQueue:
             num_submits += isinstance(event, Submit)
 
     def at(self, tick: int, place: Place) -> Sequence[tuple[AnyEvent, int]]:
-        """Return the events at a place of a step, in order."""
+        """Return the events at a hook of a step, in order."""
         return self._events.get((tick, place), ())
 
 
 class EventFeed:
-    """A target under the events of its trace; `tick` counts its steps.
+    """Steps a target and applies the events of its trace; `tick` counts the steps.
 
-    `contracts` receives each submit and abort, with what was delivered before and after. `scripts` has the script of
-    each submit, empty ones for an engine whose drafts are not scripted. `prompts` are those of the submits that go on
-    from other requests, or from another part of their session, by their numbers, as they came to be; None of one that
-    had none to go on from.
+    `contracts` receives each submit and abort, with the output before and after it. `scripts` has the draft script of
+    each submit, empty for an engine whose draft tokens are not scripted. `prompts` has, by number of the submit, the
+    prompt that a continuation or a session part got in this run, None if the request that it continues never came.
     """
 
     def __init__(
@@ -50,12 +49,12 @@ class EventFeed:
         self._scripts = scripts
         self._contracts = contracts
         self._goes_on = any(isinstance(event.prompt, Continuation) or event.session for event in trace.submits())
-        # The last part of each session, and parts that wait for the end of the one before, which each names.
+        # The last part of each session, and the parts that wait for the end of the named part before.
         self._sessions: dict[str, str] = {}
         self._waiting: list[tuple[Submit, int, str]] = []
 
     def drained(self) -> bool:
-        """Tell whether no event is left, no request is alive and no step is in flight."""
+        """Return whether no event is left, no request is alive and no step is in flight."""
         return self.tick > self.events.last_tick and self._target.drained()
 
     def step(self) -> None:
@@ -106,7 +105,7 @@ class EventFeed:
             contracts.submitted(event, before, target.outputs().get(name) if is_again else None)
 
     def _begin_parts(self) -> None:
-        """Note parts of sessions that go on from the part before, with the prompts that they have then."""
+        """Pass session parts that have begun to `contracts`, with the tokens of earlier parts."""
         if not self._waiting:
             return
         for part in tuple(self._waiting):
@@ -115,7 +114,7 @@ class EventFeed:
             if event.request not in outputs:
                 continue
             assert isinstance(event.prompt, tuple), "the trace is explicit"
-            # Nothing is computed of the last token.
+            # A session drops the last output token of a part: its KV cache entry was not computed.
             prompt = (*self._last[before], *outputs[before].tokens[:-1], *event.prompt)
             self.prompts[submit] = self._last[event.request] = prompt
             if self._contracts is not None:
@@ -123,7 +122,10 @@ class EventFeed:
             self._waiting.remove(part)
 
     def _continued(self, event: Submit, turn: Continuation) -> tuple[int, ...] | None:
-        """Return the prompt of a request that goes on from another one, as far as there is room; None if none came."""
+        """Return the prompt of a continuation, cut to the available length and blocks.
+
+        Return None if the request that it continues was never submitted, or if no token fits.
+        """
         before, spec = self._last.get(turn.continues), self._trace.spec
         if before is None:
             return None
@@ -135,9 +137,9 @@ class EventFeed:
 
 
 def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) -> Trace:
-    """Return a trace whose requests go on from others with the prompts that they came to have, or not at all.
+    """Return a trace with given prompts for continuations and session parts, all independent.
 
-    Parts of sessions are requests of their own there.
+    A continuation without a prompt is removed.
     """
     if not prompts and not any(event.session for event in trace.submits()):
         return trace
@@ -154,7 +156,7 @@ def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) ->
 
 
 def scripts_of(trace: Trace, tapes: Tapes, capabilities: Capabilities) -> list[list[int]]:
-    """Return the script of each submit of a trace; an empty one for an engine whose drafts are not scripted."""
+    """Return the draft script of each submit; empty scripts if the engine does not use any."""
     submits = trace.submits()
     if not capabilities.scripts_drafts:
         return [[] for _ in submits]

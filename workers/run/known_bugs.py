@@ -1,9 +1,10 @@
-"""Known bugs in a finding: those whose fixes make it disappear, and those whose fixes make it appear.
+"""Find the known bugs with fixes that remove a finding, and the fixes that it needs.
 
-Verifies: a finding is known if and only if its trace does not show it on the engine with the fixes of known bugs; a
-finding needs fixes if and only if its trace agrees on the engine without them.
-Does not verify: a finding that two fixes change only together with a third one is named by a smallest set of fixes, and
-other sets may exist.
+Verifies:
+- a finding is known if and only if it does not reproduce on the engine with the fixes of all known bugs;
+- a finding needs fixes if and only if its trace agrees on the engine without them.
+
+Does not verify: that the named set of fixes is the only one. It is a smallest set; other sets may exist.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,16 +22,17 @@ from workers.targets.target import DeviceError, RunConfig
 
 
 class KnownBugs:
-    """Known bugs by the findings that they cause."""
+    """Finds the known bugs that cause a finding, and keeps the last answer by fingerprint."""
 
     def __init__(self, tapes: Tapes) -> None:
         self._tapes = tapes
         self._last: dict[str, tuple[str, ...]] = {}
 
     def of(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
-        """Return a smallest set of known bugs with whose fixes a trace does not show a finding; empty for a new one.
+        """Return a smallest set of known bugs that explain a finding; empty for a new finding.
 
-        Known bugs of the same fingerprint are tried first: the last answer, and those whose own traces have it.
+        The finding disappears with the fixes of all bugs of the set.
+        Known bugs of the same fingerprint are tried first: the last answer, then bugs with a proof of that fingerprint.
         """
         kind, shown = kind_of(config.engine), signature_of(verdict, trace)
         made = kind.fixed(config).names
@@ -48,7 +50,7 @@ class KnownBugs:
                     seen = self._signature(trace, fixed, ran)
                     answers[fixes] = seen is None or not shown.is_still(seen)
                 except DeviceError:
-                    # The engine does not start with these fixes: that names no bug.
+                    # The engine does not start with these fixes: they explain nothing.
                     answers[fixes] = False
             return answers[fixes]
 
@@ -64,8 +66,9 @@ class KnownBugs:
     def needed(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
         """Return a smallest set of applied fixes that a finding needs.
 
-        It is empty if the trace does not agree without them. Such a finding is a side effect of these fixes, or a bug
-        that a known bug hides. Fixes of races are always applied: without them most asynchronous traces show a race.
+        It is empty if the trace does not agree without them. A finding that needs fixes is a side effect of them, or a
+        bug that a known bug hides. Fixes of races are always applied: without them most traces with async scheduling
+        have a race.
         """
         kind, shown = kind_of(config.engine), signature_of(verdict, trace)
         fixes, made = fixes_of(kind.package), kind.fixed(config).names
@@ -85,14 +88,17 @@ class KnownBugs:
         try:
             if seen(()) is not None:
                 return ()
-            # A finding that all fixes do not show again depends on something else.
+            # If the finding does not reproduce with all fixes, it depends on something else.
             return _smallest_that_ran(appears, names, ran, fixes) if appears(names) else ()
         except DeviceError:
             # The engine does not start with some of the fixes.
             return ()
 
     def _signature(self, trace: Trace, config: RunConfig, ran: set[str]) -> Signature | None:
-        """Return what a trace shows in a new process of an engine; add to the edited functions that `ran` there."""
+        """Return the signature of a trace's finding in a new process, or None.
+
+        Add the edited functions that ran there to `ran`.
+        """
         kind = kind_of(config.engine)
         kind.prepare(config)
         try:
@@ -110,7 +116,7 @@ class KnownBugs:
 def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
     """Return a judgement whose new finding names the applied fixes that it needs.
 
-    Each try starts the engine anew. Any other judgement is returned as it is.
+    Each try starts a new engine. A judgement without a new finding is returned unchanged.
     """
     verdict = judgement.verdict
     if known_of(verdict):
@@ -122,9 +128,9 @@ def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
 def _smallest_that_ran(
     holds: Callable[[Sequence[str]], bool], names: Sequence[str], ran: set[str], fixes: Mapping[str, Fix]
 ) -> tuple[str, ...]:
-    """Return a smallest set of names that `holds` accepts.
+    """Return a smallest set of names for which `holds` is true.
 
-    Only fixes whose functions ran are in it, if those suffice.
+    It is searched among the fixes of functions that ran first, then among all fixes.
     """
     found = smallest(holds, [name for name in names if fixes[name].has_run(ran)])
     # A fix outside the functions that ran may matter too.
@@ -132,9 +138,10 @@ def _smallest_that_ran(
 
 
 def smallest(holds: Callable[[Sequence[str]], bool], names: Sequence[str]) -> tuple[str, ...]:
-    """Return a smallest part of names of which something holds that holds of all of them, by halving.
+    """Return a smallest subset of `names` for which `holds` is true, by halving.
 
-    No name can be left out of the result; for one name it takes about two tries for each halving.
+    `holds` must be true for all names together.
+    No name can be left out of the result. For a result of one name it takes about two tries per halving.
     Source: Junker, QuickXplain, AAAI 2004.
     """
 

@@ -1,4 +1,4 @@
-"""Panel: the judges of one run. Each judge says in its own module when it applies."""
+"""Panel: the judges of one run; each judge decides in its method `of` whether it applies."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
@@ -27,7 +27,7 @@ from workers.targets.target import Target
 AnyJudge: TypeAlias = Judge | HistoryJudge
 J = TypeVar("J", bound=AnyJudge)
 
-# In the order in which they are asked: the first difference is reported.
+# In the order in which they are called: the first difference is reported.
 _JUDGES = (
     Checker,
     Races,
@@ -46,7 +46,10 @@ _JUDGES = (
 
 
 def detector_of(capabilities: Capabilities) -> RaceDetector | None:
-    """Return a watcher of the lanes that a run advances; none for an engine that watches its own accesses."""
+    """Return a race detector for an engine's lanes; None if the engine finds races itself.
+
+    None as well for an engine without lanes.
+    """
     is_watched = bool(capabilities.lanes) and not capabilities.finds_races
     return RaceDetector(capabilities.lanes) if is_watched else None
 
@@ -54,16 +57,16 @@ def detector_of(capabilities: Capabilities) -> RaceDetector | None:
 def first_race_of(
     target: Target, detector: RaceDetector | None, capabilities: Capabilities
 ) -> Callable[[], MissingOrder | None] | None:
-    """Return what gives the first race that the detector, or the engine itself, has seen; None if neither watches."""
+    """Return a function that returns a run's first race; None if nothing detects races."""
     if detector is not None:
         return lambda: detector.race
     return (lambda: next(iter(target.races()), None)) if capabilities.finds_races else None
 
 
 class Panel:
-    """The judges of a run in the order in which they are asked; `checker` and `contracts` are two of them.
+    """The judges of a run, in calling order; `checker` and `contracts` are two of them.
 
-    `kept` is called with the log and the captures of each step.
+    `kept`, if set, is called with the log and the captures of each step.
     """
 
     def __init__(self, judges: Sequence[AnyJudge] = ()) -> None:
@@ -87,7 +90,7 @@ class Panel:
 
     @property
     def planes(self) -> set[str]:
-        """Planes in which something was compared so far."""
+        """The planes in which a judge has compared anything so far."""
         history, planes = self.history(), set[str]()
         for judge in self.judges:
             planes.update(judge.compared(history) if isinstance(judge, HistoryJudge) else judge.planes)
@@ -98,7 +101,7 @@ class Panel:
         return History.of(self._shown)
 
     def look(self, target: Target) -> Difference | None:
-        """Show the judges the new records of a step; return the first difference."""
+        """Pass the new records of a step to the judges; return the first difference."""
         self._shown += target.take_shown()
         log = target.take_log()
         found = None
@@ -116,14 +119,14 @@ class Panel:
         return found
 
     def at_end(self, target: Target, steps: int) -> Difference | None:
-        """Show the judges the end of a run; return the first difference."""
+        """Pass the end of a run to the judges; return the first difference."""
         left = target.left_over() if self.checker is not None else None
         submits = [taken.submit for taken in self.contracts.taken] if self.contracts is not None else []
         end = End(steps, target.outputs(), left, target.digest(), self.history(), submits)
         return next((found for judge in self.judges if (found := judge.at_end(end)) is not None), None)
 
     def before_crash(self, target: Target) -> Difference | None:
-        """Return the difference shown before a crash by an engine that logs its decisions, or None."""
+        """Return the difference in the log or captures before a crash, or None."""
         if self.checker is None:
             return None
         checker = self.checker
@@ -132,7 +135,7 @@ class Panel:
         )
 
     def wrong_before_crash(self, target: Target) -> Difference | None:
-        """Return the first difference in the steps before a crash of an engine that shows its steps, or None."""
+        """Return the first difference in the reported steps before a crash, or None."""
         self._shown += target.take_shown()
         history = self.history()
         judges = (judge for judge in self.judges if isinstance(judge, ModelInputs))

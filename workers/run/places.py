@@ -1,8 +1,9 @@
-"""Places in an engine's program that are told beside a finding, from the tables of its target.
+"""Add the engine's relevant source locations to a finding; no verdict depends on them.
 
-No verdict depends on them. They are also by what the request asks for, where this bears on what is found; of a race by
-the functions that use the memory, as others decide when they do; of a crash by the innermost function of which the
-target names places.
+A target declares its source locations in tables (`Places`). The key depends on the finding:
+- a difference: its plane and variable, and the options that its request uses;
+- a race: the functions that access the memory, and their callers;
+- a crash: the innermost function of the call stack that is in the table.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,16 +17,16 @@ from workers.record.evidence import RACES, Difference, MissingOrder, Site
 from workers.record.verdict import CRASH
 from workers.targets.target import ASKED, Places
 
-# The planes of outputs that are not as in another run.
+# The planes of differences between the outputs of two runs.
 _OF_OUTPUTS = ("logits", "tokens")
-# More would hide the first.
+# The maximum number of source locations of a finding: more would hide the first ones.
 PLACES_MAX = 3
 
 
 def ranked(race: MissingOrder | None, places: Places, *lists: Sequence[Site]) -> tuple[Site, ...]:
-    """Return at most three places: the first of each list, then the second of each; each has the nearest first.
+    """Return at most three source locations: the first of each list, then the second of each.
 
-    After a race they are the race's alone: it is the cause of what else is wrong.
+    With a race, only the race's source locations: the race causes the other differences.
     """
     if race is not None:
         lists = (_of_race(race, places),)
@@ -34,34 +35,42 @@ def ranked(race: MissingOrder | None, places: Places, *lists: Sequence[Site]) ->
 
 
 def placed(found: Difference, places: Places, trace: Trace) -> Difference:
-    """Return a difference with the ranked places of its cause; the trace has the requests that were taken in."""
+    """Return a difference with the ranked source locations of its cause.
+
+    The submits of `trace` are the accepted requests.
+    """
     lists: list[Sequence[Site]]
     if found.made_at:
-        # Another run ended there.
+        # The source location where the reference run failed.
         lists = [found.made_at, of_crash(found.made_at, places)]
     else:
-        # Both engines of a hand-off are one program.
+        # Producer and consumer of a hand-off run the same code.
         own = places.get((found.plane, found.variable.removeprefix(f"{PRODUCER}_")), ())
         lists = [*(places.get((ASKED, name), ()) for name in _asked(found, trace)), own]
     return found.model_copy(update={"made_at": ranked(found.missing_order, places, *lists)})
 
 
 def of_crash(raised: Sequence[Site], places: Places) -> tuple[Site, ...]:
-    """Return the places of a crash by where it was raised and called from, innermost first."""
+    """Return the declared source locations of a crash, given its call stack, innermost first."""
     named = (places[CRASH, site.function] for site in raised if (CRASH, site.function) in places)
     return next(named, ())
 
 
 def _of_race(race: MissingOrder, places: Places) -> tuple[Site, ...]:
-    """Return the places that decide when two accesses are made, by their functions and those that call them."""
+    """Return a race's declared source locations, by the functions of its accesses.
+
+    Callers of these functions count as well.
+    """
     sites = [site for access in (race.first, race.second) for site in (access.site, *access.callers)]
     return tuple(chain.from_iterable(places.get((RACES, site.function), ()) for site in sites if site is not None))
 
 
 def _asked(found: Difference, trace: Trace) -> Iterator[str]:
-    """Yield the keys of what the request of a difference asks for; of its output those of parameters, and the trace's.
+    """Yield the keys of the options that a difference's request uses.
 
-    Whatever it is that is wrong of a request, it may be so because it is part of a session.
+    For outputs, also the options of its sampling parameters and of the trace's specification.
+    Options of the request itself count for every difference: for example, any value can be wrong because the request is
+    part of a session.
     """
     for submit in _requests(found.request, trace):
         yield from _set(submit)
@@ -70,13 +79,13 @@ def _asked(found: Difference, trace: Trace) -> Iterator[str]:
 
 
 def _requests(name: str, trace: Trace) -> Iterable[Submit]:
-    """Return the requests that have a name, or the number of their submit."""
+    """Return the requests with a name, or the one with a submit number ("submit 3")."""
     submits = trace.submits()
     return [each for number, each in enumerate(submits) if name in (each.request, f"submit {number}")]
 
 
 def _set(value: Value) -> Iterator[str]:
-    """Yield the keys of a value that have another value than by default; of one of several texts key and text."""
+    """Yield the keys of a value that differ from their defaults; "key text" for a choice."""
     for name, field in type(value).model_fields.items():
         own = getattr(value, name)
         if get_origin(field.annotation) is Literal:

@@ -1,7 +1,7 @@
-"""Reference runs of a trace, and where comparing outputs with theirs is fair.
+"""Build the reference runs of a trace: the same requests, which must have the same outputs.
 
-Fair is a demand for equal tokens: of a greedy request always, of one whose tokens are drawn where they depend on its
-position alone. Where two logits are closer than an engine's arithmetic may tell apart, either is right.
+Output tokens must be equal for greedy requests, and for sampled requests with random numbers by position.
+At a near tie of two logits both tokens are right.
 """
 
 import itertools
@@ -32,9 +32,10 @@ from workers.judge.outputs import BrokenOff, Outputs
 from workers.record.rules import Reference
 from workers.run.agreed_run import AgreedRun
 
-# What is done beside others, or with them, though it need not be.
+# Optional optimisations of a specification that only change how steps overlap or are batched.
 _SWITCHES = ("plan_stream", "relay_lengths", "mixed_chunks")
-# Keys of a specification at whose defaults nothing comes between a request and its tokens.
+# Keys of a specification: with other values than the defaults, a request's tokens may depend on other requests, on the
+# KV cache, or on the order of steps.
 _UNDISTURBED = (
     "policy",
     "transfer",
@@ -48,34 +49,35 @@ _UNDISTURBED = (
     "drafter_max_len",
     *_SWITCHES,
 )
-# The reason of a request that somebody aborted.
+# The finish reason of an aborted request.
 ABORTED = "abort"
-# As much of a name as another one can begin with.
+# The part of a request's name that a new unique name keeps.
 NAME_MAX = 48
-# Logprobs of a token and of the three likeliest, in the run that is asked how near two of them were.
+# Number of logprobs per token in a run that checks for near ties: the token itself and the three most likely ones.
 NUM_UNDECIDED = 4
 
-# A kind of reference, and its trace.
+# A kind of reference run, and its trace.
 ReferenceRun: TypeAlias = tuple[Reference, Trace]
 
 
 @dataclass(slots=True)
 class References:
-    """The reference runs of one trace under several schedules: each runs once, and its outputs are kept.
+    """The reference runs of one trace under several schedules; each runs once.
 
-    `until` is the last kind that matters, `only` the one that a run is compared with where the trace has it, the first
-    one where not. Of an engine that logs its decisions it is the run that was `agreed` last.
+    - `until`: the last kind of reference run to compare with.
+    - `only`: the single kind to compare with; the first kind of a trace that does not have it.
+    - `agreed`: for an engine that logs its decisions, the last run that agreed.
     """
 
     until: Reference | Literal["all", "none"] = "all"
     only: Reference | None = None
     agreed: AgreedRun | None = None
-    # By trace what was proposed in a run that shows it.
+    # By trace, the draft tokens that its run proposed, if the engine reports them.
     proposed: dict[str, Proposals] = field(default_factory=dict)
     _outputs: dict[str, Outputs | BrokenOff] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
-        """Yield references up to the first of the last kind that matters."""
+        """Yield the reference runs to compare with: up to kind `until`, or only kind `only`."""
         if self.only is not None:
             every = list(references)
             yield from [each for each in every if each[0] is self.only][:1] or every[:1]
@@ -86,7 +88,7 @@ class References:
                 return
 
     def outputs_of(self, trace: Trace, run: Callable[[Trace], Outputs | BrokenOff]) -> Outputs | BrokenOff:
-        """Return the outputs of a trace, or how it broke off; it is run unless it was run before."""
+        """Return the outputs of a trace, or its error; `run` is called once per trace."""
         key = trace.model_dump_json()
         if key not in self._outputs:
             self._outputs[key] = run(trace)
@@ -94,9 +96,9 @@ class References:
 
 
 def synchronous(trace: Trace) -> Trace:
-    """Return the same trace for an engine that processes each step before it schedules the next.
+    """Return the same trace without async scheduling, KV connector and CUDA graphs.
 
-    It loads nothing, and launches what it computes one by one, on one stream.
+    With depth 1, each step is processed before the next one is scheduled.
     """
     besides = {"transfer": None, "offloading": None, "handoff": None, "graphs": "none"}
     spec = trace.spec.model_copy(update={"depth": 1, **besides, **dict.fromkeys(_SWITCHES, False)})
@@ -104,17 +106,17 @@ def synchronous(trace: Trace) -> Trace:
 
 
 def without_drafts(trace: Trace) -> Trace:
-    """Return the same trace for a synchronous engine that does not speculate."""
+    """Return the same trace for a synchronous engine without speculative decoding."""
     trace = synchronous(trace)
     nothing = {"num_speculative_tokens": 0, "tree_width": 1}
     return trace.model_copy(update={"spec": trace.spec.model_copy(update=nothing)})
 
 
 def undisturbed(trace: Trace, has_sessions: bool = False) -> Trace | None:
-    """Return a trace without its control plane, of requests whose outputs that must not change; None if there are none.
+    """Return a trace without control-plane events and with the same outputs, or None.
 
-    Of weights that are exchanged the last ones are there from the start, for the requests that are submitted behind
-    them. Those may be asked of blocks computed by others if these were kept for them, by a prefix cache or by sessions.
+    If the trace loads weights, the last ones are loaded at the start, and only the requests submitted after them are
+    kept. There is none if these requests may use KV cache entries of older weights, by a prefix cache or by sessions.
     """
     events = sorted(trace.events, key=lambda event: (event.tick, PLACES.index(event.at)))
     loads = [(index, event) for index, event in enumerate(events) if isinstance(event, LoadWeights)]
@@ -133,10 +135,10 @@ def undisturbed(trace: Trace, has_sessions: bool = False) -> Trace | None:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The requests that a run took in, each under a name of its own, and what each got.
+    """The accepted requests of a run under unique names, and their outputs.
 
-    `names` has the name that a request bore; the last request that bore a name keeps it. `cut_short` are those of which
-    an event took a part.
+    `names` has the original name of each request; the last request of a name keeps it. `cut_short` are the aborted
+    requests and those with spoiled logits.
     """
 
     submits: Mapping[str, Submit]
@@ -145,7 +147,7 @@ class Requests:
     cut_short: frozenset[str]
 
     def among(self, submits: Sequence[Submit]) -> "Requests":
-        """Return those of the requests that some submits are of."""
+        """Return only the requests that belong to some submits."""
         kept = {
             own: submit
             for own, submit in self.submits.items()
@@ -154,14 +156,14 @@ class Requests:
         return replace(self, submits=kept)
 
     def judged(self, trace: Trace) -> Trace:
-        """Return what their outputs are compared by: these requests, and the trace's events that are about none."""
+        """Return the trace for the comparison: these requests, and events not about a request."""
         others = [event for event in trace.events if not isinstance(event, Submit | Abort | Spoil | NanLogits)]
         aborts = [Abort(tick=0, request=name) for name in sorted(self.cut_short)]
         return trace.model_copy(update={"events": (*self.submits.values(), *aborts, *others)})
 
 
 def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
-    """Return the requests of a run whose explicit trace this is."""
+    """Return the accepted requests of a run, given its explicit trace."""
     spoiled = {event.request for event in trace.events if isinstance(event, SpoilLogit | NanLogits)}
     last = {given.submit.request: given for given in taken}
     submits: dict[str, Submit] = {}
@@ -181,20 +183,20 @@ def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
 
 
 def numbered(trace: Trace, taken: Sequence[Delivery]) -> Trace:
-    """Return an explicit trace with its requests as an engine numbers them: in the order in which it took them in."""
+    """Return an explicit trace with its accepted requests in the engine's numbering."""
     others = [event for event in trace.events if not isinstance(event, Submit)]
     return trace.model_copy(update={"events": (*[given.submit for given in taken], *others)})
 
 
 def _another(name: str, names: Set[str]) -> str:
-    """Return a name that is none of `names`."""
+    """Return a name like `name` that is not in `names`."""
     return next(each for count in itertools.count() if (each := f"{name[-NAME_MAX:]}{'.' * count}") not in names)
 
 
 def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabilities) -> Trace:
-    """Return a run of requests one after the other: synchronous, undisturbed, without drafts or a prefix cache.
+    """Return a trace that runs requests one by one, without draft tokens and prefix cache.
 
-    Each is computed in one chunk, in a pool that has room for more than it needs, with the weights of the trace.
+    Each prompt is computed in one prefill chunk, with more KV-cache blocks than it needs, and with the trace's weights.
     """
     spec = trace.spec
     keys = {
@@ -216,13 +218,13 @@ def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabiliti
 
 
 def references(given: Trace, trace: Trace, requests: Requests, capabilities: Capabilities) -> Iterator[ReferenceRun]:
-    """Yield the runs that the outputs of a trace are compared with, each with its kind.
+    """Yield the reference runs of a trace, each with its kind.
 
-    It was `given`, and has come to have the prompts of `trace`, in which parts of sessions are requests.
+    `given` is the original trace; `trace` is the same with explicit prompts, and with session parts as requests.
     """
     if trace.spec.depth == 1 and not trace.spec.has_connector and trace.schedule.policy != "eager":
-        # A synchronous engine is held against itself: what no order keeps apart may differ. A part of a session begins
-        # later than a request that was submitted with it: what an event does to it is other.
+        # Compare a synchronous engine with itself under eager: unordered accesses may change its outputs. Use the
+        # original trace: as an independent request, a session part would begin earlier relative to the events.
         yield Reference.SYNCHRONOUS, given.model_copy(update={"schedule": Schedule()})
     calm = undisturbed(trace, any(submit.session is not None for submit in given.submits()))
     if calm is None:
@@ -232,18 +234,18 @@ def references(given: Trace, trace: Trace, requests: Requests, capabilities: Cap
     if (trace.spec.depth > 1 or trace.spec.has_connector) and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
-        # Later references are compared under eager.
+        # The other reference runs are compared under eager.
         return
     if trace.spec.num_speculative_tokens and capabilities.allows("num_speculative_tokens", 0):
         yield Reference.WITHOUT_SPECULATION, without_drafts(trace)
     if requests.submits:
-        # In the reverse order: a request that takes over a row, slot or block of another one in the trace comes before
-        # that one here. So state that a row keeps from its last request is not the same in both runs.
+        # In reverse order: if request B reuses a row, slot or block of request A in the trace, B runs before A here. So
+        # stale state of the row's last request differs between both runs.
         yield Reference.ALONE, one_by_one(trace, [*requests.submits.values()][::-1], capabilities)
 
 
 def undecided_trace(trace: Trace, submit: Submit, capabilities: Capabilities) -> Trace:
-    """Return a run of one request alone that shows the logprobs of the three likeliest tokens it chose among."""
+    """Return a trace of one request alone, with logprobs of the three most likely tokens."""
     asking = with_params(submit, {"num_logprobs": NUM_UNDECIDED, "logprob_tokens": ()})
     found = one_by_one(undisturbed(trace) or trace, [asking], capabilities)
     return found.model_copy(update={"spec": found.spec.model_copy(update={"logprobs_mode": "processed"})})

@@ -1,7 +1,7 @@
-"""Rehearsal of engines on a GPU: list the kernels they will launch, and compile them.
+"""Compile the Triton kernels that engines launch on a GPU, before the first trace runs.
 
-Generated traces run on NumPy; beside each device op its Triton twin lists what it would launch. Run as a program.
-Does not verify: anything; its engines are not judged.
+Generated traces run on NumPy; for each device op, its Triton twin lists the kernel variants that it would launch.
+Does not verify: anything; these runs are not judged.
 """
 
 import fcntl
@@ -26,14 +26,14 @@ from workers.targets.target import DeviceError, RunConfig, Watch
 from workers.targets.warm_up import is_compiled, marker
 
 COMPILATION = "workers.kernels.compilation.triton"
-# The first traces ask for most variants, each further one for fewer.
+# The first traces need most of the variants, each further trace adds fewer.
 SHARDS = tuple(Shard(profile="mixed", seed=0, number=number, traces=6) for number in range(16))
-# The rehearsal uses tensors on the CPU, and compiles kernels for the GPU.
+# The traces run with tensors on the CPU; the kernels are compiled for the GPU.
 ON_TENSORS, ON_GPU = RunConfig(device="triton-cpu"), RunConfig(device="cuda")
 
 
 def listing(op: Callable[[Any], None], variants: Any) -> Any:
-    """Return an op on tensors that adds what its Triton twin would launch to variants, and does it in NumPy."""
+    """Return an op that computes with NumPy and adds its Triton twin's launches to `variants`."""
     twin = twin_of(op)
 
     @wraps(op)
@@ -45,7 +45,7 @@ def listing(op: Callable[[Any], None], variants: Any) -> Any:
 
 
 def rehearse(trace: Trace, kind: Specstorm, tapes: Tapes) -> None:
-    """Run a trace to its end."""
+    """Run a trace to its end, without judges."""
     target = kind.open(trace, ON_TENSORS, Watch())
     try:
         feed = EventFeed(trace, target, scripts_of(trace, tapes, kind.capabilities))
@@ -57,7 +57,7 @@ def rehearse(trace: Trace, kind: Specstorm, tapes: Tapes) -> None:
 
 
 def variants_of(shard: Shard) -> set[Any]:
-    """Return the variants of kernels that engines need for a shard."""
+    """Return the kernel variants that the traces of a shard launch."""
     variants = import_module(COMPILATION).Variants()
     kind, tapes = Specstorm(Parts(**{name: listing(op, variants) for name, op in ops_of(CLEAN).items()})), Tapes()
     for trace in shard_traces(shard):
@@ -67,27 +67,27 @@ def variants_of(shard: Shard) -> set[Any]:
 
 
 def compile_all() -> None:
-    """Compile for the current GPU what the rehearsed traces ask for, each variant in a process of its own."""
+    """Compile the kernel variants of the rehearsed traces for the current GPU, in parallel."""
     compilation = import_module(COMPILATION)
-    # A process that is forked cannot use a GPU, and here none has to.
+    # A forked process cannot use the GPU; compiling does not need it.
     compilation.let_go_of_device()
     with get_context("fork").Pool(len(os.sched_getaffinity(0))) as pool:
         variants = set().union(*pool.imap_unordered(variants_of, SHARDS))
-        # The more arguments a kernel has, the longer it mostly takes: those come first.
+        # Kernels with more arguments usually take longer to compile: start with them.
         ordered = sorted(variants, key=lambda variant: (-len(variant.specialization), variant))
         for _ in pool.imap_unordered(compilation.compile_variant, ordered):
             pass
 
 
 def main() -> int:
-    """Compile, unless it was done; wait where another process does it."""
+    """Compile the kernels unless that is done; wait if another process is compiling."""
     with marker().open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if not is_compiled(Path(file.name)):
             try:
                 parts_on(ON_GPU)
             except DeviceError:
-                # Runs on a GPU report it.
+                # Runs on the GPU will report the error.
                 return 2
             compile_all()
             file.write("compiled\n")

@@ -1,4 +1,4 @@
-"""Schedules of a sweep: which ones a trace is run under, and their names."""
+"""Choose the schedules of a sweep, by the device of a configuration."""
 
 from scenarios.events import LANES, Schedule
 from workers.lanes.policies import lane_orders
@@ -11,7 +11,7 @@ NUM_RANDOM = 20
 
 
 def fixed_schedules() -> list[Schedule]:
-    """Return eager, lazy and 24 lane orders in which every pair of lanes occurs in both orders."""
+    """Return eager, lazy and 24 lane orders; every pair of lanes occurs in both orders."""
     orders = [Schedule(policy="lane_order", order=order) for order in lane_orders(LANES)]
     return [Schedule(policy="eager"), Schedule(policy="lazy"), *orders]
 
@@ -22,16 +22,16 @@ def all_schedules() -> list[Schedule]:
 
 
 def has_lanes(config: RunConfig) -> bool:
-    """Tell whether an engine has lanes that schedules advance on the device of a configuration."""
+    """Return whether schedules control the engine's lanes on the device of a configuration."""
     return bool(kind_of(config.engine).capabilities.devices.get(config.device))
 
 
 def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
-    """Return the schedules of a sweep on the device of a configuration, or those of them that are fixed.
+    """Return the schedules of a sweep on a configuration's device, or only the fixed ones.
 
-    Of an engine without lanes there is one.
-    A run without a race stands for every schedule of its trace, so slower devices run fewer: the interpreter eager,
-    lazy and one random; a GPU, where a schedule is no more than delays, every sixth lane order and four random ones.
+    An engine without lanes has a single schedule. A run without a race covers every schedule of its trace, so slower
+    devices run fewer: the interpreter runs eager, lazy and one random schedule. A GPU, where a schedule only delays
+    streams, runs eager, lazy, every sixth lane order and four random ones.
     """
     capabilities = kind_of(config.engine).capabilities
     if not has_lanes(config):
@@ -39,7 +39,7 @@ def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
     eager_and_lazy, orders, randoms = fixed_schedules()[:2], fixed_schedules()[2:], all_schedules()[-NUM_RANDOM:]
     match config.device:
         case _ if capabilities.is_costly:
-            # Each is compared with other runs of the same requests, too.
+            # Each schedule is compared with reference runs of the same requests, too.
             schedules = [*eager_and_lazy, randoms[0]]
         case "sim":
             schedules = all_schedules()
@@ -63,7 +63,7 @@ def _under(schedule: Schedule, digest: str) -> Fact:
 
 
 def differs(verdict: Agreed | Vacuous, first: Agreed | Vacuous, schedule: Schedule) -> Diverged:
-    """Return the finding that two schedules of a trace, neither of which shows a difference, captured other bytes."""
+    """Return the finding that two schedules without a difference captured different bytes."""
     difference = Difference(
         plane="determinism",
         variable="captures",

@@ -1,11 +1,14 @@
-"""Shard of a hunt on one worker: judge its generated traces, and try the candidates of the shrinker.
+"""Judge the generated traces of a hunt's shard, and try candidates of the shrinker.
 
-Verifies: each trace under eager with the race detector, under lazy, and under one random schedule of its own; since a
-run without a race stands for every schedule of its trace, the three must capture the same bytes. On an engine whose
-steps are costly most traces are sampled: run once, under one of the three with the race detector, beside one reference
-run; those that show anything new are judged in full. A finding that a slower run has to confirm is reported as
-unconfirmed; a shard of a costly engine can end at its first finding, so that it is reported at once.
-Does not verify: other schedules (only where a race was reported are they searched, by `Worker.judge`).
+Verifies:
+- each trace under eager with the race detector, under lazy, and under one random schedule;
+- that all three schedules capture the same bytes, because a run without a race covers every schedule of its trace.
+
+On an engine with costly steps most traces are sampled: they run once, under one of these schedules with the race
+detector, and once more as a reference run. Traces with a finding are then judged in full. A finding that must be
+confirmed with slower kernels is reported as unconfirmed. A shard of a costly engine can end at its first finding.
+
+Does not verify: other schedules (`Worker.judge` searches them after a race is reported).
 """
 
 from collections import Counter
@@ -36,9 +39,10 @@ from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 _SHORT = 8
-# The schedules that each trace is run under, in this order, to the first finding.
+# The schedules of each trace, in this order, up to the first finding.
 POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
-# Of a costly engine one trace in so many is judged in full; all others in turn under a policy, beside a reference run.
+# On a costly engine one trace in `_FULL_EVERY` is judged in full; the others run under one policy, and are compared
+# with one reference run.
 _FULL_EVERY = 25
 _SAMPLES: tuple[tuple[Policy, Reference], ...] = (
     ("eager", Reference.ALONE),
@@ -49,9 +53,9 @@ _SAMPLES: tuple[tuple[Policy, Reference], ...] = (
 
 
 class Hit(Value):
-    """A bug met in a shard: by `count` of its traces, first by number `index`, whose explicit trace this is.
+    """A bug found in a shard: by `count` of its traces, first by `trace` number `index`.
 
-    `situations` counts the traces that met it by their situations.
+    `situations` counts, by situation, the traces that found it.
     """
 
     signature: Signature
@@ -63,14 +67,14 @@ class Hit(Value):
 
     @classmethod
     def of(cls, verdict: Finding, trace: Trace, index: int, situations: Iterable[str]) -> "Hit":
-        """Return the hit of one trace."""
+        """Return the hit of one trace with a finding."""
         signature = signature_of(verdict, trace)
         assert signature is not None, "a finding has a signature"
         have = dict.fromkeys(situations, 1)
         return cls(signature=signature, count=1, index=index, trace=trace, verdict=verdict, situations=have)
 
     def plus(self, other: "Hit") -> "Hit":
-        """Return this hit with the traces of a later hit of the same bug."""
+        """Return this hit with the counts of a later hit of the same bug added."""
         situations = dict(Counter(self.situations) + Counter(other.situations))
         return self.model_copy(update={"count": self.count + other.count, "situations": situations})
 
@@ -78,12 +82,14 @@ class Hit(Value):
 class ShardReport(Value):
     """Result of a shard.
 
-    `runs` counts traces times schedules, `steps` engine steps over all runs; `lengths` are the steps of each trace,
-    `digests` the beginning of the digest of its captures; `reached` counts traces in which every fault was reached;
-    `probes` how many traces hit each probe, `firsts` the index of the first of them; `coverage` counts traces by
-    policies, event and plane. `ran` are edited functions of an engine's sources that had run by then and were not
-    reported before: it depends on earlier traces. `situations` counts traces by the situations that they were generated
-    with.
+    - `runs`: number of runs (traces times schedules); `steps`, `commits`, `captures`: sums over all runs.
+    - `reached`: number of traces in which every fault was reached.
+    - `lengths`: steps of each trace; `digests`: first characters of the digest of each trace's captures.
+    - `probes`: number of traces that hit each probe; `firsts`: index of the first of these traces.
+    - `coverage`: number of traces by policies, event and plane.
+    - `ran`: edited functions of the engine's sources that have run and were not reported before; depends on earlier
+      traces.
+    - `situations`: number of traces by the situation that they were generated with.
     """
 
     traces: Count
@@ -103,12 +109,12 @@ class ShardReport(Value):
 
 
 def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace]:
-    """Return the explicit traces of a shard, within what the engine can do, where its faults are possible."""
+    """Return the explicit traces of a shard, fitted to the engine and the shard's faults."""
     return [each.trace for each in generated_traces(shard, config)]
 
 
 def generated_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Generated]:
-    """Return the same traces with the situations that they have."""
+    """Return the explicit traces of a shard with their situations."""
     requires = tuple(each for fault in shard.faults for each in FAULTS[fault].requires)
     found = shard.generated(kind_of(config.engine).capabilities_under(config))
     return [each._replace(trace=fitted(each.trace, requires, shard.faults).explicit()) for each in found]
@@ -122,9 +128,9 @@ def judge_shard(
     *,
     to_first_finding: bool = False,
 ) -> ShardReport:
-    """Judge the traces of a shard; `begin` is called with each before it runs.
+    """Judge the traces of a shard; `begin` is called with each trace before it runs.
 
-    With `to_first_finding` the report of a costly engine ends with the first trace that shows a bug: it then has fewer
+    With `to_first_finding` the report of a costly engine ends with the first trace with a finding, so it may have fewer
     traces than the shard.
     """
     ends_early = to_first_finding and kind_of(config.engine).capabilities.is_costly
@@ -143,7 +149,7 @@ def judge_shard(
             stats = verdict.stats
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
         first, last = verdicts[0], verdicts[-1]
-        # The race detector watches the first run alone.
+        # Only the first run has the race detector.
         others = [each for each in first.stats.planes if each != RACES]
         races = [each for each in first.stats.planes if each == RACES]
         coverages += [coverage_of(policies, generated, others), coverage_of(policies[:1], generated, races)]
@@ -179,7 +185,7 @@ Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 
 
 class Judged(NamedTuple):
-    """The policies that a trace was run under, with what verdicts, and the last trace run."""
+    """The policies that a trace ran under, their verdicts, and the trace as it ran last."""
 
     policies: tuple[Policy, ...]
     verdicts: list[Ended]
@@ -187,7 +193,7 @@ class Judged(NamedTuple):
 
 
 def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Judged:
-    """Judge a trace: of a costly engine most by one run, and in full only those in which that meets something new."""
+    """Judge a trace in full; on a costly engine most traces run once unless there is a finding."""
     if not kind_of(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
         return judged_in_full(trace, tapes, config, confirm)
     policy, reference = _SAMPLES[trace.seed % len(_SAMPLES)]
@@ -206,7 +212,7 @@ def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Con
 
 
 def judged_in_full(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Judged:
-    """Run a trace under up to three schedules, to the first finding."""
+    """Run a trace under up to three schedules, until the first finding."""
     verdicts: list[Ended] = []
     compared = References()
     for policy in POLICIES if has_lanes(config) else POLICIES[:1]:
@@ -231,7 +237,7 @@ def _schedule(trace: Trace, policy: Policy) -> Schedule:
 
 
 def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
-    """Tell whether a trace captures other bytes than under eager on engines that nothing ran on before."""
+    """Return whether a trace captures other bytes than under eager, each on a new engine."""
     digests = set()
     for schedule in (Schedule(), trace.schedule):
         if not kind_of(config.engine).renew(config):
@@ -244,12 +250,15 @@ def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
 
 
 def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Tried:
-    """Try candidates in order until one fails as the target does; what the engine cannot do does not fail."""
+    """Try candidates in order until one fails like the target.
+
+    Candidates that the engine cannot run are skipped.
+    """
     capabilities = kind_of(config.engine).capabilities_under(config)
     for count, candidate in enumerate(candidates, 1):
         if lacking(candidate, capabilities) is not None:
             continue
-        # What is left in the end is judged once more, and confirmed then.
+        # The final candidate of the shrinker is judged again, and confirmed then.
         options = Options(compared=References(_last_reference(target)), confirm="never")
         verdict = check(candidate, tapes, options, config=config)
         signature = signature_of(verdict, candidate)
@@ -260,7 +269,7 @@ def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config
 
 
 def _last_reference(target: Signature) -> Reference | Literal["all", "none"]:
-    """Return the last run that an engine's outputs must be compared with to see a bug, all where that is unknown."""
+    """Return the last reference run that is needed to see a bug; "all" if that is unknown."""
     if target.reference is not None:
         return target.reference
     return "all" if target.plane == "liveness" else "none"

@@ -1,4 +1,4 @@
-"""Recorded run: replay one trace, and keep the timeline of its lanes and the tasks of a race."""
+"""Replay one trace and record the timeline of its lanes, with the two tasks of a race."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 def has_timeline(config: RunConfig) -> bool:
-    """Whether a timeline can be recorded: on simulated lanes alone."""
+    """Return whether a timeline can be recorded: only simulated lanes have one."""
     return config.device != "cuda" and bool(kind_of(config.engine).capabilities.lanes)
 
 
@@ -43,7 +43,10 @@ def record_timeline(trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> tuple[V
 
 
 def unordered_tasks(race: MissingOrder, tasks: list[Task], lanes: tuple[str, ...]) -> UnorderedTasks | None:
-    """Return the two tasks of a race: the first that is the second access, and the last before it that is the first."""
+    """Return the two tasks of a race, or None if they are not found.
+
+    They are the first task that makes the second access, and the last one before it that makes the first access.
+    """
     second = _matching(race.second, race.memory, tasks, lanes)
     if second is None:
         return None
@@ -52,11 +55,11 @@ def unordered_tasks(race: MissingOrder, tasks: list[Task], lanes: tuple[str, ...
 
 
 def _matching(access: Access, buffer: str, tasks: Iterable[Task], lanes: tuple[str, ...]) -> Task | None:
-    """Return the first of some tasks that made an access to a buffer."""
+    """Return the first of some tasks that made an access to a buffer, or None."""
     lane = lanes.index(access.lane)
     for task in tasks:
         used = task.reads if access.how == "read" else task.writes
-        # Accesses of the host all have one name, its tasks have their own.
+        # All accesses of the host have the same op name, its tasks have different ones.
         is_it = (task.lane, task.step) == (lane, access.step) and (lane == HOST_LANE or task.op == access.op)
         if is_it and any(use.buffer == buffer for use in used):
             return task

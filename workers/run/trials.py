@@ -1,7 +1,7 @@
-"""Trial of a fault: generated traces until it is found, every check beside a comparison of outputs.
+"""Trial of a fault: run generated traces until it is found, by checks or by outputs.
 
-Both get the same trace under its own schedule; only what is checked differs. A trial ends when a fault is found, or is
-given up after a number of traces. The traces of trial N are those of `specstorm hunt --seed N --fault ID`.
+Both run the same trace under its own schedule; only the checks differ. A trial ends when the fault is found, or after a
+maximum number of traces. Trial N has the same traces as `specstorm hunt --seed N --fault ID`.
 """
 
 import time
@@ -28,10 +28,10 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class FaultRun(Value):
-    """Result of one trace that was run with one fault.
+    """Result of one trace with one fault.
 
-    `reached`: the trace meets what the fault requires, so that the faulty code runs; `triggered`: it took the faulty
-    path; `plane` and `variable` are those of the finding's signature, or empty.
+    `reached`: the trace meets the fault's requirements, so the faulty code runs; `triggered`: it took the faulty path;
+    `plane` and `variable`: from the finding's signature, or empty.
     """
 
     reached: bool
@@ -42,7 +42,7 @@ class FaultRun(Value):
 
 
 def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> FaultRun:
-    """Run an explicit trace, which has the fault switched on, under every check."""
+    """Run an explicit trace, in which the fault is switched on, with all checks."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return FaultRun(reached=False)
     verdict = check(trace, tapes, config=config)
@@ -58,7 +58,7 @@ def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = D
 
 
 def outputs_differ(fault: str, trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[bool, bool]:
-    """Tell whether a trace's outputs at the end differ from a synchronous run's, of the same and of correct code."""
+    """Return whether outputs differ from a synchronous run of the same, and of correct code."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return False, False
     kind, same_code = kind_of(config.engine), synchronous(trace)
@@ -68,16 +68,18 @@ def outputs_differ(fault: str, trace: Trace, tapes: Tapes, config: RunConfig) ->
 
 
 class Found(Value):
-    """How many traces it took; None if they were not enough."""
+    """The number of traces until the fault was found; None if it was not found."""
 
     at: Count | None = None
 
 
 class Trial(Value):
-    """One trial: how many of its traces reached and triggered the fault, and what found it when.
+    """One trial: numbers of traces that reached and triggered the fault, and until it was found.
 
-    `baseline` says whether outputs were compared as well. `steps` and `seconds` are those of the traces that our checks
-    judged, until they found it.
+    - `baseline`: whether outputs were compared as well.
+    - `judged`, `steps`, `seconds`: of the traces that all checks judged, until they found the fault.
+    - `detected`: by all checks; `against_synchronous`, `against_correct`: by comparing output tokens with a synchronous
+      run of the same code, or of the correct code.
     """
 
     fault: str
@@ -105,7 +107,7 @@ def run_trial(
     clock: Callable[[], float] = time.perf_counter,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Trial:
-    """Run one trial; with `baseline`, outputs are compared too, until that has found it in both ways."""
+    """Run one trial; with `baseline`, also compare outputs until both comparisons find it."""
     judged = reached = triggered = steps = 0
     seconds, plane, variable = 0.0, "", ""
     detected = against_same = against_correct = None

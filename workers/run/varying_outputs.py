@@ -1,7 +1,7 @@
-"""Outputs that may be others under another schedule of the same trace, though no judge minds.
+"""Find the requests whose outputs may correctly differ between schedules of the same trace.
 
-How far a request is at some tick depends on how many drafts were accepted by then, where an engine proposes its own and
-a race may change them, and on when loads end. What an event of that tick does to its output follows from it.
+The progress of a request at a tick depends on its accepted draft tokens, which a race may change if the engine proposes
+its own, and on the ends of KV loads. So the effect of an event at that tick on the output may differ, too.
 """
 
 from collections import Counter
@@ -13,7 +13,10 @@ from workers.oracle.incremental_tape import depends_on_drafts
 
 
 def varying(trace: Trace, scripts_drafts: bool) -> Set[str]:
-    """Return the names of the requests of a trace whose outputs may vary; `scripts_drafts` if the trace says drafts."""
+    """Return the names of requests whose outputs may vary with the schedule.
+
+    `scripts_drafts`: the trace scripts the draft tokens, so they do not vary.
+    """
     spec, submits = trace.spec, trace.submits()
     names = {submit.request for submit in submits}
     by_drafts = set() if scripts_drafts else {each.request for each in submits if depends_on_drafts(each.params, spec)}
@@ -22,13 +25,13 @@ def varying(trace: Trace, scripts_drafts: bool) -> Set[str]:
         return by_drafts
     if any(isinstance(event, LoadWeights) or _ends_all(event) for event in trace.events):
         return names
-    # Which requests of a name are submitted depends on whether those before have ended.
+    # A submit is only accepted if the earlier request of its name has ended.
     times = Counter(submit.request for submit in submits)
     changed = {name for name in names if times[name] > 1}
     changed |= {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
     if "fail" in (way.failures for way in (spec.transfer, spec.handoff) if way is not None):
         changed |= {event.request for event in trace.events if isinstance(event, DisturbTransfer)}
-    # A part of a session goes on from the tokens of the part before.
+    # A session part continues the tokens of the part before.
     sessions = {submit.session for submit in submits if submit.request in changed}
     return by_drafts | changed | {each.request for each in submits if _goes_on(each, sessions)}
 
@@ -38,5 +41,5 @@ def _ends_all(event: object) -> bool:
 
 
 def _goes_on(submit: Submit, sessions: Set[str | None]) -> bool:
-    """Tell whether a request's prompt may have tokens of another one whose output may vary."""
+    """Return whether a request's prompt may contain the output of a request that may vary."""
     return isinstance(submit.prompt, Continuation) or (submit.session is not None and submit.session in sessions)

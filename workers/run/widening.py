@@ -1,8 +1,10 @@
-"""Races of the simulated device on a GPU: the window of each is widened there, and what comes of it is judged.
+"""Reproduce simulated races on a GPU: delay the first access of each, and judge the run.
 
-A race says which access nothing orders before another. On a GPU its stream spins in front of the former, so that the
-latter comes first if nothing keeps it; then the run is judged as any. What shows without the delay is no harm of it.
-Does not verify: that a race without harm seen does none.
+A race names two accesses without an order. On the GPU, the stream of the first access spins before it, so that the
+second access comes first unless something orders them. Then the run is judged as usual. Bugs that also appear without
+the delay are no harm of the race.
+
+Does not verify: that a race without observed harm is harmless.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -24,18 +26,18 @@ from workers.targets.target import DeviceError, RunConfig
 
 # Longer than a step of the small models that traces run.
 WIDENED_MICROSECONDS = 60_000
-# A place and so many of its callers tell one buffer's copy from another's.
+# Number of source locations (of the access and its callers) that distinguish the copies of different buffers.
 _PLACES_MAX = 3
-# Of this project, in the place of what the engine runs on a GPU.
+# Our own sources, which replace sources of the engine on the simulated device.
 _OWN = "workers/"
 
-# As the trace is, with each launch waited for, delayed in the step of the race, and in every step.
+# Without a delay, with a host wait after each launch, delayed in the step of the race, delayed in every step.
 Way: TypeAlias = Literal["plain", "joined", "in_its_step", "in_every_step"]
 _WITHOUT_DELAY: tuple[Way, ...] = ("plain", "joined")
 
 
 class Tries(Value):
-    """Runs of a trace on a GPU in one way: how many, how many of them show harm, and the first verdict that does."""
+    """Runs of a trace on a GPU in one way: their number, those with harm, and its first verdict."""
 
     way: Way
     runs: int
@@ -44,9 +46,9 @@ class Tries(Value):
 
 
 class Widened(Value):
-    """What comes on a GPU of the races of one place: the first, what was held up, and the runs.
+    """Result on a GPU for the races of one source location: first race, delay, and runs.
 
-    `num_races` counts them: a delay of their first accesses' place widens all of their windows.
+    `num_races` counts the races whose first access is at this location: one delay widens the windows of all of them.
     """
 
     order: MissingOrder
@@ -56,7 +58,7 @@ class Widened(Value):
 
     @property
     def does_harm(self) -> bool:
-        """Whether a run with its window widened shows what none without does."""
+        """Return whether a run with the delay has a finding that no run without it has."""
         return any(each.harmed for each in self.tries if each.way not in _WITHOUT_DELAY)
 
 
@@ -64,7 +66,7 @@ def races_of(trace: Trace, config: RunConfig) -> Sequence[MissingOrder]:
     """Return the races of a trace on the simulated device under eager.
 
     Raises:
-        DeviceError: the engine cannot run there, or it watches no accesses there.
+        DeviceError: the engine cannot run there, or it has no race detection there.
     """
     kind = _kind(config)
     kind.prepare(config)
@@ -84,9 +86,9 @@ def _kind(config: RunConfig) -> ChildKind:
 
 
 def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None:
-    """Return the delay that widens the window of a race; None where its first access has no place in the program.
+    """Return the delay that widens a race's window; None without a source location.
 
-    Files whose names begin as one of the `stand_ins` run in the place of what a GPU runs.
+    `stand_ins` are prefixes of files that only the simulated device runs, instead of the engine's own.
     """
     first, passed_over = order.first, (_OWN, *stand_ins)
     places = [site for site in (first.site, *first.callers) if site is not None and site.line]
@@ -98,13 +100,13 @@ def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None
 
 
 def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[Widened]:
-    """Yield for each place of races of an explicit trace on the simulated device what comes of it on a GPU.
+    """Yield the result on a GPU for each source location of simulated races of a trace.
 
-    A trace runs `times` in each way.
+    The trace runs `times` in each way.
 
     Raises:
-        DeviceError: one of the devices is not there.
-        Unconfirmed: a finding is none of the engine's.
+        DeviceError: one of the devices is not available.
+        Unconfirmed: a finding does not reproduce, so it is no bug of the engine.
     """
     races = races_of(trace, simulated)
     tapes, compared = Tapes(), References()
@@ -131,7 +133,7 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
 def _places(
     races: Iterable[MissingOrder], stand_ins: Sequence[str]
 ) -> Iterator[tuple[MissingOrder, Delay | None, int]]:
-    """Yield for each place that is delayed its first race, the delay, and how many races have it."""
+    """Yield for each location to delay its first race, the delay, and its number of races."""
     of_place: dict[object, list[tuple[MissingOrder, Delay | None]]] = {}
     for number, order in enumerate(races):
         delay = delay_of(order, stand_ins)
@@ -142,19 +144,19 @@ def _places(
 
 
 def _late(delay: Delay | None) -> Iterator[tuple[Way, Delay]]:
-    """Yield the ways to delay a race's first access: in its step, and then in all of them."""
+    """Yield the ways to delay a race's first access: in its step, then in every step."""
     if delay is not None:
         yield "in_its_step", delay
         yield "in_every_step", delay.model_copy(update={"step": None})
 
 
 def _tries(way: Way, verdicts: Sequence[Verdict], trace: Trace, shown: Set[str]) -> Tries:
-    """Return what some runs show beside the bugs that are `shown` without a delay."""
+    """Return the result of some runs; the bugs `shown` without a delay are no harm."""
     harmful = [each for each in verdicts if _bug_of(each, trace) not in {"", *shown}]
     return Tries(way=way, runs=len(verdicts), harmed=len(harmful), verdict=harmful[0] if harmful else None)
 
 
 def _bug_of(verdict: Verdict, trace: Trace) -> str:
-    """Return the bug that a verdict is of, an empty text if it is no finding."""
+    """Return the bug of a verdict, "" if it is no finding."""
     signature = signature_of(verdict, trace)
     return signature.bug if signature is not None else ""

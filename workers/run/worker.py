@@ -1,4 +1,4 @@
-"""Worker: one single-threaded host of engines, which judges a trace under its own schedule or a sweep of them."""
+"""Worker: judge traces, hunt in shards, try candidates of the shrinker; single-threaded."""
 
 from collections.abc import Callable
 
@@ -16,9 +16,9 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Worker:
-    """Judges traces one at a time; what it keeps between them (tapes) changes no verdict.
+    """Judges traces one at a time; the tapes that it keeps between them change no verdict.
 
-    `confirm` says when the findings of `judge` are confirmed by a slower run.
+    `confirm` says when the findings of `judge` are confirmed with slower kernels.
     """
 
     def __init__(self, confirm: Confirm = "now") -> None:
@@ -27,7 +27,7 @@ class Worker:
         self._known_bugs = KnownBugs(self._tapes)
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Return the judgement of a trace under its own schedule, or with `sweep` under those of its device."""
+        """Return the judgement of a trace under its own schedule, or under a `sweep`."""
         return judgement(trace, sweep, self._tapes, self._known_bugs.of, config, self._confirm)
 
     def hunt(
@@ -38,9 +38,9 @@ class Worker:
         *,
         to_first_finding: bool = False,
     ) -> ShardReport:
-        """Judge a shard of generated traces as `judge_shard` does."""
+        """Judge a shard of generated traces, see `judge_shard`."""
         return judge_shard(shard, self._tapes, begin, config, to_first_finding=to_first_finding)
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
-        """Try candidates of the shrinker in order until one fails as the target does."""
+        """Try candidates of the shrinker in order until one fails like the target."""
         return first_alike(candidates, target, self._tapes, config)

@@ -88,7 +88,7 @@ def test_what_cannot_be_judged_is_refused() -> None:
     for update, message in (
         ({"spec": synthetic}, "synthetic keeps drafts"),
         ({"events": greedy}, "no request has a temperature"),
-        ({"spec": alike}, "there is no engine to compare with"),
+        ({"spec": alike}, "nothing to compare with"),
     ):
         with pytest.raises(ValueError, match=message):
             checked(trace_of().model_copy(update=update), 10)
