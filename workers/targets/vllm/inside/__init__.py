@@ -1,1 +1,1 @@
-"""The engine's own process: run by vLLM's Python, the only place where torch and vLLM are imported."""
+"""The child process: runs vLLM's Python; the only package that imports torch and vLLM."""

@@ -1,7 +1,7 @@
-"""Control plane of a session: pause and sleep, weights, dummy batches, the number of drafts, a neighbour.
+"""Control plane of a session: pause, sleep, weights, dummy steps, draft count, neighbour.
 
-What a server asks of its engine besides requests, by the methods of the engine's own process. A pause is complete once
-the engine has nothing to do, as that process finds out; only then a client goes on.
+Events other than requests call the methods of vLLM's `EngineCoreProc`. As for a server's client, a pause is complete
+once the engine is idle.
 """
 
 from collections import Counter
@@ -17,19 +17,20 @@ from workers.targets.vllm.inside.transfer.engine import execute_dummy_batch
 
 
 class Beside(Protocol):
-    """Another engine of the process, which answers the same request again and again."""
+    """Another engine of this process, which repeats the same request."""
 
     def step(self) -> Sequence[tuple[int, ...]]:
-        """Do a step; return the outputs that have come to their ends."""
+        """Run a step; return the output tokens of the requests that have finished."""
 
     def close(self) -> None:
-        """Come to an end."""
+        """Finish its work and release the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a session is given besides its engine: of each version of its weights the folder and the checksums of an
-    engine made with them; and another engine.
+    """Services for a session: weight files and checksums by version, and a neighbour engine.
+
+    `weights` returns the folder of a version of the weights, `checksums` those of an engine made with that version.
     """
 
     weights: Callable[[int], Path]
@@ -37,17 +38,17 @@ class Surroundings:
     beside: Callable[[], Beside]
 
 
-# The level of sleep at which weights are lost.
+# Sleep level at which the weights are discarded.
 LOSING_WEIGHTS = 2
 
-# Notes what has happened: its name, the version of weights, tokens or a count.
+# Records a control observation: its name, a version of the weights, and tokens or a count.
 Note = Callable[[str, int, Sequence[int]], None]
 
 
 class ControlPlane:
-    """The control plane of one engine for one session.
+    """Control plane of one engine during one session.
 
-    An engine that has other weights than it was made with, or has lost some, `is_spent`: nobody can have it back.
+    `is_spent`: the engine has lost its weights or has others than it was made with, so no later trace may use it.
     """
 
     def __init__(self, engine: Any, probes: Counter[str], surroundings: Surroundings, note: Note) -> None:
@@ -55,12 +56,12 @@ class ControlPlane:
         self._engine, self._probes, self._note, self._surroundings = engine, probes, note, surroundings
         self._tick = 0
         self._version = 0
-        # Whether weights were exchanged while they slept.
+        # Whether weights were loaded during sleep, and must be reloaded on wake-up.
         self._is_load_due = False
-        # Digests of the drafter's own weights as they fell asleep.
+        # Digests of the drafter's own weights before the sleep.
         self._of_drafter: Mapping[str, str] = {}
         self._pausing: Pausing | None = None
-        # The tick in which the pause ends, if it is complete by then.
+        # Tick at which the pause ends, if it is complete by then.
         self._until = 0
         self._incomplete: list[tuple[Pausing, Future[Any]]] = []
         self._is_dummy_due = False
@@ -70,11 +71,11 @@ class ControlPlane:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether something is to happen by itself: a pause ends, or the neighbour has a turn."""
+        """Return whether the control plane has work left: a pause to end, or a neighbour's steps."""
         return self._pausing is not None or self._tick < self._beside_until
 
     def happen(self, event: AnyEvent) -> bool:
-        """Let an event happen between two steps; tell whether it is one of the control plane."""
+        """Apply an event between two steps; return whether it was one of the control plane."""
         self.settle()
         match event:
             case Pausing():
@@ -98,7 +99,7 @@ class ControlPlane:
         return True
 
     def settle(self) -> None:
-        """Let pauses complete that may, and end the one that is over."""
+        """Complete the pauses whose engine is idle, and resume after a pause that is over."""
         engine = self._engine
         if not self._incomplete and self._pausing is None:
             return
@@ -113,7 +114,10 @@ class ControlPlane:
             self._end(self._pausing)
 
     def stepped(self, executed: bool) -> None:
-        """Do what comes behind a step, which `executed` the model or did not: a dummy batch, the neighbour's turn."""
+        """Run a planned dummy step and the neighbour's step after a step of the engine.
+
+        `executed`: the step ran the model.
+        """
         executor = self._engine.model_executor
         if executed and executor.is_sleeping:
             self._note("executed_asleep", 0, ())
@@ -123,7 +127,7 @@ class ControlPlane:
             self._probes["dummy_step_in_flight"] += bool(self._engine.batch_queue)
             execute_dummy_batch(self._engine)
             self._note("dummy_step", 0, ())
-        # Engines of a process share the table of rotations, which sleeps with the weights.
+        # Engines of a process share the rotary-embedding table, which is offloaded with the weights.
         if self._tick < self._beside_until and not executor.is_sleeping:
             if self._beside is None:
                 self._beside = self._surroundings.beside()
@@ -133,14 +137,14 @@ class ControlPlane:
         self._tick += 1
 
     def close(self) -> None:
-        """Leave the engine as it was, and the neighbour without work."""
+        """Restore the engine's draft count, and finish the neighbour's request."""
         if self._lookup is None and getattr(self._engine.scheduler, "dynamic_sd_lookup", None) is not None:
             self._engine.scheduler.dynamic_sd_lookup = None
         if self._beside is not None:
             self._beside.close()
 
     def cleared(self) -> None:
-        """Note that the engine has been told to forget all that it has computed."""
+        """Record that the engine was told to clear its KV cache."""
         self._note("cleared", 0, ())
 
     def _pause(self, event: Pausing) -> None:
@@ -159,7 +163,7 @@ class ControlPlane:
         else:
             future = engine.pause_scheduler(event.mode, _is_clearing(event))
         until = self._tick + event.ticks
-        # Who sleeps is woken, whatever else is paused meanwhile.
+        # A sleep ends by a wake-up, even if another pause starts meanwhile.
         self._until = max(self._until, until) if is_asleep else until
         self._pausing = self._pausing if is_asleep else event
         if future is None:
@@ -172,11 +176,11 @@ class ControlPlane:
             self.cleared()
         if event is self._pausing and isinstance(event, Sleep):
             self._probes["sleep"] += 1
-            # What a drafter keeps may still be others than those that it was made with.
+            # The drafter's weights may differ from those that it was made with.
             self.is_spent |= event.level == LOSING_WEIGHTS
 
     def _end(self, pausing: Pausing) -> None:
-        """End a pause that is complete, whole."""
+        """End a pause completely."""
         if isinstance(pausing, Sleep):
             self._woken(pausing, None)
         else:
@@ -195,12 +199,12 @@ class ControlPlane:
             self._until = min(self._until, self._tick)
         elif self._pausing.level and not self._incomplete and event.what in self._engine.model_executor.sleeping_tags:
             self._probes["wake_in_parts"] += 1
-            # Whose engine says that it is awake wakes nothing more of it.
+            # The engine reports that it is awake: nothing is left to wake.
             if self._woken(self._pausing, [event.what]):
                 self._ended()
 
     def _woken(self, sleep: Sleep, tags: list[str] | None) -> bool:
-        """Wake an engine, and load the weights that it has lost or that are due; tell whether all of it is awake."""
+        """Wake an engine and load lost or replaced weights; return whether it is fully awake."""
         engine = self._engine
         of_weights = tags is None or "weights" in tags
         are_asleep = "weights" in engine.model_executor.sleeping_tags
@@ -214,16 +218,16 @@ class ControlPlane:
         return is_awake
 
     def _reload(self) -> None:
-        """Load the weights that are due from their files, in place."""
+        """Load the current version of the weights in place, from its files."""
         folder = self._surroundings.weights(self._version)
         self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
         self._compare_weights()
 
     def _compare_weights(self) -> None:
-        """Note how many tensors are unlike those due.
+        """Record the number of weight tensors that differ from the expected ones.
 
-        Of the target these are those of an engine that was made with the version due, of its drafter those that fell
-        asleep: no version of these is ever loaded.
+        The target's tensors are compared with those of an engine made with the current version. The drafter's own
+        tensors are compared with those before the sleep, because no other version of them exists.
         """
         due = self._surroundings.checksums(self._version)
         there = self._engine.compute_weight_checksums()[0]
@@ -240,7 +244,7 @@ class ControlPlane:
         self._probes["load_weights_in_flight"] += bool(engine.batch_queue)
         self._version, self.is_spent = event.version, True
         if "weights" in engine.model_executor.sleeping_tags:
-            # Whoever sleeps has no cache.
+            # A sleeping engine has no KV cache to clear.
             self._is_load_due = True
             return
         self._reload()
@@ -249,7 +253,10 @@ class ControlPlane:
             self.cleared()
 
     def _propose(self, k: int) -> None:
-        """Have so many drafts proposed of each request, whatever the size of the batch, as a table of them may say."""
+        """Set the number of draft tokens per request to `k`, for every batch size.
+
+        vLLM's table `dynamic_sd_lookup` may give other numbers for other batch sizes.
+        """
         scheduler = self._engine.scheduler
         if not scheduler.num_spec_tokens:
             return
@@ -259,5 +266,5 @@ class ControlPlane:
 
 
 def _is_clearing(event: Pausing) -> bool:
-    """Tell whether what was computed is forgotten once a pause is complete."""
+    """Return whether a pause clears the KV cache once it is complete."""
     return event.clear_cache if isinstance(event, Pause) else isinstance(event, Sleep) and event.level > 0

@@ -1,4 +1,4 @@
-"""Kernels and checks of vLLM's build for CPUs that are put right, or do without what only a GPU has."""
+"""Fixes for vLLM's CPU build: kernels, and checks that require a GPU."""
 
 from functools import wraps
 from typing import Any
@@ -9,7 +9,7 @@ _COUNTS_A_DRAW = 4
 
 
 def keeping_asynchrony(before: Any) -> Any:
-    """Return what checks a configuration, and leaves asynchronous scheduling as it was asked for."""
+    """Wrap the platform's config check to keep `async_scheduling` as configured."""
 
     def check_and_update_config(cls: Any, config: Any) -> None:
         asked = config.scheduler_config.async_scheduling
@@ -20,7 +20,7 @@ def keeping_asynchrony(before: Any) -> Any:
 
 
 def once(before: Any) -> Any:
-    """Return what registers kernels for a CPU the first time that it is called."""
+    """Wrap the registration of CPU kernels so that it runs once."""
     done: list[bool] = []
 
     def register_triton_kernel_overrides(cls: Any) -> None:
@@ -32,7 +32,7 @@ def once(before: Any) -> Any:
 
 
 def unpinned(before: Any) -> Any:
-    """Return what makes tensors of zeros, of which none is pinned."""
+    """Wrap `torch.zeros` to ignore `pin_memory`."""
 
     @wraps(before)
     def zeros(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
@@ -43,7 +43,7 @@ def unpinned(before: Any) -> Any:
 
 
 def expanded(before: Any) -> Any:
-    """Return what repeats values of requests for each of their tokens."""
+    """Replace a kernel that repeats each request's value for all of its tokens."""
 
     @wraps(before)
     def expand_batch_to_tokens(
@@ -57,7 +57,7 @@ def expanded(before: Any) -> Any:
 
 
 def rejecting_padding(before: Any) -> Any:
-    """Return the rejection sampler, by which a draft that only fills up a row is rejected."""
+    """Wrap the rejection sampler to reject padding draft tokens."""
 
     @wraps(before)
     def rejection_random_sample(
@@ -72,7 +72,7 @@ def rejecting_padding(before: Any) -> Any:
         *rest: Any,
         **options: Any,
     ) -> None:
-        # No ratio is at least as large as what is no number.
+        # No probability ratio is at least NaN.
         uniform = torch.where(drafts < 0, float("nan"), uniform)
         drafts = drafts.clamp(min=0)
         before(output, counts, drafts, draft_probs, target_probs, bonus, recovered, uniform, *rest, **options)
@@ -81,26 +81,26 @@ def rejecting_padding(before: Any) -> Any:
 
 
 class RewindableGenerator(torch.Generator):
-    """Random numbers of a CPU that can be taken back by one draw, as those of a GPU are by four counts."""
+    """CPU generator that can undo its latest sample, like a GPU generator with its offset."""
 
     _drawn_from: torch.Tensor
 
     def remember(self) -> None:
-        """Keep the state that the next draw begins from."""
+        """Save the state before the next sample."""
         self._drawn_from = self.get_state()
 
     def get_offset(self) -> int:
-        """Return what a GPU would have counted for one draw."""
+        """Return the offset that a GPU generator would count for one sample."""
         return _COUNTS_A_DRAW
 
     def set_offset(self, offset: int) -> torch.Generator:
-        """Take the last draw back."""
-        assert offset == 0, f"one draw is taken back, not {offset} counts"
+        """Undo the latest sample."""
+        assert offset == 0, f"only the latest sample can be undone, got offset {offset}"
         return self.set_state(self._drawn_from)
 
 
 def remembering(before: Any) -> Any:
-    """Return the sampler, which has generators remember what they draw from."""
+    """Wrap the sampler so that each generator saves its state first."""
 
     @wraps(before)
     def forward_cpu(self: Any, logits: Any, generators: dict[int, RewindableGenerator], *limits: Any) -> Any:
@@ -112,7 +112,7 @@ def remembering(before: Any) -> Any:
 
 
 def of_some(before: Any) -> Any:
-    """Return what keeps the likeliest tokens of some rows, or of none."""
+    """Wrap the top-k filter to accept a batch without top-k rows."""
 
     @wraps(before)
     def apply_top_k_only(logits: torch.Tensor, k: torch.Tensor) -> Any:
@@ -122,14 +122,14 @@ def of_some(before: Any) -> Any:
 
 
 def rotating_all_heads(before: Any) -> Any:
-    """Return the rotary embedding, of queries and keys whose heads have a dimension of their own or none."""
+    """Wrap the rotary embedding to accept queries and keys with a separate head dimension."""
 
     @wraps(before)
     def forward_cpu(
         self: Any, positions: torch.Tensor, query: torch.Tensor, key: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         flat = [x.view(*positions.shape, -1) if x is not None else None for x in (query, key)]
-        # What it is given is changed in place.
+        # vLLM rotates its arguments in place.
         before(self, positions, *flat)
         return query, key
 

@@ -1,24 +1,24 @@
-"""Weights of a drafter: what is asked of vLLM so that they outlive a sleep, and digests of them.
+"""Drafter weights: keep them during sleep, and compute their digests.
 
-A drafter that is a model has parameters of its own, and shares some of its target's.
+A drafter with a model has own parameters, and shares some with its target.
 """
 
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-# Parameters of drafters among those that an engine keeps on the host at level 2, as vLLM names them.
+# Name pattern of a drafter's parameters, which vLLM can keep on the host at sleep level 2.
 _OF_DRAFTERS = "draft.*"
 _KEPT = "sleep_preserve_parameter_names"
 
 
 def kept_asleep(arguments: type) -> Mapping[str, Any]:
-    """Return the arguments of an engine that keeps its drafter's weights at any level; releases before have none."""
+    """Return engine arguments that keep a drafter's weights during sleep; {} in older releases."""
     return {_KEPT: [_OF_DRAFTERS]} if _KEPT in {field.name for field in fields(arguments)} else {}
 
 
 def own_digests(engine: Any) -> Mapping[str, str]:
-    """Return digests of the weights that a drafter does not share with its target, if they outlive a sleep."""
+    """Return digests of the drafter's own weights, without shared ones; {} if sleep loses them."""
     worker = engine.model_executor.driver_worker.worker
     drafter = worker.get_draft_model()
     if drafter is None or not getattr(engine.vllm_config.model_config, _KEPT, None):

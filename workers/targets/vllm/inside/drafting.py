@@ -1,6 +1,6 @@
-"""Observer of a drafter's model: what it is given in each of its passes, and what is proposed.
+"""Observer of a drafter with a model: the inputs of each draft pass, and the draft tokens.
 
-A drafter that is no model is not observed, nor is one whose passes are in graphs that tell nothing of them.
+Drafters without a model are not observed, nor are passes in CUDA graphs without observing tasks.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,9 +13,9 @@ import torch
 from workers.targets.child.inside.observations import Observations, margins
 from workers.targets.vllm.inside.graphs import CapturedPasses, bounds_of, given_to, observe_calls
 
-# By this name a proposer has the passes in its graphs.
+# Attribute of a proposer with the observed passes of its CUDA graphs.
 CAPTURED = "captured_passes"
-# Traits of what is no model.
+# Traits for a drafter without a model.
 NO_DRAFTER: Mapping[str, Any] = {
     "draft_shift": 0,
     "chunk_ends_known": True,
@@ -27,10 +27,10 @@ NO_DRAFTER: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """A drafter with a model, one of its layers, the caches of all, and its traits as the recorder tells them.
+    """A drafter with a model: one of its layers, its KV caches, and its recorded traits.
 
-    A model that is given hidden states of the target is given with each the token that follows. Where a chunk of a
-    prompt ends that is a later one in the first runner: `findings/vllm_drafter_chunk_ends`.
+    A drafter that reads hidden states gets, with each state, the token after it. At the end of a prefill chunk the
+    first runner gives it a later token instead: `findings/vllm_drafter_chunk_ends`.
     """
 
     proposer: Any
@@ -41,7 +41,7 @@ class Drafter:
 
 
 def drafter_of(runner: Any) -> Drafter | None:
-    """Return the drafter of either runner, if it has a model with a cache."""
+    """Return the drafter of a model runner, None if it has no model with a KV cache."""
     is_second = hasattr(runner, "speculator")
     proposer = runner.speculator if is_second else getattr(runner, "drafter", None)
     layers = getattr(proposer, "_draft_attn_layer_names", None) or getattr(proposer, "draft_attn_layer_names", None)
@@ -54,7 +54,7 @@ def drafter_of(runner: Any) -> Drafter | None:
         return None
     traits = {
         "draft_shift": int(not (config.uses_draft_model() or is_at_once)),
-        # The fix of that finding adds the lengths to the first runner's batch.
+        # The fix of that finding adds this attribute to the first runner's batch.
         "chunk_ends_known": is_second or hasattr(runner.input_batch, "seq_lens_cpu"),
         "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
         "drafts_max": config.num_speculative_tokens,
@@ -66,15 +66,15 @@ def drafter_of(runner: Any) -> Drafter | None:
 
 
 def in_one_graph(runner: Any) -> bool:
-    """Tell whether passes of a drafter of the second runner, and what is between them, may be in one graph."""
+    """Return whether all passes of the second runner's drafter may be in one CUDA graph."""
     return bool(runner.compilation_config.cudagraph_mode.has_full_cudagraphs())
 
 
 @contextmanager
 def telling_passes(runner: Any) -> Iterator[None]:
-    """Have the passes of a drafter tell of themselves from graphs that are captured meanwhile.
+    """Capture tasks that observe the drafter's passes together with its CUDA graphs.
 
-    A drafter that proposes all at once keeps a part of what it keeps outside of its graph: it tells nothing.
+    Not for dflash, which writes part of its KV cache outside of its graph.
     """
     proposer: Any = getattr(runner, "speculator", None)
     layers = getattr(proposer, "draft_attn_layer_names", None)
@@ -88,17 +88,17 @@ def telling_passes(runner: Any) -> Iterator[None]:
 
 
 class DrafterObserver:
-    """Observer of one drafter, which wraps it until it is released.
+    """Observer of one drafter; wraps its methods until `release`.
 
-    Where passes are in graphs, the number of each is counted when the device comes to it.
+    For passes in CUDA graphs, the pass index is counted when the device executes the pass.
     """
 
     def __init__(self, drafter: Drafter, runner: Any, record: Observations) -> None:
         self._drafter, self._runner, self._record = drafter, runner, record
-        # Of the requests in the step that is being drafted for; none otherwise.
+        # Requests of the step that is being drafted for; empty for dummy runs.
         self._names: list[str] = []
         self._index = 0
-        # The same of the step that the device has come to.
+        # The same for the step that the device executes.
         self._reached: tuple[list[str], int] = [], -1
         self._index_reached = 0
         proposer = drafter.proposer
@@ -119,7 +119,7 @@ class DrafterObserver:
             proposer.model.precompute_and_store_context_kv = self._observed_keep
 
     def release(self) -> None:
-        """Leave the drafter as it was."""
+        """Unwrap the drafter's methods."""
         model = self._drafter.proposer.model
         del self._drafter.proposer.propose, model.compute_logits
         self._release_calls()
@@ -134,18 +134,18 @@ class DrafterObserver:
         if options.get("dummy_run"):
             self._begin([])
             return self._propose(*arguments, **options)
-        # The second runner hands its batch over, the first has one for all steps.
+        # The second runner passes its batch; the first runner has one batch object for all steps.
         batch = arguments[0] if arguments else self._runner.input_batch
         self._begin(list(batch.req_ids))
         drafts = self._propose(*arguments, **options)
-        # Behind those of this step the second runner's buffer has what steps with more drafts left.
+        # The second runner's buffer may have more columns, with stale drafts of earlier steps.
         proposed = drafts[:, : options["num_speculative_tokens"]]
         self._record.observe("proposed", self._names, {"proposed": proposed})
         self._names = []
         return drafts
 
     def _begin(self, names: list[str]) -> None:
-        """Begin to draft for the requests of a step, or for none."""
+        """Start the observation of a step's draft passes; `names` is empty for a dummy run."""
         self._names, self._index = names, 0
         if self._drafter.captured is None:
             return
@@ -156,12 +156,12 @@ class DrafterObserver:
         self._record.in_turn(reach)
 
     def _next(self) -> int:
-        """Return the number of the pass that the device has come to."""
+        """Return the index of the draft pass that the device executes."""
         self._index_reached += 1
         return self._index_reached - 1
 
     def _told(self, point: str, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Keep what a pass in a graph tells."""
+        """Record the observation of a pass in a CUDA graph."""
         names, step = self._reached
         if not names:
             return
@@ -195,7 +195,7 @@ class DrafterObserver:
         return self._run_pieces(model, inputs, *arguments, **options)
 
     def _pass(self, options: Mapping[str, Any]) -> None:
-        """Tell what the model is given in a pass of a step; dummy ones are of none."""
+        """Observe the model inputs of a draft pass; dummy passes are skipped."""
         if not self._names:
             return
         tensors = _of_rows(given_to(options, self._drafter.layer), len(self._names))
@@ -206,6 +206,6 @@ class DrafterObserver:
 
 
 def _of_rows(tensors: Mapping[str, torch.Tensor], count: int) -> dict[str, torch.Tensor]:
-    """Return what a pass is given of the requests in it, without rows that only fill it up."""
+    """Return a pass's tensors cut to its `count` requests, without padding rows."""
     num = {"starts": count + 1, "seq_lens": count, "tables": count}
     return {name: tensor[: num[name]] if name in num else tensor for name, tensor in tensors.items()}

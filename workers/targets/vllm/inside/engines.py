@@ -1,6 +1,6 @@
-"""Engines of vLLM by specification: made when first asked for, and kept for the next trace.
+"""vLLM engines by spec: made on first use, and kept for later traces.
 
-Several live in one process; the first takes seconds, each further one a fifth of one.
+Several engines live in one process; the first takes seconds to make, each further one a fifth of a second.
 """
 
 import gc
@@ -44,21 +44,21 @@ from workers.targets.vllm.inside.transfer.flights import silent
 from workers.targets.vllm.names import RunnerName
 
 ENGINES_MAX = 6
-# Engines that nobody has any more take four megabytes each, and half a second for all to be looked for.
+# An unreferenced engine takes four megabytes; collecting all of them takes half a second.
 MADE_BETWEEN_COLLECTIONS = 16
 CACHE_BYTES = 8 << 20
-# An n-gram may have as few tokens, and as many.
+# Range of n-gram lengths.
 LOOKUP_MIN, LOOKUP_MAX = 1, 3
-# Of the backends that a GPU may have this one takes float32. The memory of one is shared by many engines.
+# The only attention backend for GPUs with float32. Many engines share the memory of one GPU.
 _ON_A_GPU: Mapping[str, Any] = {"attention_config": {"backend": "TRITON_ATTN"}, "gpu_memory_utilization": 0.02}
-# What comes with tokens, as vLLM calls it.
+# vLLM's names of the logprobs modes.
 _LOGPROBS_MODES: Mapping[str, str] = {
     "raw": "raw_logprobs",
     "processed": "processed_logprobs",
     "raw_logits": "raw_logits",
     "processed_logits": "processed_logits",
 }
-# Another engine of the process, of another size, whose accesses are as those of any.
+# Spec of the neighbour: another engine of the process, of another size.
 _NEIGHBOUR = EngineSpec(
     layers="attention",
     sampling="standard",
@@ -69,7 +69,7 @@ _NEIGHBOUR = EngineSpec(
     max_num_seqs=3,
     vocab_size=40,
 )
-# Files whose functions copy whatever they are given.
+# Files whose functions copy data for any caller.
 _HELPERS = (
     "vllm/v1/utils.py",
     "vllm/utils/",
@@ -80,7 +80,7 @@ _HELPERS = (
 
 
 class Engines:
-    """The engines of this process, least recently used first."""
+    """Engines of this process that are not in use, least recently used first."""
 
     def __init__(self, cache: Path, runner: RunnerName, device: str, definitions: Definitions) -> None:
         self._cache, self.runner, self._device, self.definitions = cache, runner, device, definitions
@@ -92,7 +92,7 @@ class Engines:
     def open(self, spec: EngineSpec, observed: bool) -> Session:
         engine = self._idle(spec)
         connect(engine)
-        # What no request has a seed for is drawn from here, whatever was drawn before.
+        # Requests without a seed sample from the global generators, which must not depend on earlier traces.
         torch.manual_seed(0)
         np.random.seed(0)
         self._num_opened += 1
@@ -114,7 +114,7 @@ class Engines:
         consumer: Any,
         probes: Counter[str],
     ) -> Producer:
-        """Return what computes the prompts of an engine."""
+        """Return the producer that prefills prompts for the consumer engine."""
         spec = spec.model_copy(update={"num_blocks": handoff.producer_blocks})
         engine = self._idle(spec, is_producer=True)
         recorder = observe(engine, of=PRODUCER) if observe is not None else None
@@ -122,12 +122,12 @@ class Engines:
         return Producer(engine, sent, recorder, partial(self._put_back, spec, is_producer=True))
 
     def _weights(self, spec: EngineSpec, version: int) -> Path:
-        """Return the folder of a version of the target's weights; 0 is the one that engines are made with."""
+        """Return the folder of a version of the target's weights; 0 is the initial version."""
         kind, quality = _target_of(spec)
         return model_folder(self._cache, kind, f"v{version}" if version else quality, spec.vocab_size)
 
     def _checksums_of(self, spec: EngineSpec, version: int) -> Mapping[str, str]:
-        """Return the checksums of the weights of an engine made with a version of them, by tensor."""
+        """Return checksums by tensor of an engine made with this version of the weights."""
         key = *_target_of(spec), spec.vocab_size, version
         if key not in self._checksums:
             heads = ("drafter", "drafter_quality", "num_speculative_tokens") if spec.drafter == "mtp" else ()
@@ -146,13 +146,13 @@ class Engines:
         return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of)
 
     def _idle(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
-        """Return an idle engine that has kept nothing of what it did before."""
+        """Return an idle engine with an empty prefix cache."""
         engine = self._take(spec, is_producer=is_producer)
-        assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
+        assert engine.reset_prefix_cache(), "an idle engine has no block in use"
         return engine
 
     def _take(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
-        """Return an idle engine of a specification, which is nobody else's until it is put back."""
+        """Return an idle engine of this spec, and remove it from the idle ones."""
         engine = self._engines.pop((spec.model_dump_json(), is_producer), None)
         if engine is not None:
             return engine
@@ -164,7 +164,7 @@ class Engines:
         return self._made(spec, is_producer=is_producer)
 
     def _put_back(self, spec: EngineSpec, engine: Any, *, is_producer: bool = False) -> None:
-        """Keep an engine that has nothing left to do."""
+        """Put an idle engine back for later traces."""
         key = spec.model_dump_json(), is_producer
         assert key not in self._engines, "two engines of one specification"
         self._engines[key] = engine
@@ -173,11 +173,11 @@ class Engines:
         self._engines.clear()
 
     def _made(self, spec: EngineSpec, version: int = 0, *, is_producer: bool = False) -> Any:
-        from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  what they replace must be replaced by then
+        from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  import after our replacements in vLLM
         from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415
         from vllm.v1.executor import Executor  # noqa: PLC0415
 
-        # A draft model computes one token more of each request than is scheduled.
+        # A draft model computes one more token per request than is scheduled.
         beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
         transfer = transfer_config(spec, is_producer=is_producer)
         config = EngineArgs(
@@ -187,7 +187,7 @@ class Engines:
             **windows.arguments_of(spec),
             seed=0,
             kv_cache_memory_bytes=CACHE_BYTES,
-            # One block of it is never handed out.
+            # One more block for the null block.
             num_gpu_blocks_override=spec.num_blocks + 1 + blocks_of_states(spec) + blocks_of_windows(spec),
             block_size=spec.block_size,
             max_model_len=spec.max_model_len,
@@ -199,7 +199,7 @@ class Engines:
             **({"prefix_match_unit": spec.match_tokens} if spec.match_tokens else {}),
             enable_chunked_prefill=True,
             scheduling_policy=spec.policy,
-            # Whoever says nothing gets asynchrony wherever there is any, which is what a trace asks for.
+            # vLLM's default is asynchronous scheduling wherever it is supported.
             async_scheduling=None if spec.depth > 1 else False,
             logprobs_mode=_LOGPROBS_MODES[spec.logprobs_mode],
             speculative_config=self._speculative(spec),
@@ -211,12 +211,12 @@ class Engines:
             **(_ON_A_GPU if self._device == "cuda" else {}),
         ).create_engine_config()
         taken: RunnerName = "v2" if config.use_v2_model_runner else "v1"
-        assert taken == self.runner, f"vLLM takes its runner {taken} here; this process observes {self.runner}"
-        # The engine of a process of its own, less its sockets: pauses are of that one alone.
+        assert taken == self.runner, f"vLLM selects model runner {taken}; this process observes {self.runner}"
+        # An EngineCoreProc without its sockets, because only that class has the methods for pauses.
         engine = EngineCoreProc.__new__(EngineCoreProc)
         engine.output_queue, engine.engines_running = SimpleQueue(), False
         begin_graphs(spec)
-        # Engines that work at the same time have streams of their own, as those of two machines.
+        # Producer and consumer work at the same time, hence have streams of their own, like two machines.
         stream = new_stream() if is_producer and self._device != "cpu" else None
         with unconnected(), on_stream(stream):
             EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=True)
@@ -224,10 +224,10 @@ class Engines:
         if stream is not None:
             engine.scheduler.connector.flights.stream = stream
         if spec.decodes_first:
-            # As a backend for attention asks for it whose kernels take decodes and prompts apart.
+            # Attention backends with separate decode and prefill kernels set this threshold.
             runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens
         if (engine.batch_queue is not None) != (spec.depth > 1):
-            raise RuntimeError(f"asynchrony is {'off' if spec.depth > 1 else 'on'}, unlike what was asked for")
+            raise RuntimeError(f"async scheduling is {'off' if spec.depth > 1 else 'on'}, unlike spec.depth")
         return engine
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any] | None:
@@ -245,7 +245,7 @@ class Engines:
 
 
 def _target_of(spec: EngineSpec) -> tuple[str, str]:
-    """Return kind and quality of the target's model: the heads of an mtp drafter are part of it."""
+    """Return kind and quality of the target's model; an mtp drafter is part of that model."""
     if spec.num_speculative_tokens and spec.drafter == "mtp":
         return "mtp", spec.drafter_quality
     if spec.layers == "windows":
@@ -256,7 +256,7 @@ def _target_of(spec: EngineSpec) -> tuple[str, str]:
 
 
 def _collect() -> None:
-    """Free engines that nobody has: whoever makes one freezes all there is, which the collector then passes over."""
+    """Free unreferenced engines; freeze the other objects so that later collections skip them."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -1,6 +1,6 @@
-"""Kernels of gated delta nets on the simulated device, where definitions of single kernels do not do.
+"""Gated delta nets on the simulated device: what definitions of single kernels do not cover.
 
-Those of prompts refuse float32, which the models here are of: what all of them compute of a launch is one task.
+vLLM's prefill kernels refuse float32, which the test models have: one device task replaces them all.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from workers.targets.vllm.inside.kernels.delta_rule import advanced
 
 
 def without_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return what takes note of a model's experts, of which it may have none."""
+    """Wrap `set_moe_parameters` to skip a model without experts."""
 
     @wraps(before)
     def set_moe_parameters(self: Any) -> None:
@@ -28,7 +28,7 @@ def without_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def prompts_advanced(before: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Return what enqueues the tokens of rows with several of them each, or with no state yet."""
+    """Replace the prefill kernels: enqueue a task for all rows with several tokens or no state."""
 
     @wraps(before)
     def chunk_gated_delta_rule(
@@ -44,7 +44,7 @@ def prompts_advanced(before: Callable[..., Any]) -> Callable[..., tuple[torch.Te
         **options: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         output, state = torch.empty_like(v), torch.empty_like(initial_state)
-        # By the last two a GPU's programs find the chunks that are theirs.
+        # The last two map a GPU program to its chunk.
         reads = (q, k, v, g, beta, initial_state, cu_seqlens, chunk_indices, chunk_offsets)
         activate().enqueue("chunk_gated_delta_rule", _advance_rows, reads, (output, state))
         return output, state
@@ -79,7 +79,7 @@ def advance_rows(
     output: Array,
     after: Array,
 ) -> None:
-    """Advance the state of each row by all of its tokens, one after another.
+    """Advance each row's recurrent state by all of its tokens in turn, and write the outputs.
 
     Shapes: queries and keys [T, H, K] of length one, values and output [T, HV, V], gates and betas [T, HV], states
     before and after [rows, HV, V, K], starts [rows + 1].
@@ -94,10 +94,10 @@ def advance_rows(
 
 
 def exponential(before: Any) -> Callable[[Any], Any]:
-    """Return Triton's exponential by the name by which its interpreter knows it."""
+    """Return Triton's `exp` under the name that its interpreter supports."""
 
     def exp(values: Any) -> Any:
-        import triton.language  # noqa: PLC0415  there may be none
+        import triton.language  # noqa: PLC0415  Triton may be missing
 
         return triton.language.exp(values)
 
@@ -105,7 +105,7 @@ def exponential(before: Any) -> Callable[[Any], Any]:
 
 
 def sized_as_blocks(before: Any) -> SimpleNamespace:
-    """Return what a module takes of Triton to launch a kernel, where there is none: sizes of blocks."""
+    """Return stand-ins for the Triton functions that vLLM calls before a kernel launch."""
     return SimpleNamespace(cdiv=before.cdiv, next_power_of_2=lambda size: 1 << max(0, size - 1).bit_length())
 
 
@@ -114,19 +114,19 @@ _OPS = "vllm.third_party.flash_linear_attention.ops"
 _CONVOLUTIONS = f"{_MAMBA}.ops.causal_conv1d"
 _ROWS_OF_ONE, _ROWS_WITH_DRAFTS = f"{_OPS}.fused_recurrent", f"{_OPS}.fused_sigmoid_gating"
 _OF_PROMPTS = f"{_OPS}.fused_gdn_prefill_post_conv"
-# What is replaced of vLLM: module, name, reason, and by what.
+# A replacement in vLLM: module, name, reason, and function that makes it.
 Replaced: TypeAlias = tuple[str, str, str, Callable[[Any], Any]]
 IN_BOTH_RUNNERS: tuple[Replaced, ...] = (
     (
         "vllm.model_executor.models.qwen3_next",
         "QwenNextMixtureOfExperts.set_moe_parameters",
-        "it refuses a model without experts, in whose place dense layers are, as they may be in some of the layers",
+        "it refuses a model whose layers are all dense, though single layers may be",
         without_experts,
     ),
     (
         f"{_MAMBA}.gdn.qwen_gdn_linear_attn",
         "fla_chunk_gated_delta_rule",
-        "its kernels for GPUs refuse float32: what they compute of prompts is a task of the device",
+        "its prefill kernels for GPUs refuse float32: a device task computes the same",
         prompts_advanced,
     ),
 )
@@ -134,17 +134,17 @@ WITHOUT_TRITON: tuple[Replaced, ...] = tuple(
     (
         module,
         "triton",
-        "kernels are Triton's, of which there is none: how large their blocks are is still asked for",
+        "Triton is missing, and only its block-size helpers are called",
         sized_as_blocks,
     )
     for module in (_CONVOLUTIONS, _ROWS_OF_ONE, _ROWS_WITH_DRAFTS, _OF_PROMPTS)
 )
 INTERPRETED: tuple[Replaced, ...] = (
-    (_ROWS_OF_ONE, "exp", "the interpreter knows a function of Triton's by its own name alone", exponential),
+    (_ROWS_OF_ONE, "exp", "the interpreter supports this Triton function only under its own name", exponential),
 )
-# Kernels that have no counterpart for a CPU, and arguments that Triton finds by others of theirs, where there is one.
+# Triton kernels without a CPU counterpart, and `constexpr` arguments that Triton computes from other arguments.
 KERNELS = tuple(
-    (module, name, "a kernel of Triton's alone, of gated delta nets")
+    (module, name, "a Triton kernel of gated delta nets without CPU counterpart")
     for module, name in (
         (_CONVOLUTIONS, "_causal_conv1d_fwd_kernel"),
         (_CONVOLUTIONS, "_causal_conv1d_update_kernel"),

@@ -1,8 +1,7 @@
-"""Graphs of an engine: what of vLLM's is asked for by the key `graphs`, and how what is in them is observed.
+"""CUDA graphs of an engine: configuration for spec key `graphs`, observation of replays.
 
-A replay calls nothing of a model: what it is given is observed where the replay is launched. A drafter's passes that
-are all in one graph have no such place; on the simulated device, whose graphs have tasks of any kind, each is observed
-by a task that was captured with it.
+A replay calls no Python method of the model, so its inputs are observed where the replay is launched. If all draft
+passes are in one graph, tasks captured with the graph observe each pass; only the simulated device supports this.
 """
 
 import os
@@ -20,7 +19,7 @@ BREAKABLE = "VLLM_USE_BREAKABLE_CUDAGRAPH"
 
 
 def arguments_of(spec: EngineSpec) -> Mapping[str, Any]:
-    """Return vLLM's arguments for the graphs of a specification: nothing is compiled, or run to warm kernels up."""
+    """Return vLLM's arguments for CUDA graphs: no compilation, no warm-up of kernels."""
     if spec.graphs == "none":
         return {"enforce_eager": True}
     sizes = list(graph_sizes(spec))
@@ -29,14 +28,13 @@ def arguments_of(spec: EngineSpec) -> Mapping[str, Any]:
 
 
 def begin_graphs(spec: EngineSpec) -> None:
-    """Prepare the process for the graphs of the next engine.
+    """Prepare the process for the CUDA graphs of the next engine.
 
-    They have memory of their own, as in a process of its own. Where a model's pieces are graphs, vLLM breaks these at
-    layers of attention while they are captured, as nothing is compiled. What the environment was for the engine before
-    it remembers.
+    Its graphs get a memory pool of their own, as in a separate process. Piecewise graphs are broken at attention
+    layers, because nothing is compiled; vLLM caches this environment variable, so the cache is disabled.
     """
-    from vllm import envs  # noqa: PLC0415  what they replace must be replaced by then
-    from vllm.platforms import current_platform  # noqa: PLC0415  what they replace must be replaced by then
+    from vllm import envs  # noqa: PLC0415  import after our replacements in vLLM
+    from vllm.platforms import current_platform  # noqa: PLC0415  import after our replacements in vLLM
 
     type(current_platform)._global_graph_pool = None
     os.environ[BREAKABLE] = str(int("piecewise" in spec.graphs))
@@ -58,23 +56,23 @@ def _broken_always(before: Any) -> Callable[..., Any]:
     return eager_break_during_capture
 
 
-# Module, name, reason, and what is made of it.
+# Module, name, reason, and function that makes the replacement.
 OF_GRAPHS = (
     "vllm.compilation.breakable_cudagraph",
     "eager_break_during_capture",
-    "whether graphs are broken at a layer is settled where its module is loaded: by an engine that comes before theirs",
+    "a module decides at import whether its graphs are broken at a layer, hence for all later engines",
     _broken_always,
 )
 
-# Is told tensors by name, as they are when it is.
+# Callback with a point's name and its tensors by name, with their values at that time.
 Told: TypeAlias = Callable[[str, Mapping[str, torch.Tensor]], None]
 
 
 class CapturedPasses:
-    """Passes of a drafter in graphs: while one is captured, a task is too that tells its tensors in each replay."""
+    """Draft passes in CUDA graphs: a captured task reports their tensors at each replay."""
 
     def __init__(self, proposer: Any, layer: str) -> None:
-        # Nobody but a session's observer is told.
+        # Set during a session only.
         self.told: Told | None = None
         self._layer = layer
         self._forward: Callable[..., Any] = proposer.model.forward
@@ -83,13 +81,13 @@ class CapturedPasses:
         proposer.model.compute_logits = self._captured_logits
 
     def is_complete(self, proposer: Any) -> None:
-        """Leave the drafter as it was: nothing more is captured."""
+        """Unwrap the drafter: the capture is complete."""
         del proposer.model.forward, proposer.model.compute_logits
 
     def _captured_forward(self, *arguments: Any, **options: Any) -> Any:
-        from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
+        from vllm.forward_context import get_forward_context  # noqa: PLC0415  import after our replacements in vLLM
 
-        # A graph of pieces is launched at a place of its own, where it is observed.
+        # A piecewise graph is observed where it is launched.
         is_whole = not get_forward_context().cudagraph_runtime_mode.value
         if is_whole and torch.cuda.is_current_stream_capturing():
             self._capture("drafting", given_to(options, self._layer))
@@ -113,8 +111,8 @@ class CapturedPasses:
 
 
 def given_to(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tensor]:
-    """Return what a model is given in a pass, of which a layer of attention is."""
-    from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
+    """Return the inputs of a model's forward pass, with the metadata of one attention layer."""
+    from vllm.forward_context import get_forward_context  # noqa: PLC0415  import after our replacements in vLLM
 
     context = get_forward_context()
     metadata = context.attn_metadata[layer]
@@ -129,7 +127,7 @@ def given_to(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tensor]:
 
 
 def bounds_of(layer: str) -> list[int]:
-    """Return the bounds of lengths that the host has for the pass under way, row by row; none where it keeps none."""
+    """Return the host's upper bounds of the sequence lengths, by row; [] if it has none."""
     from vllm.forward_context import get_forward_context  # noqa: PLC0415
 
     bounds: list[int] = getattr(get_forward_context().attn_metadata[layer], "bounds", [])
@@ -137,9 +135,9 @@ def bounds_of(layer: str) -> list[int]:
 
 
 def observe_calls(model: Any, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
-    """Have each call of a model be one of what is made of it; return what takes that back.
+    """Wrap the calls of a model by `made`; return a function that unwraps them.
 
-    A wrapper that replays graphs calls no method of the model that it is of.
+    A wrapper that replays CUDA graphs does not call the model's methods, so the wrapper itself is wrapped.
     """
     if isinstance(model, torch.nn.Module):
         model.forward = made(model.forward)
@@ -148,7 +146,7 @@ def observe_calls(model: Any, made: Callable[[Callable[..., Any]], Callable[...,
     called = made(partial(kind.__call__, model))
 
     class Observed(kind):  # type: ignore[misc, valid-type]
-        """The wrapper, whose calls are observed."""
+        """The graph wrapper with observed calls."""
 
         def __call__(self, *arguments: Any, **options: Any) -> Any:
             return called(*arguments, **options)

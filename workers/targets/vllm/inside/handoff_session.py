@@ -1,4 +1,4 @@
-"""Session of a trace on two engines: a producer computes the prompts, and hands requests to their consumer."""
+"""Session of a trace on two engines: a producer prefills the prompts, a consumer decodes."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,9 +14,9 @@ from workers.targets.vllm.inside.session import Session, memory_of
 
 
 class HandoffSession(Session):
-    """The requests of a trace on the engine that decodes them, once another one has computed their prompts.
+    """Requests of a trace, decoded here after the producer has prefilled them.
 
-    A request is in one of both at a time; what an event does to it happens there.
+    A request is in one of the two engines at a time; events on it are applied there.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class HandoffSession(Session):
     def memory(self) -> Mapping[str, object]:
         engine, stream = self._producer.engine, SimpleNamespace(producer=self._producer.flights.stream)
         produced = {f"{PRODUCER}.{name}": holder for name, holder in memory_of(engine).items()}
-        # Its caches bear its names, before what is loaded from them bears any.
+        # The producer's caches come first, so that loaded tensors are reported under their names.
         return {**produced, **super().memory, "lanes": stream}
 
     def happen(self, event: AnyEvent) -> None:
@@ -64,7 +64,7 @@ class HandoffSession(Session):
         self._producer.close()
 
     def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
-        assert not resumable, "no session is handed over"
+        assert not resumable, "parts of a session cannot be handed off"
         self._submitted[request_id] = event, self._num_taken
         self._producer.submit(request_id, event, self._num_taken)
 

@@ -1,4 +1,4 @@
-"""Names of vLLM that sessions, recorders and the simulated device hook, by where they are hooked."""
+"""Names of vLLM that sessions, recorders and the simulated device use, by module."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from workers.targets.vllm.request_features import OUTPUT_FIELDS, SAMPLING_KEYS
 
 @dataclass(frozen=True, slots=True)
 class RunnerHooks(Hooks):
-    """Names that are hooked for some model runners."""
+    """Names of vLLM used with some of its model runners."""
 
     runners: tuple[RunnerName, ...] = ("v1", "v2")
 
@@ -192,7 +192,7 @@ CONTROLS = (
     RunnerHooks("vllm.model_executor.model_loader.weight_checksum", "", "compute_tensor_digests", since="0.32.0"),
     RunnerHooks("vllm.device_allocator.sleep_mode_backend", "SleepModeBackend", "suspend resume", since="0.32.0"),
 )
-# Of what tests of its own make.
+# Used by `watched`, which observes vLLM's own tests.
 WATCHED = (
     RunnerHooks(
         "vllm.v1.core.sched.scheduler",
@@ -204,7 +204,7 @@ WATCHED = (
     RunnerHooks("vllm.v1.core.sched.output", "CachedRequestData", "new_block_ids"),
     RunnerHooks("vllm.v1.request", "Request", "num_computed_tokens is_prefill_chunk"),
 )
-# On the simulated device alone.
+# Used on the simulated device only.
 DEVICE = (
     RunnerHooks(
         "vllm.platforms.cpu",
@@ -252,6 +252,6 @@ DEVICE = (
 
 
 def hooks_on(device: str, runner: RunnerName) -> list[RunnerHooks]:
-    """Return what is hooked on a device for a model runner."""
+    """Return the names used on a device with a model runner."""
     every = (*ENGINES, *SESSIONS, *RECORDERS, *CONTROLS, *TRANSFERS, *(DEVICE if device == "sim" else ()))
     return [each for each in every if runner in each.runners]

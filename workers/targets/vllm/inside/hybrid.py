@@ -1,7 +1,7 @@
-"""Kernels of hybrid models on the simulated device, as tasks in the place of Triton's.
+"""Replacements for Triton kernels of hybrid models: tasks of the simulated device.
 
-Short convolutions are vLLM's own kernels for a CPU. A launch reads and writes what the kernel does in whose place it
-stands: rows are found by tables on the device, and the state a row goes on from lies in the slot that they name.
+Short convolutions call vLLM's own CPU kernels. Each task reads and writes the same tensors as the kernel that it
+replaces: block tables on the device select a row's state slot.
 """
 
 import ctypes
@@ -15,14 +15,14 @@ from workers.simulated_torch.device import activate
 from workers.simulated_torch.triton_tasks import pointed_to, remember_pointers
 
 _WORD_BYTES = 4
-# Which no row has a state in.
+# The null block: no row has its state there.
 _NULL_BLOCK = 0
-# Behind a plan and the configuration of its caches: where a runner's layers are among what prepares a step's copies.
+# Position of the layers among `preprocess_mamba`'s arguments after the plan and the KV-cache configuration.
 _LAYERS_ARGUMENT = 4
 
 
 def prompts_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """Return what enqueues the convolution of rows with several tokens each, or with no state yet."""
+    """Replace the prefill convolution: enqueue it for rows with several tokens or no state."""
     from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import causal_conv1d_fn_cpu  # noqa: PLC0415
 
     @wraps(before)
@@ -50,7 +50,7 @@ def prompts_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]
 
         output = torch.empty_like(x)
         rows = query_start_loc, cache_indices, has_initial_state
-        # By these a GPU's programs find the tokens that are theirs.
+        # By these the programs of a GPU kernel find their tokens.
         programs = metadata.batch_ptr, metadata.token_chunk_offset_ptr
         activate().enqueue(
             "causal_conv1d_fn", convolve, (x, weight, conv_states, *rows, *programs), (conv_states, output)
@@ -61,7 +61,7 @@ def prompts_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]
 
 
 def tokens_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """Return what enqueues the convolution of rows that go on from a state, in place: one token each, or drafts too."""
+    """Replace the in-place convolution of decode rows: one token each, or with draft tokens."""
     from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import causal_conv1d_update_cpu  # noqa: PLC0415
 
     def convolve(
@@ -101,7 +101,9 @@ def _drafts_convolved(
     accepted: torch.Tensor,
     *_: torch.Tensor,
 ) -> None:
-    """Convolve the tokens of each row behind as much of its state as was kept, and leave all of them behind that.
+    """Convolve each row's tokens after its kept state columns; write all columns to the state.
+
+    The state keeps a column per draft token, so that a later step can start after the last accepted one.
 
     Shapes: tokens [T, D], states [slots, D, W - 2 + tokens of a row at most], weights [D, W].
     """
@@ -118,7 +120,7 @@ def _drafts_convolved(
 
 
 def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what prepares the zeroing of blocks, whose table of addresses knows from there on what these are of."""
+    """Wrap the setup of block zeroing: its address table keeps the caches that it points to."""
 
     @wraps(before)
     def prepare(self: Any, device: torch.device, **options: Any) -> None:
@@ -126,7 +128,7 @@ def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
         before(self, device, **options)
         if self._meta is not None:
             layers = [options["static_forward_context"][name] for group in groups for name in group.layer_names]
-            # States are views of the same memory, in no such tensor.
+            # Recurrent states are views of the same memory, stored as tuples.
             caches = [layer.kv_cache for layer in layers if isinstance(layer.kv_cache, torch.Tensor)]
             remember_pointers(self._meta[0], caches)
 
@@ -134,7 +136,7 @@ def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what fills tables of addresses, which know from there on what these are of."""
+    """Wrap the setup of Mamba address tables: they keep the tensors that they point to."""
 
     @wraps(before)
     def _populate_metadata(
@@ -143,7 +145,7 @@ def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
         before(self, config, layers, functions, tables, aligned)
         names = (name for group in self.mamba_group_ids for name in config.kv_cache_groups[group].layer_names)
         remember_pointers(self.state_base_addrs, [cache for name in names for cache in _caches(layers[name])])
-        # The first runner gives those of the rows of its first step, and means all.
+        # The first runner passes views of the first step's rows; the kernel uses the whole tables.
         wholes = [each if (whole := getattr(each, "_base", None)) is None else whole for each in tables]
         remember_pointers(self.block_table_ptrs, wholes)
         remember_pointers(self.aligned_index_block_table_ptrs, aligned)
@@ -152,7 +154,7 @@ def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def blocks_copied(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what copies blocks of which a hit ends inside; beside a connector it uses no others of the caches."""
+    """Replace the copies of partly hit blocks: with a KV connector they touch only those blocks."""
     from vllm.distributed.kv_transfer import has_kv_transfer_group  # noqa: PLC0415
 
     @wraps(before)
@@ -163,7 +165,7 @@ def blocks_copied(before: Callable[..., None]) -> Callable[..., None]:
             before(kv_caches, num_blocks, kv_cache_block_copies)
             return
         for cache in kv_caches:
-            assert len(cache) == num_blocks, "a kernel's blocks are the scheduler's"
+            assert len(cache) == num_blocks, "kernel blocks and scheduler blocks have the same size"
             rows = [cache[source].clone() for source, _ in kv_cache_block_copies]
             for row, (_, target) in zip(rows, kv_cache_block_copies, strict=True):
                 cache[target].copy_(row)
@@ -172,22 +174,22 @@ def blocks_copied(before: Callable[..., None]) -> Callable[..., None]:
 
 
 class StatesCopied:
-    """Kernel that copies states from block to block, where prefixes are cached: one at the end of a block stays there.
+    """Replacement for the kernel that copies recurrent states between blocks for prefix caching.
 
-    Its tables of addresses are of the caches of the engine that prepares a step, which `prepared` is told.
+    The address tables are made when a step is prepared; `prepared` then sets the caches that they point to.
     """
 
     def __init__(self) -> None:
         self._caches: list[torch.Tensor] = []
 
     def prepared(self, before: Callable[..., None]) -> Callable[..., None]:
-        """Return what prepares a step's copies and launches them."""
+        """Wrap the preparation and launch of a step's state copies: keep the caches."""
 
         @wraps(before)
         def preprocess_mamba(plan: Any, config: Any, *arguments: Any, **options: Any) -> None:
             layers = arguments[_LAYERS_ARGUMENT]
             names = (name for group in config.kv_cache_groups for name in group.layer_names)
-            # Each of a layer's states is a tensor of its own.
+            # Each state of a layer is a tensor of its own.
             self._caches = [cache for name in names for cache in _caches(layers[name])]
             before(plan, config, *arguments, **options)
 
@@ -206,15 +208,15 @@ class StatesCopied:
 
 
 def _caches(layer: Any) -> tuple[torch.Tensor, ...]:
-    """Return the states of a layer, nothing of one of attention."""
+    """Return the recurrent-state tensors of a layer, () for attention."""
     return () if isinstance(layer.kv_cache, torch.Tensor) else tuple(layer.kv_cache)
 
 
 class BlocksZeroed:
-    """Kernel that writes zeros to new blocks of attention's caches: states of others may have been in them."""
+    """Replacement for the kernel that zeroes new blocks, which may hold old recurrent states."""
 
     def __init__(self, before: Any) -> None:
-        """Take its place."""
+        """Ignore the replaced kernel."""
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
         return self._launch
@@ -223,7 +225,7 @@ class BlocksZeroed:
     def _launch(
         addresses: torch.Tensor, strides: torch.Tensor, sizes: torch.Tensor, blocks: torch.Tensor, BLOCK_SIZE: int
     ) -> None:
-        """Enqueue a launch; strides and sizes are in words of four bytes."""
+        """Enqueue a launch; strides and sizes are in 4-byte words."""
 
         def zero(
             addresses: torch.Tensor, strides: torch.Tensor, sizes: torch.Tensor, blocks: torch.Tensor, *_: torch.Tensor

@@ -1,4 +1,4 @@
-"""What vLLM's own GPU model runner needs beside it on the simulated device: a worker, and attention as tasks."""
+"""Worker and attention backend that let vLLM's GPU model runner use the simulated device."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -25,14 +25,14 @@ from workers.targets.vllm.inside.platform import DEVICE
 
 
 class TaggedMemory:
-    """What is allocated of the simulated device in the pools of one worker."""
+    """Memory of the simulated device that one worker has allocated, by pool tag."""
 
     def __init__(self) -> None:
         self._tags: dict[str, int] = {}
 
     @contextmanager
     def pool(self, tag: str) -> Iterator[None]:
-        """Let what is allocated meanwhile bear a tag; of pools inside each other it is the inner one's."""
+        """Tag all memory allocated in this context; the innermost of nested pools counts."""
         device = activate()
         if tag not in self._tags:
             self._tags[tag] = device.new_tag()
@@ -40,15 +40,15 @@ class TaggedMemory:
             yield
 
     def parts(self) -> Mapping[str, Sequence[torch.Tensor]]:
-        """Return the bytes that are in use, by tag."""
+        """Return the allocated bytes in use, by tag."""
         return {tag: activate().tagged(number) for tag, number in self._tags.items()}
 
 
 class SimulatedWorker(Worker):  # type: ignore[misc]
-    """vLLM's GPU worker, without what asks a GPU for its memory or warms it up."""
+    """vLLM's GPU worker without memory profiling and warm-up."""
 
     def init_device(self) -> None:
-        """Take the device, and make the model runner that vLLM would make on a GPU."""
+        """Set the device, and make the model runner that vLLM would make on a GPU."""
         self.device = DEVICE
         init_worker_distributed_environment(
             self.vllm_config, self.rank, self.distributed_init_method, self.local_rank, "gloo"
@@ -58,16 +58,16 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
         self._init_workspace_and_model_runner()
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
-        """Return a pool of the device's memory, of which a sleep gives up what vLLM gives up of pools with its tag."""
+        """Return a tagged memory pool; a sleep discards or offloads the pool's content by its tag."""
         return self.pools.pool(tag)
 
     def determine_available_memory(self) -> int:
-        """Return what was asked for."""
+        """Return the configured KV-cache size."""
         size: int = self.cache_config.kv_cache_memory_bytes
         return size
 
     def compile_or_warm_up_model(self) -> CompilationTimes:
-        """Capture graphs where they are asked for: there is nothing to compile, and nothing to warm up."""
+        """Capture CUDA graphs if configured; nothing is compiled or warmed up."""
         if not self.model_config.enforce_eager:
             with telling_passes(self.model_runner):
                 self.model_runner.capture_model()
@@ -75,13 +75,13 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
 
 
 class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
-    """Metadata that holds what lies on the device; the kernels' own schedule follows from it when they run.
+    """Attention metadata that stays on the device; attention tasks compute the kernel schedule.
 
-    So a graph takes any batch, and a drafter's metadata is that of its next pass once its buffers are: with graphs all
-    its passes behind the first are one, as with kernels for a GPU, without them they are prepared one by one.
-    `bounds` are those of the rows' lengths that the host has, by which kernels for a GPU plan their work.
-    Where there are graphs `lengths` are planned by the first layer that uses the metadata, as some of these kernels do:
-    a graph has lengths of its batches only if its own first layer plans.
+    Hence a CUDA graph works for any batch, and a drafter's metadata is valid for its next pass after the update of its
+    buffers. With graphs all later draft passes share one metadata object, as with GPU kernels; without graphs each pass
+    has its own. `bounds` are the host's upper bounds of the sequence lengths, which GPU kernels use to plan their work.
+    With graphs, the first layer that uses the metadata copies `lengths` for all layers, as some GPU kernels do: a graph
+    has the lengths of its own batch only if it contains this copy.
     """
 
     _cudagraph_support = AttentionCGSupport.ALWAYS
@@ -91,7 +91,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
         self.supports_draft_decode_metadata_update = not vllm_config.model_config.enforce_eager
 
     def update_draft_decode_metadata(self, metadata: Any) -> None:
-        """Forget what was of another pass, bounds and planned lengths; the rest is read when it is used."""
+        """Reset bounds and copied lengths for the next draft pass; tasks read all else when they run."""
         metadata.bounds = []
         metadata.lengths = None
 
@@ -117,7 +117,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
 
 
 class AttentionTask:
-    """Attention over the cache, as it is when the task runs; keeps numbers alone of what it is made from."""
+    """Attention over the KV cache as of the task's run; holds only numbers of its arguments."""
 
     def __init__(self, impl: Any, builder: Any, layer: Any, num_reqs: int, causal: bool) -> None:
         self._impl, self._builder = impl, builder
@@ -173,7 +173,7 @@ class AttentionTask:
 
 
 class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
-    """A CPU's attention kernels, each as a task that reads its lengths when it runs."""
+    """vLLM's CPU attention kernels as tasks that read sequence lengths when they run."""
 
     def forward(
         self,
@@ -201,7 +201,7 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
         def attend(*views: torch.Tensor) -> None:
             query, starts, lengths, table = views[: len(reads)]
             if (longest := int(lengths.max())) > room:
-                # A kernel would read the next row's blocks, or what lies behind the last.
+                # A kernel would read block ids of the next row, or beyond the block table.
                 raise IndexError(f"a row of {longest} tokens attends to blocks of {room}")
             task(query, cache, starts, lengths, table, views[-1])
 
@@ -211,7 +211,7 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
     def do_kv_cache_update(
         self, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor, slot_mapping: torch.Tensor
     ) -> None:
-        """Enqueue what writes keys and values into the cache."""
+        """Enqueue the write of keys and values to the KV cache."""
         isa, scales = layer.isa, (layer._k_scale_float, layer._v_scale_float)
 
         cache = activate().host_view(kv_cache)
@@ -239,13 +239,13 @@ def _copy(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor]:
-    """Return the blocks that a step's kernels read or write; all of the cache where no connector is beside it."""
+    """Return the blocks that a step reads or writes; the whole cache without a KV connector."""
     touched = get_kv_transfer_group().touched() if has_kv_transfer_group() else None
     return (cache,) if touched is None else [cache[block] for block in touched[is_written]]
 
 
 def narrowed(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
-    """Return what a launch uses: of caches the blocks of its step, where a connector beside it knows them."""
+    """Return the tensors that a launch uses; a KV connector narrows caches to the step's blocks."""
     agent: Any = get_kv_transfer_group() if has_kv_transfer_group() else None
     return agent.narrowed(name, tensors, is_written) if hasattr(agent, "narrowed") else tensors
 
@@ -254,7 +254,7 @@ activate().narrowed = narrowed
 
 
 def _halves(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return keys and values of a cache of [blocks, heads, block size, 2 x head size]."""
+    """Return views of keys and values of a cache [blocks, heads, block size, 2 x head size]."""
     num_blocks, num_heads, block_size, _ = cache.size()
     keys, values = cache.view((num_blocks, num_heads, 2 * block_size, -1)).chunk(2, dim=2)
     return keys, values
@@ -262,11 +262,11 @@ def _halves(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @register_backend(AttentionBackendEnum.CUSTOM)
 class Attention(CPUAttentionBackend):  # type: ignore[misc]
-    """The attention backend of the simulated device."""
+    """Attention backend of the simulated device."""
 
     @staticmethod
     def get_name() -> str:
-        """Return the name under which vLLM knows backends from outside."""
+        """Return vLLM's name for a custom backend."""
         return "CUSTOM"
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Logits processor of a user, as vLLM takes it by its class: a request bans the token that it has chosen last."""
+"""Custom logits processor that bans a request's latest output token."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,15 +12,15 @@ from workers.targets.vllm.request_features import NO_REPEATS
 
 @cache
 def no_repeats() -> type:
-    """Return the class, which reads the tokens of each request's output wherever its row is."""
+    """Return the processor's class, whose requests may move between batch rows."""
     from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # noqa: PLC0415
 
     class NoRepeats(AdapterLogitsProcessor):  # type: ignore[misc]
-        """Processor of each request by itself."""
+        """Applies to each request on its own."""
 
         @classmethod
         def validate_params(cls, sampling_params: Any) -> None:
-            """Take any request."""
+            """Accept any request."""
 
         def is_argmax_invariant(self) -> bool:
             return False

@@ -1,4 +1,4 @@
-"""Process of an engine of vLLM: the only one in which torch and vLLM are imported."""
+"""Main module of vLLM's child process, the only process that imports torch and vLLM."""
 
 import os
 import sys
@@ -30,32 +30,32 @@ from workers.targets.vllm.inside.watched import WatchedTests
 from workers.targets.vllm.names import RunnerName
 from workers.targets.vllm.sources import PACKAGE, is_whole
 
-# Seen to run here, 0.33.0 as sources alone (docs/new_release.md).
+# Tested versions; 0.33.0 only as an overlay (docs/new_release.md).
 KNOWN = ("0.32.0", "0.33.0")
-# Folders of what launches its kernels: a report names who does.
+# Folders that launch kernels for others: reports name the caller instead.
 _LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
 
 
 def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | None, str]:
-    """Load vLLM on a device for one of its runners; return its engines, that device if it has lanes, and its version.
+    """Load vLLM on a device for a model runner; return engines, device and version.
 
-    The arguments are the device, the runner, how its kernels run, the folder of models, the fixes to apply, and a
-    source tree to lay over the installed package.
+    The device is None on a CPU. The arguments are the device, the runner, how kernels run, the folder of models, the
+    fixes to apply, and optionally a source tree to lay over the installed package.
     """
     where, named, kernels, models, fixes, *overlay = arguments
     runner: RunnerName = "v2" if named == "v2" else "v1"
-    # What vLLM caches of its classes is of other sources than these, if another process has left it.
+    # vLLM caches facts about its classes; a cache of another process may belong to other sources.
     os.environ["VLLM_CACHE_ROOT"] = os.path.join(tempfile.gettempdir(), "vllm")
     package = "vllm" if where == "cuda" else PACKAGE
     for folder in overlay:
         lay_over(Path(folder), package)
     note_edits("vllm", edited_modules.install("vllm", fixes, [*map(Path, overlay)]))
     if runner == "v2":
-        # Which runner it takes where Triton is found is vLLM's own choice.
+        # With Triton vLLM selects the runner itself.
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
     if runner == "v2" and where == "sim":
         interpret()
-    import vllm  # noqa: PLC0415  what is laid over comes first
+    import vllm  # noqa: PLC0415  after the overlay is installed
 
     torch.set_num_threads(1)
     version = Version("vLLM", vllm.__version__, KNOWN, over=version_of(package) if overlay else "")
@@ -74,40 +74,40 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
 
 
 def lay_over(folder: Path, package: str = PACKAGE) -> None:
-    """Have vLLM found in a folder of its sources first: all of them, as of a release or a checkout, or a few."""
+    """Put a source tree before the installed vLLM: complete, or a few changed files."""
     sys.meta_path.insert(0, Overlay("vllm", folder, is_whole=is_whole(folder)))
     if package == PACKAGE:
-        # By the name that vLLM's own sources know, and not the installed build's.
+        # vLLM's sources look up the distribution `vllm`; the CPU build has another name.
         sys.meta_path.insert(0, OtherName("vllm", f"{version_of(PACKAGE)}+cpu"))
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:
-    """Make the simulated device known to vLLM, of which nothing that looks for one is loaded yet."""
+    """Register the simulated device with vLLM before any module that looks for a device."""
     installed = Path(str(distribution(PACKAGE).locate_file("")))
     launchers = [folder / each for folder in (installed, *filter(None, [sources])) for each in _LAUNCHERS]
     device = SimulatedDevice(own=("vllm.v1.",), pools=("_uva_bufs",), sources=sources, launchers=launchers)
-    from workers.targets.vllm.inside.platform import install  # noqa: PLC0415  its names are known from here on
+    from workers.targets.vllm.inside.platform import install  # noqa: PLC0415  the device exists only from here on
 
     install(device)
     return device
 
 
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
-    """Return the host of vLLM's engines, and its version."""
+    """Return the host of vLLM's engines, and vLLM's version."""
     engines, device, version = start(arguments)
     return Host(engines, device, engines.definitions.interpreted), version
 
 
 def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay: str) -> WatchedTests:
-    """Load vLLM on the simulated device in a process that runs tests of its own, and return what watches these.
+    """Load vLLM on the simulated device in a process that runs vLLM's own tests, and watch them.
 
-    Fixes of known races are applied: a race that is reported is new.
+    Fixes of known races are applied, so that a reported race is new.
     """
     _, device, _ = start(("sim", runner, "defined", models, RACES, *overlay))
-    import vllm  # noqa: PLC0415  it is loaded by now
+    import vllm  # noqa: PLC0415  `start` has loaded it
     from vllm.platforms import current_platform  # noqa: PLC0415
 
-    # As a worker does, which tests of kernels have none of.
+    # A worker does this; tests of kernels have no worker.
     current_platform.register_triton_kernel_overrides()
     assert isinstance(device, SimulatedDevice)
     return WatchedTests(device, schedule, Version("vLLM", vllm.__version__, KNOWN))

@@ -1,7 +1,7 @@
-"""Models of vLLM besides the dense ones: hybrid targets, and drafters that are heads of one or draft all at once.
+"""Test models of vLLM in addition to dense ones: hybrid targets, drafters mtp and dflash.
 
-Of a hybrid one's layers two are recurrent, with states each, around one of attention: short convolutions, or gated
-delta nets. One with sliding windows (`windows.py`) has dense layers.
+A hybrid model has two recurrent layers (short convolutions or gated delta nets) and an attention layer between them. A
+sliding-window model (`windows.py`) has dense layers.
 """
 
 from pathlib import Path
@@ -33,16 +33,16 @@ from workers.targets.vllm.inside import windows
 
 HYBRID_LAYERS = ("conv", "full_attention", "conv")
 GATED_LAYERS = ("linear_attention", "full_attention", "linear_attention")
-# Tokens that a convolution sees: all but the newest are its state.
+# Tokens that a convolution reads: its state holds all but the newest.
 CONV_WIDTH = 3
-# Of the hybrid model's embeddings, which are its head too.
+# Scale of the hybrid model's embeddings, which are also its output head.
 EMBEDDING_SCALE = 0.1
-# Of gated delta nets: a head of keys, for two of values, and tokens that their convolutions see. Beside as many drafts
-# as there may be their states are no larger than a block of attention.
+# Gated delta nets: key heads, value heads, head size, and tokens that their convolutions read. With the most draft
+# tokens their states still fit into a block of attention.
 KEY_HEADS, VALUE_HEADS, DELTA_DIM, DELTA_WIDTH = 1, 2, 16, 4
-# How fast their states fade, head by head: one keeps what it was given for long.
+# Decay of the state, per head; the slow head keeps its content for long.
 DECAYS = (0.005, 0.05)
-# The classes of vLLM's that targets and drafters are of, by the names it has them under.
+# vLLM's model classes of the targets and drafters, by their registered names.
 _ARCHITECTURES = (
     "LlamaForCausalLM",
     "EagleLlamaForCausalLM",
@@ -56,27 +56,28 @@ _ARCHITECTURES = (
 
 
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
-    """Return the folder of a model, which is made if it is not there.
+    """Return the folder of a model; create it if it does not exist.
 
-    Its kind is one of the dense ones, hybrid, gated, windows, wide-windows or dflash, or mtp, a target with a head of
-    that quality; all targets but that one have versions v1, v2 and so on besides `good`.
+    `kind` is a dense one, hybrid, gated, windows, wide-windows, dflash, or mtp (a target with a draft head of that
+    quality). Targets other than mtp have versions v1, v2, ... in addition to `good`.
     """
     return models.model_folder(cache, kind, quality, vocab_size, _model)
 
 
 def inspect_here() -> None:
-    """Have vLLM inspect the classes of these models in this process, as it does with any that is registered as a class.
+    """Make vLLM inspect these model classes in this process.
 
-    For one that it has under its name it starts a process, in which sources that are laid over are not.
+    It does so for classes registered as objects. For classes registered by name it starts a process without our
+    overlay.
     """
-    from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415  what is laid over comes first
+    from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415  after the overlay is installed
 
     for name in _ARCHITECTURES:
         ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
 
 
 def _model(kind: str, quality: str, vocab_size: int) -> Model:
-    """Return the configuration and the weights of a model."""
+    """Return the configuration and weights of a model."""
     match kind, quality:
         case "hybrid", version:
             name = "hybrid" if version == "good" else f"hybrid {version}"
@@ -96,7 +97,7 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
 
 
 def _hybrid(generator: torch.Generator, vocab_size: int) -> Weights:
-    """Return weights whose head is the embedding: that is small beside what layers add, or tokens would repeat."""
+    """Return weights with tied embeddings, scaled down so that layers dominate and tokens vary."""
     weights = {
         "model.embed_tokens.weight": normal(generator, vocab_size, HIDDEN, scale=EMBEDDING_SCALE),
         "model.embedding_norm.weight": torch.full((HIDDEN,), HEAD_SCALE / EMBEDDING_SCALE),
@@ -134,12 +135,12 @@ def _hybrid_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights
 
 
 def _gated(version: str, vocab_size: int) -> Weights:
-    """Return weights of a model of gated delta nets, between the embeddings and the head of the dense target."""
+    """Return weights of a gated-delta-net model, with the dense target's embeddings and head."""
     target, generator = target_weights(vocab_size), generator_of(f"gated {version}", vocab_size)
     weights = {name: target[name] for name in ("model.embed_tokens.weight", "lm_head.weight")}
     if version != "good":
         weights = {name: normal(generator, *each.shape, scale=float(each.std())) for name, each in weights.items()}
-    # The weights of its norms are what is added to one.
+    # Its norms multiply by 1 + weight.
     weights["model.norm.weight"] = torch.zeros(HIDDEN)
     for index, kind in enumerate(GATED_LAYERS):
         weights |= _gated_layer(generator, f"model.layers.{index}", kind)
@@ -151,7 +152,7 @@ def _gated_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
     keys, values = KEY_HEADS * DELTA_DIM, VALUE_HEADS * DELTA_DIM
     outer = 2 * LAYER_SCALE * inner
     mixer = {
-        # Queries, keys, values and gates of what the state gives; how much it takes in, and how fast it fades.
+        # Queries, keys, values and output gates; then the update rate and the decay of the state.
         "linear_attn.in_proj_qkvz.weight": normal(generator, 2 * keys + 2 * values, HIDDEN, scale=inner),
         "linear_attn.in_proj_ba.weight": normal(generator, 2 * VALUE_HEADS, HIDDEN, scale=inner),
         "linear_attn.conv1d.weight": normal(generator, 2 * keys + values, 1, DELTA_WIDTH, scale=DELTA_WIDTH**-0.5),
@@ -162,7 +163,7 @@ def _gated_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
     }
     if kind == "full_attention":
         mixer = {
-            # Queries, and gates of what attention gives.
+            # Queries, and gates of the attention output.
             "self_attn.q_proj.weight": normal(generator, 2 * width, HIDDEN, scale=inner),
             "self_attn.k_proj.weight": normal(generator, kv_width, HIDDEN, scale=inner),
             "self_attn.v_proj.weight": normal(generator, kv_width, HIDDEN, scale=inner),
@@ -181,14 +182,14 @@ def _gated_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
 
 
 def _unbiased(weights: Weights) -> Weights:
-    """Return weights with biases of queries, keys and values that add nothing."""
+    """Return weights with zero biases of queries, keys and values."""
     projections = [name for name in weights if name.rpartition("_proj")[0][-1:] in ("q", "k", "v")]
     biases = {name.replace("weight", "bias"): torch.zeros(len(weights[name])) for name in projections}
     return weights | biases
 
 
 def _mtp(quality: str, vocab_size: int) -> Weights:
-    """Return a head that takes the token's embedding, or the hidden state before it, on to the target's own head."""
+    """Return a draft head that mixes the token's embedding with the target's hidden state."""
     generator, prefix = generator_of(f"mtp {quality}", vocab_size), "model.mtp_layers.0"
     one = torch.eye(HIDDEN)
     match quality:
@@ -205,7 +206,7 @@ def _mtp(quality: str, vocab_size: int) -> Weights:
 
 
 def _dflash(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return a drafter of all tokens at once: none of its qualities predicts more than chance."""
+    """Return a dflash drafter, which at any quality predicts no better than chance."""
     generator = generator_of(f"dflash {quality}", vocab_size)
     layer = layer_weights(generator, "layers.0", 0.2)
     attention = "layers.0.self_attn"

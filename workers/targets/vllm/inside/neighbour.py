@@ -1,4 +1,4 @@
-"""Neighbour: another engine in the process, which answers one request again and again, a step at a time."""
+"""Neighbour: another engine in the process, which repeats one request, step by step."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,12 +7,12 @@ from scenarios.events import Submit
 from workers.targets.vllm.inside.requests import hand_in
 from workers.targets.vllm.inside.transfer.engine import turn_of
 
-# Longer than a block.
+# Prompt longer than a block.
 _SUBMIT = Submit(tick=0, request="neighbour", prompt=tuple(number * 7 % 31 for number in range(37)), max_tokens=5)
 
 
 class OneRequest:
-    """An engine that has its request again as soon as that has ended; `give_back` takes the engine at the end."""
+    """Engine that repeats its request; `give_back` receives the engine on `close`."""
 
     def __init__(self, engine: Any, give_back: Callable[[Any], None]) -> None:
         self._engine, self._give_back = engine, give_back
@@ -20,13 +20,13 @@ class OneRequest:
         self._count = 0
 
     def step(self) -> Sequence[tuple[int, ...]]:
-        """Do a step; return the outputs that have come to their ends."""
+        """Run a step; return the output tokens of the requests that have finished."""
         if not (self._engine.scheduler.has_requests() or self._engine.batch_queue):
             self._submit()
         return self._step()
 
     def close(self) -> None:
-        """Let the request come to its end, and give the engine back."""
+        """Run until the request finishes, and give the engine back."""
         while self._engine.scheduler.has_requests() or self._engine.batch_queue:
             self._step()
         self._give_back(self._engine)
@@ -45,6 +45,6 @@ class OneRequest:
 
     def _submit(self) -> None:
         self._count += 1
-        # Its blocks are not those that a request before it has left.
+        # Without this the request would hit the prefix cache of the request before.
         self._engine.reset_prefix_cache()
         hand_in(self._engine, f"neighbour-{self._count}", _SUBMIT, self._count)

@@ -1,4 +1,4 @@
-"""Recorder of a scheduler: what it plans, which blocks its requests have by then, and what comes back of each step."""
+"""Recorder of a scheduler: plans, block tables of running requests, results of each step."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,15 +8,15 @@ from workers.targets.vllm.inside.transfer.groups import group_numbers, window_nu
 
 
 class PlanRecorder:
-    """Observations of a scheduler, which it wraps where results come back until it is released.
+    """Records a scheduler's plans and results; wraps its methods until `release`.
 
-    `number_of` tells which request of the trace an engine's id is, `seen` is told what is observed.
+    `number_of` maps an engine's request id to the request's number in the trace; `seen` receives the observations.
     """
 
     def __init__(self, scheduler: Any, number_of: Callable[[str], int], seen: Observations) -> None:
         self._scheduler, self._number_of, self._seen = scheduler, number_of, seen
         self._steps: dict[int, int] = {}
-        # Whether the last plan was of a step, and not empty.
+        # Whether the last plan was a step with tokens.
         self._follows = True
         self._attention, *self._with_states = group_numbers(scheduler.kv_cache_config)
         self._windows = window_numbers(scheduler.kv_cache_config)
@@ -24,7 +24,7 @@ class PlanRecorder:
         self._update: Callable[..., Any] = scheduler.update_from_output
         scheduler.update_from_output = self._observed_update
         self._manager = scheduler.kv_cache_manager
-        # Blocks that were handed out since the last plan, and how many of them when each request was looked up.
+        # Blocks allocated since the last plan, and their number at each request's prefix-cache lookup.
         self._taken: list[int] = []
         self._lookups: dict[str, int] = {}
         self._take: Callable[..., list[Any]] = self._manager.block_pool.get_new_blocks
@@ -33,16 +33,16 @@ class PlanRecorder:
         self._manager.get_computed_blocks = self._observed_lookup
 
     def release(self) -> None:
-        """Leave the scheduler as it was."""
+        """Unwrap the scheduler's methods."""
         del self._scheduler.update_from_output
         del self._manager.block_pool.get_new_blocks, self._manager.get_computed_blocks
 
     def stop(self) -> None:
-        """Note nothing of what comes back from here on."""
+        """Record no results from here on."""
         self._steps.clear()
 
     def opened(self, vllm_config: Any, traits: Mapping[str, Any]) -> None:
-        """Note sizes of an engine of a configuration, and traits of its drafter."""
+        """Record sizes of an engine and traits of its drafter."""
         groups = self._scheduler.kv_cache_config.kv_cache_groups
         sizes = {
             "vocab_size": vllm_config.model_config.get_vocab_size(),
@@ -52,15 +52,15 @@ class PlanRecorder:
                 [groups[number].kv_cache_spec.block_size, groups[number].kv_cache_spec.sliding_window]
                 for number in self._windows
             ],
-            # Of releases before 0.33.0 a hash covers its block alone, as it does without a drafter.
+            # Before 0.33.0 a block's hash covers only that block, as it always does without a drafter.
             "hash_ahead": getattr(self._scheduler, "num_hash_lookahead_tokens", 0),
             "max_model_len": vllm_config.model_config.max_model_len,
         }
         self._seen.note("opened", [], **sizes, **traits)
 
     def scheduled(self, plan: Any, **more: Any) -> None:
-        """Note a plan, with the blocks of every request that runs, and what `more` there is."""
-        # A plan of no tokens copies as well, ahead of the step that is planned next.
+        """Record a plan with the block tables of all running requests, and the values of `more`."""
+        # A plan without tokens may also copy blocks, before the next planned step.
         copies = getattr(plan, "kv_cache_block_copies", None)
         if copies:
             self._seen.note("copied", [], self._seen.step + 1, blocks=[list(pair) for pair in copies])
@@ -101,7 +101,7 @@ class PlanRecorder:
         self._lookups.clear()
 
     def drained(self, more: Mapping[str, int]) -> None:
-        """Note what is still held once nothing is left to do, and what `more` there is."""
+        """Record leaks once no request is left: blocks and requests still held, and `more`."""
         scheduler = self._scheduler
         held = {
             "blocks": self._num_blocks - scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
@@ -116,7 +116,7 @@ class PlanRecorder:
         return blocks
 
     def _observed_lookup(self, request: Any, *arguments: Any, **options: Any) -> Any:
-        # Whose prompt has logprobs has it computed.
+        # A request with prompt logprobs skips the lookup, because its prompt must be computed.
         if request.sampling_params is not None and request.sampling_params.prompt_logprobs is None:
             self._lookups[request.request_id] = len(self._taken)
         return self._look_up(request, *arguments, **options)

@@ -1,4 +1,4 @@
-"""Platform of the simulated device, as vLLM takes platforms from outside; nothing else of vLLM is loaded with it."""
+"""vLLM platform of the simulated device; importing it loads nothing else of vLLM."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from vllm.platforms.interface import PlatformEnum
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 
 DEVICE = torch.device("sim", 0)
-# An operator of a GPU's build alone, by which graphs give up their results.
+# An operator of GPU builds only, with which CUDA graphs release their outputs.
 _WEAK_VIEWS: Any = torch.library.Library("_C", "FRAGMENT")  # type: ignore[no-untyped-call]
-# Kernels for a CPU that are registered for every device.
+# CPU kernels that vLLM registers for every device.
 _KERNELS = (
     "compute_slot_mapping_kernel_impl",
     "copy_and_expand_eagle_inputs_kernel_impl",
@@ -24,12 +24,12 @@ _KERNELS = (
     "rejection_random_sample_kernel_impl",
     "sample_recovered_tokens_kernel_impl",
 )
-# The same, where a release has it.
+# Kernels that only newer releases have.
 _NEWER_KERNELS = ("copy_and_expand_dflash_inputs_kernel_impl",)
 
 
 class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
-    """A device with streams, events and pinned memory, whose custom kernels are those of a CPU."""
+    """A device with streams, events and pinned memory, which runs vLLM's custom CPU kernels."""
 
     _enum = PlatformEnum.OOT
     device_name = "sim"
@@ -47,7 +47,7 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
-        """Take the worker of this device; asynchrony stays as it was asked for."""
+        """Set this device's worker class; keep `async_scheduling` as configured."""
         vllm_config.parallel_config.worker_cls = "workers.targets.vllm.inside.lanes.SimulatedWorker"
 
     @classmethod
@@ -64,7 +64,7 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
 
 
 def install(device: SimulatedDevice) -> None:
-    """Make a device known to vLLM, of which nothing is loaded yet."""
+    """Register the device with vLLM, before other modules of vLLM are loaded."""
     platforms: Any = vllm.platforms
     platforms._current_platform = SimulatedPlatform()
     SimulatedPlatform.import_kernels()

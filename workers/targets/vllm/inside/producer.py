@@ -1,4 +1,4 @@
-"""Producer: an engine that computes the prompts of another one's requests, whose ids they bear in both."""
+"""Producer: an engine that prefills prompts of a consumer's requests, under the same ids."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,17 +13,17 @@ from workers.targets.vllm.inside.transfer.handoff import ASKED, num_computed_els
 
 
 class Producer:
-    """A producer for one trace, step by step; `give_back` takes its engine if it has drained."""
+    """Producer of one trace; `give_back` receives its engine if no request is left."""
 
     def __init__(
         self, engine: Any, flights: Flights, recorder: StepRecorder | None, give_back: Callable[[Any], None]
     ) -> None:
         self.engine, self.flights = engine, flights
-        # An event behind all that it has launched, on a device with streams.
+        # Event after all work launched so far, on a device with streams.
         self._written: Any = None
         self._recorder, self._give_back = recorder, give_back
         self._waiting: set[str] = set()
-        # Aborts that came during a step.
+        # Aborts that arrived during the current step.
         self._aborted: list[str] = []
         scheduler = engine.scheduler
         self._schedule: Callable[..., Any] = scheduler.schedule
@@ -32,7 +32,7 @@ class Producer:
         scheduler._preempt_request = self._counted_preemption
 
     def submit(self, request_id: str, event: Submit, arrival: int) -> None:
-        """Have a prompt computed; its client wants no more than a token, whatever that is."""
+        """Submit a request for prefill: its prompt, and one output token that nothing reads."""
         wanted = {"num_logprobs": 0, "logprob_tokens": (), "num_prompt_logprobs": 0, "min_tokens": 0}
         assert isinstance(event.prompt, tuple), "the trace is explicit"
         has_states = len(self.engine.scheduler.kv_cache_config.kv_cache_groups) > 1
@@ -48,11 +48,11 @@ class Producer:
         hand_in(self.engine, request_id, asked, arrival, transfer=ASKED)
 
     def has(self, request_id: str) -> bool:
-        """Tell whether a request's prompt is yet to be computed."""
+        """Return whether a request's prompt is not yet prefilled."""
         return request_id in self._waiting
 
     def abort(self, request_id: str, *, within_step: bool) -> None:
-        """Give up a request, between two steps or where the result of one is processed."""
+        """Abort a request, between two steps or while results are processed."""
         self._waiting.discard(request_id)
         if within_step:
             self.engine.aborts_queue.put_nowait([request_id])
@@ -61,20 +61,20 @@ class Producer:
             self.engine.abort_requests([request_id])
 
     def preempt(self, request_id: str) -> None:
-        """Take its blocks from a request that runs."""
+        """Preempt a request if it runs."""
         scheduler = self.engine.scheduler
         request = scheduler.requests.get(request_id)
         if request in scheduler.running:
             scheduler.running.remove(request)
-            # As it does where blocks run out.
+            # The scheduler calls it like this if blocks run out.
             scheduler._preempt_request(request, 0.0, drop_stale_output=scheduler.requires_kv_delivery)
 
     def reset_prefix_cache(self) -> None:
-        """Have it forget what no request of it needs."""
+        """Reset the producer's prefix cache."""
         self.engine.reset_prefix_cache()
 
     def step(self, tick: int) -> Mapping[str, Mapping[str, Any]]:
-        """Do a step; return what is told of each request whose prompt is computed, by id."""
+        """Run a step; return the `kv_transfer_params` of each prefilled request, by id."""
         self.flights.tick = tick
         with turn_of(self.engine):
             outputs, executed = self.engine.step_fn()
@@ -91,21 +91,21 @@ class Producer:
         return {output.request_id: output.kv_transfer_params for output in ended}
 
     def let_read(self, consumer: Any) -> None:
-        """Have what a consumer reads from now on come behind all that was launched."""
+        """Make later loads of the consumer wait for all work launched so far."""
         consumer.scheduler.connector.flights.agent.mover.copies.behind = self._written
 
     def drained(self) -> bool:
         return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)
 
     def ended(self) -> None:
-        """Observe what is left, if nothing is to be done any more."""
+        """Record leaks if no request is left."""
         if self._recorder is not None:
             self._recorder.finish()
             if self.drained():
                 self._recorder.drained(self.flights.left())
 
     def close(self) -> None:
-        """Leave the engine as it was, for others if it has drained."""
+        """Unwrap the engine, and give it back if no request is left."""
         if not self.drained():
             return
         scheduler = self.engine.scheduler

@@ -1,15 +1,15 @@
-"""Parsers of reasoning, as vLLM asks for them: what comes before a token is free, behind it grammars bind."""
+"""Reasoning parsers for vLLM: one token ends the reasoning, and grammars apply after it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 
 def parser_until(token: int) -> str:
-    """Return the name under which vLLM knows the parser of reasoning that ends with a token."""
+    """Register a reasoning parser that ends at a token, and return its registered name."""
     from vllm.reasoning import ReasoningParser, ReasoningParserManager  # noqa: PLC0415
 
     class Until(ReasoningParser):  # type: ignore[misc]
-        """Reasoning until a token, which is not among what is reasoned."""
+        """Reasoning up to and including a token."""
 
         def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
             return token in input_ids
@@ -21,10 +21,10 @@ def parser_until(token: int) -> str:
             return input_ids[input_ids.index(token) + 1 :] if token in input_ids else []
 
         def extract_reasoning(self, model_output: str, request: Any) -> tuple[str | None, str | None]:
-            raise NotImplementedError("no text is taken apart here")
+            raise NotImplementedError("tests have tokens only, no text")
 
         def extract_reasoning_streaming(self, *texts: Any) -> None:
-            raise NotImplementedError("no text is taken apart here")
+            raise NotImplementedError("tests have tokens only, no text")
 
     name = f"until-{token}"
     ReasoningParserManager.register_module(name, force=True, module=Until)

@@ -1,7 +1,8 @@
-"""Recorder of an engine's steps: what was planned, what the model was given, and what was made of it, from outside.
+"""Recorder of an engine's steps, from outside: plans, model inputs, and results.
 
-What lies on the device is read back in the order of the engine's own stream, which orders nothing and is no access to
-the race detector. A runner is wrapped where it has its inputs ready, the scheduler where a step's results come back.
+Device tensors are read back in order on the engine's own stream; the race detector does not count these reads as
+accesses or synchronization. The model runner is wrapped where its inputs are ready, the scheduler where it processes
+results.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,21 +22,21 @@ from workers.targets.vllm.inside.sampler_states import SamplerObserver
 from workers.targets.vllm.inside.transfer.groups import group_numbers, window_numbers
 from workers.targets.vllm.names import RunnerName
 
-# What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
+# Receives a runner's inputs of a step: request ids by row, draft tokens per row, and tensors by name.
 Inputs = Callable[..., None]
 
 
 class RunnerObserver(Protocol):
-    """Observer of one runner, which wraps it until it is released."""
+    """Observer of a model runner; wraps its methods until `release`."""
 
     def release(self) -> None:
-        """Leave the runner as it was."""
+        """Unwrap the runner's methods."""
 
     def mirrored(self) -> dict[str, int]:
-        """Return the host's count of each request in the batch, by name, where it is corrected after a launch."""
+        """Return computed-token counts by request that the host corrects after a launch."""
 
     def held(self) -> dict[str, int]:
-        """Return how much is held of each kind."""
+        """Return the number of requests and rows that the runner still holds."""
 
 
 def runner_of(engine: Any) -> Any:
@@ -44,17 +45,17 @@ def runner_of(engine: Any) -> Any:
 
 
 def zeroer_of(runner: Any) -> Any:
-    """Return what zeroes new blocks of a runner's cache, None where nothing does."""
+    """Return the object that zeroes new KV-cache blocks, None if there is none."""
     return getattr(runner, "kv_block_zeroer", None) or getattr(runner, "_kv_block_zeroer", None)
 
 
 def first_layers(config: Any) -> list[str]:
-    """Return the name of a layer of the group of full attention, and of each with a state."""
+    """Return one layer name of the full-attention group and of each group with recurrent states."""
     return [config.kv_cache_groups[number].layer_names[0] for number in group_numbers(config)]
 
 
 def of_windows(groups: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Return the slots and the tables of groups of layers with windows, under names of their own."""
+    """Return slot mappings and block tables of sliding-window groups, named by group number."""
     names = "window_slots", "window_tables"
     return {
         f"{name}_{number}": tensor
@@ -64,7 +65,7 @@ def of_windows(groups: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str,
 
 
 def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """Return a step's inputs with one mapping for each KV-cache group, from names that end with the group's number."""
+    """Return a step's inputs with one mapping per KV-cache group, from names with group numbers."""
     inputs: dict[str, Any] = {}
     states: dict[int, dict[str, list[Any]]] = {}
     windows: dict[int, dict[str, list[Any]]] = {}
@@ -81,17 +82,17 @@ def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
 
 
 def _judged(point: str, name: str) -> tuple[str, ...]:
-    """Return the names that judges have for a tensor at a point; of a group of layers all groups have one."""
+    """Return the names under which judges look up a tensor, without its group number."""
     kind, _, group = name.rpartition("_")
     name = kind if group.isdecimal() else name
     if point in ("drafting", "context"):
         return (f"draft_{name}",)
-    # Of drafts in the target's inputs.
+    # `verified` are the draft tokens in the target's inputs.
     return (name, "verified") if name == "input_ids" else (name,)
 
 
 class FirstRunnerObserver:
-    """Observer of the first model runner, whose batch keeps its rows from step to step."""
+    """Observer of the first model runner, whose batch keeps its rows between steps."""
 
     def __init__(self, runner: Any, inputs: Inputs) -> None:
         self._runner, self._inputs = runner, inputs
@@ -113,12 +114,12 @@ class FirstRunnerObserver:
         return {"requests of the runner": len(self._runner.requests), "rows of the batch": num_rows}
 
     def _observed_prepare(self, plan: Any, *arguments: Any, **options: Any) -> Any:
-        # Of drafts that were looked up on the device some are taken out of the plan before it is carried out.
+        # Some draft tokens of ngram_gpu are removed from the plan before its execution.
         self._drafts = {name: len(drafts) for name, drafts in plan.scheduled_spec_decode_tokens.items()}
         return self._prepare(plan, *arguments, **options)
 
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
-        from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
+        from vllm.forward_context import get_forward_context  # noqa: PLC0415  import after our replacements in vLLM
 
         of_layers, config = get_forward_context().attn_metadata, self._runner.kv_cache_config
         metadata, *with_states = (of_layers[name] for name in first_layers(config))
@@ -142,7 +143,7 @@ class FirstRunnerObserver:
 
 
 class SecondRunnerObserver:
-    """Observer of the second model runner, whose counts live on the device; the host knows bounds of them."""
+    """Observer of the second model runner: token counts are on the device, bounds on the host."""
 
     def __init__(self, runner: Any, inputs: Inputs) -> None:
         self._runner, self._inputs = runner, inputs
@@ -158,7 +159,7 @@ class SecondRunnerObserver:
             self._observe_replays(graphs, runner.model_state)
 
     def _observe_replays(self, graphs: Any, state: Any) -> None:
-        """Wrap what launches graphs, of which no method of the model is called."""
+        """Wrap the launch of CUDA graphs, which call no method of the model."""
         replay, run_pieces, prepare_metadata = graphs.run_fullgraph, graphs.run_pw_graph, state.prepare_attn
 
         def prepared(*arguments: Any, **options: Any) -> Any:
@@ -166,7 +167,7 @@ class SecondRunnerObserver:
             return self._metadata
 
         def replayed(descriptor: Any) -> Any:
-            # What was captured are these buffers.
+            # The captured kernels read these buffers.
             buffers, count = self._runner.input_buffers, descriptor.num_tokens
             self._observe(self._metadata, buffers.input_ids[:count], buffers.positions[:count])
             return replay(descriptor)
@@ -184,11 +185,11 @@ class SecondRunnerObserver:
             del graphs.run_fullgraph, graphs.run_pw_graph, self._runner.model_state.prepare_attn
 
     def mirrored(self) -> dict[str, int]:
-        """Return nothing: its counts on the host are bounds, and are never corrected."""
+        """Return {}: this runner's host counts are upper bounds, which are never corrected."""
         return {}
 
     def held(self) -> dict[str, int]:
-        """Return how many requests there are, and how many of their rows are not free."""
+        """Return the number of requests, and of rows that are not free."""
         states = self._runner.req_states
         num_rows = states.max_num_reqs - len(states.free_indices)
         return {"requests of the runner": len(states.req_id_to_index), "rows of the runner": num_rows}
@@ -205,9 +206,9 @@ class SecondRunnerObserver:
         return self._forward(*arguments, **options)
 
     def _observe(self, of_layers: Mapping[str, Any], input_ids: torch.Tensor, positions: torch.Tensor) -> None:
-        """Tell what the model is given in the batch that was prepared last."""
+        """Record the model inputs of the latest prepared batch."""
         if self._prepared is None:
-            # A batch of padding alone is of no step.
+            # A batch of padding only belongs to no step.
             return
         (batch, tables, slots), self._prepared = self._prepared, None
         config = self._runner.kv_cache_config
@@ -235,7 +236,7 @@ _RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
 
 
 class StepRecorder(PlanRecorder):
-    """Observations of one engine, appended to those `seen` of all of a session, in the order of their devices."""
+    """Observations of one engine, appended to the session's list `seen` in device order."""
 
     def __init__(
         self,
@@ -248,7 +249,7 @@ class StepRecorder(PlanRecorder):
     ) -> None:
         super().__init__(engine.scheduler, number_of, Observations(readback, number_of, _judged, seen, of))
         drafter = drafter_of(runner_of(engine))
-        # Where nothing was found the second runner has other tokens verified.
+        # If its lookup finds nothing, the second runner verifies filler tokens.
         traits = drafter.traits if drafter is not None else {**NO_DRAFTER, "lookups_filled_up": runner == "v2"}
         self.opened(engine.vllm_config, traits)
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
@@ -270,25 +271,25 @@ class StepRecorder(PlanRecorder):
         super().release()
 
     def take(self) -> list[Message]:
-        """Return what was seen since the last call; of a step on the device, once it has run."""
+        """Return the observations since the last call; of device work only if it has run."""
         return self._seen.take()
 
     def stepped(self) -> None:
-        """Note the host's counts, where they are corrected by the time that a step has been launched."""
+        """Record the host's token counts, if they are corrected after each launch."""
         counts = self._runner.mirrored()
         if self._seen.step >= 0 and counts:
             self._seen.note("corrected", list(counts), mirror_computed=list(counts.values()))
 
     def controlled(self, what: str, version: int, tokens: Sequence[int]) -> None:
-        """Note what was done to the engine besides requests, behind the last step that was planned."""
+        """Record a control operation on the engine, after the latest planned step."""
         self._seen.note("controlled", [], what=what, version=version, tokens=list(tokens))
 
     def note(self, point: str, names: list[str], **values: Any) -> None:
-        """Note something else of the step that was planned last."""
+        """Record another observation of the latest planned step."""
         self._seen.note(point, names, **values)
 
     def finish(self) -> None:
-        """Wait for what a device has not come to."""
+        """Wait until the device has run all work."""
         self._seen.finish()
 
     def drained(self, more: Mapping[str, int]) -> None:

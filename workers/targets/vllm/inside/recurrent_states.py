@@ -1,4 +1,4 @@
-"""Observations of recurrent states: in which blocks a step's rows have them, and behind how much they go on."""
+"""Observes recurrent states: the state block of each row, and how many tokens it contains."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -10,10 +10,10 @@ from workers.targets.child.inside.readback import Parts
 
 
 def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
-    """Return of each group of layers with a state in which slot it is, row by row, and whether a row goes on from it.
+    """Return state slots by row for each group with recurrent states, and where rows continue.
 
-    Rows go on behind as many tokens of the step before as are `kept` of it. Some leave a state behind the `whole` of
-    their tokens, others one behind each: of gated delta nets each of those is in a block of its own (`left`).
+    A row continues after the `kept` first tokens of the step before. Some rows write one state after all of their
+    tokens (`whole`), others one after each token; gated delta nets put each of these in a block of its own (`left`).
     """
     found: dict[str, Parts] = {}
     for number, metadata in enumerate(groups):
@@ -24,9 +24,9 @@ def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
 
 
 def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
-    """Return of each row behind how many tokens of the step before its state is copied to a new block, 0 if it is not.
+    """Return after how many tokens of the last step each row's state is copied to a new block.
 
-    That is where states at ends of blocks are kept, beside drafts.
+    0 if it is not copied. Only with draft tokens and states kept at block ends.
     """
     aligned = getattr(buffers, "postprocess_align", None)
     if aligned is None:
@@ -36,10 +36,10 @@ def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
 
 
 def _of_convolutions(metadata: Any) -> dict[str, list[torch.Tensor]]:
-    """Return what is told of short convolutions.
+    """Return the state slots of short convolutions.
 
-    Rows that verify drafts or have one token come first: all of these go on. Others go on behind the first token of
-    the step before, and leave a state behind the whole of theirs.
+    Decode rows, with or without draft tokens, come first and continue from a state. Prefill rows continue after the
+    first token of the step before, and write one state after all of their tokens.
     """
     slots, goes_on = [], [torch.ones(metadata.num_decodes, dtype=torch.bool)]
     kept = [torch.ones(metadata.num_decodes, dtype=torch.int32)]
@@ -56,7 +56,7 @@ def _of_convolutions(metadata: Any) -> dict[str, list[torch.Tensor]]:
 
 
 def _of_delta_nets(metadata: Any) -> dict[str, list[torch.Tensor]]:
-    """Return what is told of gated delta nets: rows of either kind may stand between those of the other."""
+    """Return the state slots of gated delta nets; rows with and without drafts may alternate."""
     found: dict[str, list[torch.Tensor]] = {name: [] for name in ("states", "goes_on", "kept", "whole", "left")}
     for verifies, first, count in _runs(metadata):
         rows = slice(first, first + count)
@@ -67,7 +67,7 @@ def _of_delta_nets(metadata: Any) -> dict[str, list[torch.Tensor]]:
         else:
             left, kept = metadata.non_spec_state_indices_tensor[rows].unsqueeze(1), ones
             whole = torch.arange(first, first + count) >= metadata.num_decodes
-            # Those that are no prompts come first, and go on from a state whatever it is.
+            # Decode rows come first, and always continue from a state.
             goes_on = [ones[: max(0, min(count, metadata.num_decodes - first))].bool()]
             if metadata.num_prefills:
                 goes_on.append(metadata.has_initial_state[rows][len(goes_on[0]) :])
@@ -78,7 +78,7 @@ def _of_delta_nets(metadata: Any) -> dict[str, list[torch.Tensor]]:
 
 
 def _runs(metadata: Any) -> Iterator[tuple[bool, int, int]]:
-    """Yield runs of rows that verify drafts or do not: whether they do, the first one among its kind, how many."""
+    """Yield runs of rows that verify drafts or do not: (verifies, index in its kind, count)."""
     others = metadata.num_decodes + metadata.num_prefills
     if metadata.spec_sequence_masks_cpu is None:
         yield False, 0, others

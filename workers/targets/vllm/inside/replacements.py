@@ -1,4 +1,4 @@
-"""Names of vLLM that are replaced from outside, each with its reason; nothing else of it is touched."""
+"""Names of vLLM that are replaced from outside, each with a reason; nothing else is changed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -64,8 +64,8 @@ def _remembering_pointers(before: Any) -> Any:
 
 
 def library_of_cuda(before: Any) -> SimpleNamespace:
-    """Return what kernels call of CUDA's library, by what the interpreter has."""
-    from vllm.triton_utils import tl  # noqa: PLC0415  it is interpreted if that was asked for before
+    """Return the CUDA library functions that kernels call, with the interpreter's functions."""
+    from vllm.triton_utils import tl  # noqa: PLC0415  interpreted if configured before
 
     return SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))
 
@@ -79,7 +79,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.model_executor.models.registry",
         "_run_in_subprocess",
-        "the process that it starts to inspect a model's class has no sources laid over; here is no CUDA to keep away",
+        "it inspects a model class in a subprocess, which lacks our overlay",
         _here,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
@@ -93,7 +93,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.platforms.cpu",
         "CpuPlatform.register_triton_kernel_overrides",
-        "it fails for the second engine of a process once numba is loaded, and wraps its own wrappers: once is enough",
+        "it wraps its own wrappers for a second engine, and fails after numba was loaded: it runs once",
         once,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
@@ -102,51 +102,51 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "torch",
         "zeros",
-        "ngram_gpu asks for pinned memory, of which a CPU build has none",
+        "ngram_gpu needs pinned memory, which a CPU build does not have",
         unpinned,
     ),
     RunnerReplacement(
         "vllm.v1.sample.rejection_sampler",
         "expand_batch_to_tokens",
-        "its kernel for CPUs leaves temperature, top-k and top-p unwritten where tokens are drawn (vllm#55005)",
+        "its CPU kernel does not write temperature, top-k and top-p of sampled rows (vllm#55005)",
         expanded,
         devices=("cpu", "sim"),
     ),
     RunnerReplacement(
         "vllm.utils.cpu_triton_utils",
         "_rejection_random_sample_kernel_impl",
-        "its kernel for CPUs may accept a draft that only fills up a row: findings/padded_drafts",
+        "its CPU kernel may accept a padding draft token: findings/padded_drafts",
         rejecting_padding,
         devices=("cpu", "sim"),
     ),
     RunnerReplacement(
         "torch",
         "Generator",
-        "a seeded request whose prompt comes in chunks ends the engine on a CPU: findings/seeded_chunks",
+        "a seeded request with a chunked prefill crashes the engine on a CPU: findings/seeded_chunks",
         lambda before: RewindableGenerator,
     ),
     RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "TopKTopPSampler.forward_cpu",
-        "the same: what is taken back is kept before each draw",
+        "the same: each generator saves its state before it samples",
         remembering,
     ),
     RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "apply_top_k_only",
-        "a step without drafts ends the engine on a CPU, if tokens are drawn by top-k: findings/top_k_of_none",
+        "a step without top-k rows crashes the engine on a CPU: findings/top_k_of_none",
         of_some,
     ),
     RunnerReplacement(
         "vllm.model_executor.layers.rotary_embedding.base",
         "RotaryEmbedding.forward_cpu",
-        "its kernel for CPUs takes heads for tokens where these have two dimensions: findings/heads_for_tokens",
+        "its CPU kernel mistakes heads for tokens if heads have a dimension: findings/heads_for_tokens",
         rotating_all_heads,
     ),
     RunnerReplacement(
         "vllm.model_executor.parameter",
         "BasevLLMParameter.__torch_function__",
-        "operators on a weight go through Python, to do what PyTorch does of any parameter: that is called at once",
+        "vLLM's Python override has the same result as PyTorch's own method, which is faster",
         lambda before: torch.nn.Parameter.__torch_function__,
         devices=("sim",),
         runners=("v1", "v2"),
@@ -166,7 +166,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         RunnerReplacement(
             "vllm.model_executor.layers.mamba.short_conv",
             name,
-            "a hybrid model's kernels for a GPU are Triton's: those for a CPU are tasks of the device in their place",
+            "its GPU kernels need Triton: device tasks run the CPU kernels instead",
             made,
             devices=("sim",),
         )
@@ -180,7 +180,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.v1.worker.utils",
         "KVBlockZeroer.__init__",
-        "a kernel follows pointers in its table: it knows what these point to from here on",
+        "a kernel follows pointers in its table: the table keeps the tensors that it points to",
         caches_remembered,
         devices=("sim",),
         runners=("v1", "v2"),
@@ -188,14 +188,14 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.v1.worker.utils",
         "_zero_kv_blocks_kernel",
-        "a kernel of Triton's alone: a hybrid model's new blocks are zeroed, as states may have been in them",
+        "a Triton kernel without CPU counterpart: it zeroes a hybrid model's new blocks, which may hold old states",
         BlocksZeroed,
         devices=("sim",),
     ),
     RunnerReplacement(
         "vllm.v1.worker.utils",
         "copy_kv_cache_blocks_inplace",
-        "it tells the device alone which blocks it copies, so that it would use all beside those in a transfer",
+        "only its device tensors name the copied blocks, so it would access blocks of transfers in flight",
         blocks_copied,
         devices=("sim",),
         runners=("v1", "v2"),
@@ -204,21 +204,21 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.v1.worker.mamba_utils",
         "preprocess_mamba",
-        "a kernel that copies states follows pointers into caches: it knows which from here on",
+        "a kernel that copies recurrent states follows pointers: their caches are kept",
         _STATES.prepared,
         devices=("sim",),
     ),
     RunnerReplacement(
         "vllm.utils.cpu_triton_utils",
         "_batch_memcpy_impl",
-        "what takes its place on a CPU copies at once: a launch is a task of the device",
+        "its CPU counterpart copies at once: here a launch is a device task",
         _STATES.launched,
         devices=("sim",),
     ),
     RunnerReplacement(
         "vllm.v1.worker.mamba_utils",
         "MambaSpecDecodeGPUContext._populate_metadata",
-        "kernels that copy states follow pointers in its tensors: they know what these point to from here on",
+        "kernels that copy recurrent states follow pointers in its tensors: these keep what they point to",
         states_remembered,
         devices=("sim",),
         runners=("v1", "v2"),
@@ -227,7 +227,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector",
         "build_offloading_config",
-        "its pool is asked for in bytes, and here in chunks: how many bytes these take it knows alone",
+        "its pool size is set in bytes, and here in chunks, whose size in bytes only vLLM knows",
         sized_by_chunks,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
@@ -235,7 +235,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.v1.kv_offload.cpu.spec",
         "CPUOffloadingSpec.get_worker",
-        "it refuses devices other than CUDA's and their like",
+        "it refuses devices other than CUDA and similar ones",
         worker_of_any_device,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
@@ -243,7 +243,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.v1.kv_offload.cpu.gpu_worker",
         "SingleDirectionOffloadingHandler.__init__",
-        "it asserts that caches are CUDA's, and its copies are CUDA's or Triton's by addresses: here its device's",
+        "it asserts CUDA caches, and copies by addresses with CUDA or Triton: here by device tasks",
         copying_by_tasks,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
@@ -251,13 +251,13 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.v1.kv_offload.cpu.gpu_worker",
         "torch",
-        "its events are those of an accelerator, of which a CPU build has none",
+        "it records accelerator events, which a CPU build does not have",
         lambda before: TorchWithEvents(),
     ),
     RunnerReplacement(
         "vllm.v1.worker.gpu.buffer_utils",
         "get_accelerator_view_from_cpu_tensor",
-        "only CUDA's devices and their like have views of pinned memory (UVA)",
+        "only CUDA and similar devices have views of pinned memory (UVA)",
         lambda before: activate().device_view,
         devices=("sim",),
         runners=("v2",),
@@ -265,7 +265,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.v1.worker.gpu.block_table",
         "BlockTables._make_ptr_tensor",
-        "kernels follow pointers in its tensors: they know what these point to from here on",
+        "kernels follow pointers in its tensors: these keep what they point to",
         _remembering_pointers,
         devices=("sim",),
         runners=("v2",),
@@ -273,7 +273,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils",
         "tldevice",
-        "a logarithm of CUDA's library, which the interpreter has not: a step with drawn drafts would end the engine",
+        "a CUDA library logarithm that the interpreter lacks: a step with sampled draft tokens would crash",
         library_of_cuda,
         devices=("sim",),
         runners=("v2",),
@@ -291,8 +291,8 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
 
 
 def _without_triton(definitions: Definitions) -> list[Replacement]:
-    """Return what is replaced of kernels of the first runner that have no counterpart for a CPU."""
-    copies, why = "vllm.v1.worker.mamba_utils", "a kernel of Triton's alone, which copies states"
+    """Return replacements for the first runner's Triton kernels without a CPU counterpart."""
+    copies, why = "vllm.v1.worker.mamba_utils", "a Triton kernel without CPU counterpart that copies recurrent states"
     kernels = (
         (copies, "precopy_mamba_align_fused_kernel", why),
         (copies, "postprocess_mamba_fused_kernel", why),
@@ -306,7 +306,7 @@ def _without_triton(definitions: Definitions) -> list[Replacement]:
 
 
 def replacements_on(device: str, runner: RunnerName, definitions: Definitions) -> list[Replacement]:
-    """Return what is replaced on a device for a model runner, of whose kernels some have definitions."""
+    """Return the replacements on a device for a model runner, including those of Triton kernels."""
     of_kernels: Sequence[Replacement] = ()
     if device == "sim":
         of_kernels = interpreted(definitions) if runner == "v2" else _without_triton(definitions)

@@ -1,4 +1,4 @@
-"""Requests as vLLM's engine takes them."""
+"""Conversion of trace requests to vLLM's engine-core requests."""
 
 from collections.abc import Mapping
 from concurrent.futures import wait
@@ -17,21 +17,21 @@ def hand_in(
     resumable: bool = False,
     transfer: Mapping[str, Any] | None = None,
 ) -> None:
-    """Hand a request to an engine, or a part of one that it has; `transfer` is what its connector is told of it."""
+    """Add a request to an engine, or a session part; `transfer` are its `kv_transfer_params`."""
     request = request_of(request_id, event, arrival, resumable=resumable)
     if transfer is not None:
         others = request.sampling_params.extra_args or {}
         request.sampling_params.extra_args = {**others, "kv_transfer_params": dict(transfer)}
     taken, wave = engine.preprocess_add_request(request)
     if taken.structured_output_request is not None:
-        # A thread compiles it; in which step it is ready would depend on a clock.
+        # A thread compiles the grammar: without this wait, the step in which it is ready would depend on a clock.
         wait([taken.structured_output_request._grammar])
     engine.add_request(taken, wave)
 
 
 def request_of(request_id: str, event: Submit, arrival: int = 0, *, resumable: bool = False) -> Any:
-    """Return a request as a front hands it to its engine."""
-    from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415  what they replace must be replaced by then
+    """Return a request as vLLM's front end passes it to the engine core."""
+    from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415  import after our replacements in vLLM
 
     assert isinstance(event.prompt, tuple), "the trace is explicit"
     return EngineCoreRequest(
@@ -40,7 +40,7 @@ def request_of(request_id: str, event: Submit, arrival: int = 0, *, resumable: b
         mm_features=None,
         sampling_params=sampling_params(event),
         pooling_params=None,
-        # Among equals, who came first goes first.
+        # Requests of equal priority are scheduled by arrival.
         arrival_time=float(arrival),
         lora_request=None,
         cache_salt=None,
@@ -58,7 +58,7 @@ def sampling_params(event: Submit) -> Any:
     grammar = found["structured_outputs"]
     if grammar is not None:
         structured = found["structured_outputs"] = StructuredOutputsParams(grammar=grammar)
-        # The backend that vLLM's front end takes for a grammar.
+        # Backend that vLLM's front end selects for a grammar.
         structured._backend = "xgrammar"
     own = {key: found.pop(key) for key in [*found] if key.startswith("_")}
     params = SamplingParams(max_tokens=event.max_tokens, **found, **ALWAYS)

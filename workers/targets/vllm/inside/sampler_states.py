@@ -1,4 +1,4 @@
-"""Observer of the second model runner's sampler: the state that it has stored for each batch row, before it samples.
+"""Observer of the second model runner's sampler: its stored state of each batch row.
 
 The state is read in stream order, after the step before has appended its output tokens and before this step's sampler
 or rejection sampler runs.
@@ -12,7 +12,7 @@ from workers.targets.child.inside.observations import Observations
 
 
 class SamplerObserver:
-    """Observer of one runner's sampler: wraps `sample` of the model runner until it is released."""
+    """Observer of one runner's sampler; wraps the runner's `sample` until `release`."""
 
     def __init__(self, runner: Any, record: Observations) -> None:
         self._runner, self._record = runner, record
@@ -20,12 +20,12 @@ class SamplerObserver:
         runner.sample = self._observed_sample
 
     def release(self) -> None:
-        """Take the wrapper off."""
+        """Unwrap the runner's `sample`."""
         del self._runner.sample
 
     def _observed_sample(self, hidden_states: Any, batch: Any, *arguments: Any, **options: Any) -> Any:
         indexes = [int(index) for index in batch.idx_mapping_np[: batch.num_reqs]]
-        # A dummy batch of padding tokens alone has no request.
+        # A dummy batch of padding tokens only has no request.
         if indexes:
             num_logprobs = self._runner.sampler.sampling_states.num_logprobs[indexes].tolist()
             self._record.read(

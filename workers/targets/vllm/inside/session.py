@@ -1,8 +1,7 @@
 """Session: one trace on one engine of vLLM, step by step.
 
-Events become what a server does between two steps of its engine: a request comes or is given up,
-the prefix cache is reset; or what the scheduler does to itself: a request is preempted, or not scheduled for a while.
-Pauses and the like are events of `control`.
+Before a step, events become calls that a server makes (add or abort a request, reset the prefix cache), or changes
+inside the scheduler (preempt a request, do not schedule it for some steps). `control` handles pauses and the like.
 """
 
 from collections import Counter, deque
@@ -23,16 +22,16 @@ from workers.targets.vllm.inside.transfer.engine import flights_of
 from workers.targets.vllm.inside.transfer.flights import silent
 from workers.targets.vllm.request_features import Text, delivered, has_text
 
-# Bounds on the requests that run; releases before 0.31.0 have the first alone.
+# Bounds on running requests; releases before 0.31.0 have only the first.
 _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
-# What a server sends behind the last part of a session; nothing is computed of it.
+# Submitted to end a session, as a server does; nothing of it is computed.
 _END_OF_SESSION = Submit(tick=0, request="end", prompt=(0,), max_tokens=1)
 
 
 class Session:
-    """The requests of a trace on an engine; `ids` are those of the engine, by the name that bears them now.
+    """Requests of a trace on an engine; `_ids` maps a name to its latest engine request id.
 
-    An engine has seen every id once: names may come again. `give_back` takes the engine of a session that has drained.
+    The engine gets a new id even if a name is reused. `give_back` receives the engine if no request is left.
     """
 
     def __init__(
@@ -51,26 +50,26 @@ class Session:
         self._names: dict[str, str] = {}
         self._alive: set[str] = set()
         self._tick = 0
-        # The first tick in which a request is scheduled again.
+        # Per stalled request: the first tick at which it is scheduled again.
         self._stalled: dict[str, int] = {}
-        # Requests that an event has preempted, until a step is planned without them.
+        # Requests preempted by an event, until a step is scheduled without them.
         self._preempted: set[str] = set()
         self._width: dict[str, int] = {}
         self._num_taken = 0
-        # By session its request of the engine, and by that the parts that wait, and all tokens so far.
+        # By session: its engine request. By engine request: the parts that wait, and all tokens so far.
         self._sessions: dict[str, str] = {}
         self._parts: dict[str, deque[Submit]] = {}
         self._tokens: dict[str, list[int]] = {}
-        # Aborts that came during a step, and all of them.
+        # Aborts that arrived during the current step, and all aborted requests.
         self._aborted: list[str] = []
         self._given_up: set[str] = set()
-        # Text by request of the engine, and requests that a stop word has ended in a step.
+        # Text by engine request, and requests that a stop word ended in the current step.
         self._texts: dict[str, Text] = {}
         self._stopped: list[str] = []
         scheduler = engine.scheduler
         self._schedule: Callable[..., Any] = scheduler.schedule
         self._preempt: Callable[..., Any] = scheduler._preempt_request
-        # Releases before 0.30.0 have no such method.
+        # Releases before 0.30.0 do not have this method.
         self._validate: Callable[..., list[int]] | None = getattr(
             engine.structured_output_manager, "validate_tokens", None
         )
@@ -79,14 +78,14 @@ class Session:
         if self._validate is not None:
             engine.structured_output_manager.validate_tokens = self._counted_validation
         self._is_scheduling = False
-        # A dense batch, whose rows move.
+        # The first runner's batch, whose rows move.
         self._batch: Any = getattr(runner_of(engine), "input_batch", None)
         if self._batch is not None:
             self._condense, self._swap = self._batch.condense, self._batch.swap_states
             self._batch.condense, self._batch.swap_states = self._counted_condense, self._counted_swap
         self._recorder = observe(engine) if observe is not None else None
         self._flights = flights_of(engine)
-        # Requests to be preempted once no step in flight writes their blocks.
+        # Requests to preempt once no step in flight writes their blocks.
         self._losing: list[str] = []
         if self._flights is not None:
             self._flights.begin(self.probes, self._recorder.note if self._recorder is not None else silent)
@@ -98,9 +97,9 @@ class Session:
         return {**memory_of(self.engine), **beside}
 
     def close(self) -> None:
-        """Give the engine back as it was given, if it has drained."""
+        """Unwrap the engine, and give it back if no request is left."""
         if runner_of(self.engine).device.type == "cuda":
-            # What fails late fails in this session.
+            # Errors of asynchronous kernels are raised in this session.
             torch.cuda.synchronize()
         if not self.drained():
             return
@@ -131,7 +130,7 @@ class Session:
                 self._preempt_now(name)
             case ResetPrefixCache(running=running):
                 self.probes["cache_reset"] += 1
-                # While blocks wait for a transfer, or for a step that writes them, vLLM refuses to preempt all.
+                # vLLM refuses to preempt all requests while a transfer or a step in flight uses their blocks.
                 running &= self._flights is None or not (self._flights.holds_blocks or self._is_held())
                 if self.engine.reset_prefix_cache(reset_running_requests=running) or running:
                     self._control.cleared()
@@ -144,10 +143,10 @@ class Session:
                 if self._flights is not None and self._ids.get(name) in self._alive:
                     self._flights.disturb(event, self._ids[name])
             case _:
-                raise ValueError(f"{event.do} is no event of this engine")
+                raise ValueError(f"{event.do} is not an event of this engine")
 
     def _is_held(self) -> bool:
-        """Tell whether a step is in flight, or a request that waits holds blocks, as for a load."""
+        """Return whether a step is in flight or a waiting request holds blocks, as for a KV load."""
         scheduler = self.engine.scheduler
         waiting = scheduler.requests.keys() - {request.request_id for request in scheduler.running}
         blocks = (group for name in waiting for group in scheduler.kv_cache_manager.get_block_ids(name))
@@ -162,15 +161,15 @@ class Session:
         self._control.settle()
         outputs, executed = self.engine.step_fn()
         self.engine.post_step(executed)
-        # A server's loop then finds the same aborts among all that came.
+        # A server's loop also handles these aborts again, together with all others.
         self.engine.abort_requests(self._aborted)
         self._aborted.clear()
         self._control.stepped(executed)
         self._tick += 1
-        # The ends of requests that were given up by a pause come besides.
+        # The outputs of requests that a pause aborted are in a queue of their own.
         besides = [self.engine.output_queue.get_nowait()[1] for _ in range(self.engine.output_queue.qsize())]
         told = [self._told(output) for each in (*besides, *(outputs or {}).values()) for output in each.outputs]
-        # As a server does once it has looked through all outputs.
+        # A server aborts them after it has processed all outputs.
         self.engine.abort_requests(self._stopped)
         self._stopped.clear()
         if self._recorder is not None:
@@ -211,7 +210,7 @@ class Session:
         request_id = f"{self._number}-{self._num_taken}"
         if session is not None:
             assert isinstance(event.prompt, tuple), "the trace is explicit"
-            # A pause may have ended the session between two parts: the next one is a request with the same prompt.
+            # A pause may have ended the session between two parts: the next part then repeats the whole prompt.
             before = self._tokens[going_on][:-1] if going_on is not None else ()
             event = event.model_copy(update={"prompt": (*before, *event.prompt)})
             self._sessions[session], self._parts[request_id] = request_id, deque()
@@ -220,12 +219,12 @@ class Session:
         self._add(request_id, event, resumable=session is not None)
 
     def _begin_part(self, request_id: str) -> None:
-        """Let a session's next part be the request of the trace that the engine's is from now on."""
+        """Start a session's next part: its trace request takes over the engine request."""
         self.probes["session_part"] += 1
         self._take(request_id, self._parts[request_id].popleft(), self._tokens[request_id][:-1])
 
     def _take(self, request_id: str, event: Submit, before: Sequence[int]) -> None:
-        """Have a request of the engine bear the name of one of the trace, whose prompt goes on from some tokens."""
+        """Map a trace request to an engine request that already has the tokens `before`."""
         assert isinstance(event.prompt, tuple), "the trace is explicit"
         self._num_taken += 1
         self._ids[event.request] = request_id
@@ -239,7 +238,7 @@ class Session:
             self._texts[request_id] = Text(tokenizer, request_of(request_id, event))
 
     def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
-        """Hand a request to the engine, or a part of one that it has."""
+        """Add a request to the engine, or a session part."""
         hand_in(self.engine, request_id, event, self._num_taken, resumable=resumable)
 
     def _abort(self, event: Abort) -> None:
@@ -255,7 +254,7 @@ class Session:
         if event.at == "before_schedule":
             self.engine.abort_requests([request_id])
         else:
-            # A server's thread for input puts it there at once, for who processes a result.
+            # A server's input thread also puts it there, for the processing of results.
             self.engine.aborts_queue.put_nowait([request_id])
             self._aborted.append(request_id)
 
@@ -265,13 +264,14 @@ class Session:
         if request is None or request not in scheduler.running:
             return
         if self._flights is not None and not scheduler._request_blocks_can_be_freed(request):
-            # vLLM preempts nobody whose blocks a step in flight writes: it is left out of a step, and preempted then.
+            # vLLM does not preempt a request if a step in flight writes its blocks: stall it for one step, then preempt
+            # it.
             self._losing.append(request.request_id)
             self._stalled[request.request_id] = max(self._tick + 1, self._stalled.get(request.request_id, 0))
             return
         scheduler.running.remove(request)
         scheduler._preempt_request(request, 0.0)
-        # Who is preempted within a step is not admitted in it again, whenever that is.
+        # vLLM does not readmit a request in the step that preempts it, at whatever point.
         self._preempted.add(request.request_id)
 
     def _counted_preemption(self, request: Any, *arguments: Any, **options: Any) -> None:
@@ -287,7 +287,7 @@ class Session:
             self._recorder.note("preempted", [request.request_id], kept=kept)
 
     def _counted_validation(self, request: Any, drafts: list[int], *arguments: Any, **options: Any) -> list[int]:
-        assert self._validate is not None, "it is in its place"
+        assert self._validate is not None, "only wrapped if it exists"
         proposed = sum(token >= 0 for token in drafts)
         kept = self._validate(request, drafts, *arguments, **options)
         if request.use_structured_output:
@@ -314,7 +314,7 @@ class Session:
         self._swap(*arguments, **options)
 
     def _schedule_all_but_the_stalled(self, *arguments: Any, **options: Any) -> Any:
-        """Schedule a step as if the stalled requests were not there, but for their rows."""
+        """Schedule a step without the stalled requests, which keep their batch rows."""
         scheduler = self.engine.scheduler
         stalled = {request_id for request_id, until in self._stalled.items() if until > self._tick} | self._preempted
         self._preempted.clear()
@@ -345,12 +345,12 @@ class Session:
         return plan
 
     def _count(self, plan: Any) -> None:
-        """Count what is seen in a step that has been scheduled."""
+        """Count the situations of a step that has been scheduled."""
         if self._recorder is not None:
             self._recorder.scheduled(plan)
         self.probes["empty_step"] += not plan.total_num_scheduled_tokens
         requests = self.engine.scheduler.requests
-        # The second runner is told of a request that is resumed as of a new one.
+        # The second runner receives resumed requests as new ones.
         again = sum(requests[new.req_id].num_preemptions > 0 for new in plan.scheduled_new_reqs)
         self.probes["admit"] += len(plan.scheduled_new_reqs) - again
         self.probes["resume"] += len(plan.scheduled_cached_reqs.resumed_req_ids) + again
@@ -360,7 +360,7 @@ class Session:
         self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
 
     def _told(self, output: Any) -> Delivery:
-        """Return what one output delivers; note the end of its request."""
+        """Return the delivery of one output; handle the end of its request."""
         request_id = output.request_id
         new = delivered(output, self._width[request_id])
         text = self._texts.get(request_id)
@@ -376,7 +376,7 @@ class Session:
         return Delivery(request=name, output=new, is_late=request_id in self._given_up)
 
     def _end(self, request_id: str) -> None:
-        """Note the end of a request, behind which its session may go on."""
+        """Mark a request as ended, and start its session's next part if there is one."""
         self._alive.discard(request_id)
         if request_id not in self.engine.scheduler.requests:
             self._parts.pop(request_id, None)
@@ -385,14 +385,14 @@ class Session:
 
 
 def submit_of(request_id: str) -> int:
-    """Return the number of the request of the trace that bears an id of the engine."""
+    """Return the number of the trace request that has this engine request id."""
     return int(request_id.rpartition("-")[2])
 
 
 def memory_of(engine: Any) -> Mapping[str, object]:
-    """Return what of an engine has memory that bears its names in reports."""
+    """Return the objects whose tensors have a name in reports."""
     runner = runner_of(engine)
     drafter = drafter_of(runner)
-    # What is named first keeps that name: caches of the drafter are told from those of the target.
+    # The first name of a tensor counts: name the drafter's caches before the target's.
     cached = {"drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
     return {**cached, "runner": runner}

@@ -1,7 +1,7 @@
-"""Sleep mode of a device: what sleeps is overwritten, so that whoever uses it shows that he does.
+"""Sleep mode on devices here: sleeping memory is overwritten, so that a use is noticed.
 
-In a server an allocator unmaps memory, which a simulated device has none of. What sleeps, and what of that is kept on
-the host meanwhile, vLLM says by the tags of its pools.
+In a server, an allocator unmaps the memory; the simulated device cannot. vLLM's pool tags say what sleeps, and what of
+it is kept on the host.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,40 +12,40 @@ import torch
 import vllm.device_allocator
 from vllm.device_allocator.sleep_mode_backend import CuMemBackend
 
-# What memory holds that was given up, byte by byte: of floats a large number, for what is masked is multiplied by zero.
+# Content of discarded memory, per byte: as floats a large number, because masked values are multiplied by zero.
 _LOST_BYTE = 0x46
 _LOST = 12689.568359375
 
 
 class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
-    """Backend of one worker's sleep, and what it asks to give memory up and to have it again."""
+    """Sleep backend of one worker, and the allocator that it calls."""
 
     def __init__(self, worker: Any) -> None:
         super().__init__()
         self._worker = worker
-        # Of each tag that sleeps its parts, each with what is kept of it.
+        # By sleeping tag: its tensors, each with the copy that is kept of it.
         self._asleep: dict[str, list[tuple[torch.Tensor, torch.Tensor | None]]] = {}
 
     @classmethod
     def put_under(cls, engine: Any) -> None:
-        """Make an engine sleep this way."""
+        """Make an engine use this sleep backend."""
         worker = engine.model_executor.driver_worker.worker
         if not isinstance(worker._sleep_mode_backend, cls):
             worker._sleep_mode_backend = cls(worker)
 
     def suspend(self, level: int = 1) -> None:
-        """Give memory up, as vLLM does at a level."""
+        """Discard or offload memory, as vLLM does at this level."""
         with self._asked():
             super().suspend(level)
 
     def resume(self, tags: list[str] | None = None) -> None:
-        """Have memory again, as vLLM does for tags."""
+        """Restore memory, as vLLM does for these tags."""
         with self._asked():
             super().resume(tags)
 
     @torch.no_grad()
     def sleep(self, offload_tags: Sequence[str]) -> None:
-        """Give all memory up, and keep elsewhere what is under some tags."""
+        """Overwrite all memory; keep copies of the tags to offload."""
         for tag, parts in self._parts().items():
             if tag not in self._asleep:
                 self._asleep[tag] = [(part, part.cpu().clone() if tag in offload_tags else None) for part in parts]
@@ -54,7 +54,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     @torch.no_grad()
     def wake_up(self, tags: Sequence[str] | None = None) -> None:
-        """Have what was kept again, of some tags and of those that no wake leaves asleep; of all without any."""
+        """Restore the memory of the given tags and of tags that cannot stay asleep; None: of all."""
         woken = [
             tag
             for tag in self._asleep
@@ -68,7 +68,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        """Let vLLM ask this for memory, in the place of its allocator of a GPU's."""
+        """Make this vLLM's memory allocator in the context."""
         module: Any = vllm.device_allocator
         before, module.get_mem_allocator_instance = module.get_mem_allocator_instance, lambda: self
         try:
@@ -77,12 +77,12 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
             module.get_mem_allocator_instance = before
 
     def _parts(self) -> Mapping[str, Sequence[torch.Tensor]]:
-        """Return what there is of memory under each tag; on a GPU weights and caches alone, which are in no pool."""
+        """Return the tensors under each tag: the worker's pools; on a GPU weights and KV caches."""
         pools = getattr(self._worker, "pools", None)
         return {"weights": self._weights(), "kv_cache": self._caches()} if pools is None else pools.parts()
 
     def _weights(self) -> list[torch.Tensor]:
-        """Return the parameters and buffers of the target and of its drafter, each once."""
+        """Return parameters and buffers of the target and the drafter, each once."""
         runner = self._worker.model_runner
         tensors = [
             tensor

@@ -1,7 +1,7 @@
-"""Schedulers and engines that one of vLLM's own tests makes, observed until the test ends.
+"""Observes the schedulers and engines that vLLM's own tests make, until each test ends.
 
-A scheduler without a runner is observed as long as it is used as an engine uses it: what a test makes up instead
-(plans, results, counts of its own) says nothing about vLLM, and what comes behind it is not judged.
+A scheduler without a model runner is observed while the test uses it like an engine. Once a test invents plans, results
+or counts, they prove nothing about vLLM, and the rest of the test is not judged.
 """
 
 from collections import deque
@@ -25,14 +25,14 @@ from workers.targets.vllm.inside.session import memory_of
 from workers.targets.vllm.inside.transfer.groups import group_numbers, has_state
 from workers.targets.vllm.names import RunnerName
 
-# Where the classes of model runners are.
+# Modules of the model runner classes.
 _RUNNERS: Mapping[str, RunnerName] = {"vllm.v1.worker.gpu_model_runner": "v1", "vllm.v1.worker.gpu.model_runner": "v2"}
-# Calls by which a scheduler changes; what changes between them a test has changed.
+# Methods that change a scheduler; changes between their calls come from the test.
 _CALLS = ("schedule", "update_from_output", "add_request", "finish_requests", "reset_prefix_cache")
 
 
 class Numbers:
-    """Numbers of requests, in the order in which they were first seen."""
+    """Numbers requests in the order of their first use."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -45,10 +45,10 @@ class Numbers:
 
 @dataclass(slots=True)
 class Shown:
-    """What a scheduler or an engine showed in a test.
+    """Observations of a scheduler or an engine in a test.
 
-    `names` are its requests by number. It `has_runner` if all of its inputs are shown, and `is_drained` if it had
-    nothing left to do. `left` says why a scheduler was not judged to the end, if it was not.
+    `names` are request ids by number. `has_runner`: the model inputs are observed too. `is_drained`: no request was
+    left. `left` is the reason for an early end of the observation of a scheduler, "" if there was none.
     """
 
     names: Sequence[str]
@@ -60,7 +60,7 @@ class Shown:
 
 
 class WatchedScheduler:
-    """A scheduler that a test has made, without a runner."""
+    """A scheduler that a test has made without a model runner."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self._numbers = scheduler, Numbers()
@@ -73,7 +73,8 @@ class WatchedScheduler:
         self._recorder = PlanRecorder(scheduler, self._numbers, observations)
         self._recorder.opened(scheduler.vllm_config, NO_DRAFTER)
         self._attention = group_numbers(scheduler.kv_cache_config)[0]
-        # Plans whose results are to come, the tables of blocks as a runner is told them, and rows that sample nothing.
+        # Plans without results yet (with prefill-chunk rows, which sample nothing), and the block tables that a runner
+        # has.
         self._flying: deque[tuple[Any, set[str]]] = deque()
         self._told: dict[str, list[int]] = {}
         self._state = self._seen_from_outside()
@@ -81,13 +82,13 @@ class WatchedScheduler:
             setattr(scheduler, name, self._observed(name, getattr(scheduler, name)))
 
     def leave(self, why: str) -> None:
-        """Observe it no further."""
+        """Stop the observation."""
         if not self._left:
             self._left = why
             self._recorder.stop()
 
     def shown(self) -> Shown:
-        """Return what it has shown, and observe it no further."""
+        """Return the observations, and stop."""
         if not self._left and self._state != self._seen_from_outside():
             self.leave("changed from outside")
         is_drained = not (self._left or self._flying or self._scheduler.requests)
@@ -97,7 +98,7 @@ class WatchedScheduler:
         return Shown(self._numbers.names, self._seen, False, is_drained, left=left)
 
     def _seen_from_outside(self) -> object:
-        """Return what changes in the scheduler's own calls alone."""
+        """Return state that only the scheduler's own methods change."""
         free = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         counts = [(each.request_id, each.num_computed_tokens) for each in self._scheduler.running]
         return free, counts, list(self._scheduler.requests)
@@ -128,7 +129,7 @@ class WatchedScheduler:
         return call
 
     def _plan(self, plan: Any) -> None:
-        """Note a plan, and what a runner that carries it out knows by then."""
+        """Record a plan, and the block tables that its runner has received."""
         for new in plan.scheduled_new_reqs:
             self._told[new.req_id] = list(new.block_ids[self._attention])
         cached = plan.scheduled_cached_reqs
@@ -145,7 +146,7 @@ class WatchedScheduler:
         self._recorder.scheduled(plan, num_tokens=counts, told=[self._told[name] for name in names])
 
     def _land(self, plan: Any, result: Any) -> None:
-        """Observe it no further unless results are what a runner may make of their plan."""
+        """Stop the observation if the results do not fit the oldest plan in flight."""
         if not plan.num_scheduled_tokens and not result.sampled_token_ids:
             return
         if not self._flying or self._flying[0][0] is not plan:
@@ -159,26 +160,26 @@ class WatchedScheduler:
         for name, tokens in rows.items():
             num_drafts = len(plan.scheduled_spec_decode_tokens.get(name, ()))
             if len(tokens) > 1 + num_drafts or (len(tokens) > 0) == (name in chunks):
-                self.leave("results that no runner has")
+                self.leave("results that no runner would return")
 
 
 def _unjudged(scheduler: Any) -> str:
-    """Return why plans of a scheduler are not judged, if they are not."""
+    """Return the reason not to judge a scheduler's plans, "" if they are judged."""
     if scheduler.connector is not None:
-        return "it has a connector"
+        return "it has a KV connector"
     if scheduler.is_encoder_decoder or not scheduler.num_sampled_tokens_per_step:
-        return "its model samples nothing, or encodes"
+        return "its model is an encoder, or samples nothing"
     if scheduler.dcp_world_size * scheduler.pcp_world_size > 1:
-        return "its context is divided among ranks"
+        return "it uses context parallelism"
     if scheduler.prefix_replay_tokens:
-        return "it computes ends of hits again, in the blocks that these have"
+        return "it recomputes the end of a prefix-cache hit in the hit's own blocks"
     if all(map(has_state, scheduler.kv_cache_config.kv_cache_groups)):
-        return "it has no blocks of tokens"
+        return "no KV-cache group holds tokens"
     return ""
 
 
 class WatchedEngine:
-    """An engine that a test has made in its own process, with its runner."""
+    """An engine with a model runner that a test has made in its own process."""
 
     def __init__(self, engine: Any, runner: RunnerName, step: Callable[[int], None]) -> None:
         self._engine, self._numbers = engine, Numbers()
@@ -188,7 +189,7 @@ class WatchedEngine:
         engine.scheduler.schedule, engine.post_step = self._observed_schedule, self._observed_end
 
     def shown(self) -> Shown:
-        """Return what it has shown, once everything has run, and observe it no further."""
+        """Return the observations once all device work has run, and stop."""
         self._recorder.finish()
         engine = self._engine
         is_drained = not (engine.scheduler.has_requests() or engine.batch_queue)
@@ -216,7 +217,7 @@ def _do_nothing() -> None:
 
 
 class WatchedTests:
-    """Tests of vLLM's own, one after the other, each a trace of the simulated device under a schedule."""
+    """vLLM's own tests, one after the other, each with its own trace on the simulated device."""
 
     def __init__(self, device: SimulatedDevice, schedule: Schedule, version: Version) -> None:
         self._device, self._schedule = device, schedule
@@ -227,10 +228,10 @@ class WatchedTests:
             ("vllm.v1.core.sched.scheduler", "Scheduler.__init__", self._of_scheduler),
             ("vllm.v1.engine.core", "EngineCore.__init__", self._of_engine),
         ):
-            Replacement(module, name, "what a test makes is observed", made).apply(version)
+            Replacement(module, name, "schedulers and engines of a test are observed", made).apply(version)
         for hooks in WATCHED:
             hooks.check(version)
-        reason = "between tests caches of pinned memory are emptied, of which this device has none: PyTorch would crash"
+        reason = "tests empty the cache of pinned memory, which this device does not have: PyTorch would crash"
         Replacement("torch.accelerator", "empty_host_cache", reason, lambda before: _do_nothing).apply(version)
 
     def begin(self) -> None:
@@ -239,7 +240,7 @@ class WatchedTests:
         self._watch({})
 
     def end(self) -> tuple[list[Message], list[Shown]]:
-        """End a test: let everything run, and return its races, and what schedulers and engines have shown."""
+        """Run all device work of a test; return its races and observations."""
         try:
             self._races += self._device.report()["races"]
         except BaseException:
@@ -264,7 +265,7 @@ class WatchedTests:
     def _of_engine(self, before: Callable[..., None]) -> Callable[..., None]:
         @wraps(before)
         def make(engine: Any, *arguments: Any, **options: Any) -> None:
-            # An engine is made as elsewhere: what it loads and captures is no step.
+            # Loading and capture are not observed, as for other engines.
             self._races += self._device.report()["races"]
             self._device.idle()
             num_schedulers = len(self._schedulers)

@@ -1,4 +1,4 @@
-"""Model of vLLM's layers, of which those with sliding windows have more heads than the one of full attention."""
+"""Llama model whose sliding-window layers have more heads than its full-attention layer."""
 
 from functools import partial
 from typing import Any
@@ -8,7 +8,7 @@ from vllm.model_executor.models.utils import extract_layer_index
 
 
 class WideWindowsAttention(LlamaAttention):  # type: ignore[misc]
-    """Attention with as many heads as its kind of layer has."""
+    """Attention with the number of heads of its layer type."""
 
     def __init__(self, config: Any, *, prefix: str, **options: Any) -> None:
         if config.layer_types[extract_layer_index(prefix)] == "sliding_attention":
@@ -17,7 +17,7 @@ class WideWindowsAttention(LlamaAttention):  # type: ignore[misc]
 
 
 class WideWindowsForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
-    """A dense model with such layers."""
+    """Llama model that uses this attention in every layer."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         layer: Any = partial(LlamaDecoderLayer, attn_layer_type=WideWindowsAttention)

@@ -1,7 +1,7 @@
-"""Models with sliding windows: dense ones of which some layers see the last tokens alone.
+"""Sliding-window models: dense models in which some layers attend only to the last tokens.
 
-Where these have more heads for keys and values than the layer of full attention has, vLLM makes the blocks of that so
-many times as long, as blocks of all layers take as much memory.
+With more KV heads in the sliding-window layers, vLLM multiplies the block size of the full-attention layer, because
+blocks of all layers have the same number of bytes.
 """
 
 from typing import Any
@@ -24,15 +24,14 @@ from workers.targets.child.inside.models import (
 from workers.targets.vllm.engine_sizes import WINDOW_LAYERS
 
 WIDE_HEADS = 4
-# The class of a model whose windows are wide, by the name that vLLM is told.
+# Model class with wide windows, by its registered name.
 WIDE = "WideWindowsForCausalLM"
 
 
 def model(kind: str, version: str, vocab_size: int) -> Model:
-    """Return the configuration and the weights of a target with windows, or with wide ones.
+    """Return configuration and weights of a target with sliding windows, wide or not.
 
-    It has the embeddings and the head of the dense target, which drafters are made for. How long windows are an engine
-    says.
+    Embeddings and head are the dense target's, for which the drafters are made. The engine sets the window length.
     """
     target, generator = target_weights(vocab_size), generator_of(f"{kind} {version}", vocab_size)
     weights = {name: target[name] for name in ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight")}
@@ -53,7 +52,7 @@ def model(kind: str, version: str, vocab_size: int) -> Model:
 
 
 def _wide(generator: torch.Generator, prefix: str) -> Weights:
-    """Return the weights of attention with more heads."""
+    """Return attention weights with more heads."""
     inner, width = HIDDEN**-0.5, WIDE_HEADS * HEAD_DIM
     return {
         f"{prefix}.q_proj.weight": normal(generator, width, HIDDEN, scale=3 * inner),
@@ -64,16 +63,16 @@ def _wide(generator: torch.Generator, prefix: str) -> Weights:
 
 
 def kind_of(spec: EngineSpec) -> str:
-    """Return the kind of the target of a specification with windows."""
+    """Return the kind of the target model of a sliding-window spec."""
     return "windows" if spec.window_heads == 1 else "wide-windows"
 
 
 def arguments_of(spec: EngineSpec) -> dict[str, Any]:
-    """Return vLLM's arguments for the windows of a specification, once it knows the class of its model."""
+    """Return vLLM's arguments for a sliding-window spec, and register the wide model class."""
     if spec.layers != "windows":
         return {}
     if spec.window_heads != 1:
-        from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415  what is laid over comes first
+        from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415  after the overlay is installed
 
         from workers.targets.vllm.inside.wide_windows import WideWindowsForCausalLM  # noqa: PLC0415
 
