@@ -91,7 +91,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
         self.supports_draft_decode_metadata_update = not vllm_config.model_config.enforce_eager
 
     def update_draft_decode_metadata(self, metadata: Any) -> None:
-        """Reset bounds and copied lengths for the next draft pass; tasks read all else when they run."""
+        """Reset bounds and copied lengths for the next draft pass."""
         metadata.bounds = []
         metadata.lengths = None
 

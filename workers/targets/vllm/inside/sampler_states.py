@@ -80,7 +80,7 @@ def _rows(state: Mapping[str, Any], indexes: Sequence[int], num_logprobs: Sequen
 
 
 def _row(of: Mapping[str, Any], num_logprobs: int) -> dict[str, Any]:
-    """Return the state of one batch row: sampling parameters, prompt tokens, output tokens and their counts."""
+    """Return one batch row's sampler state: parameters, prompt and output tokens, counts."""
 
     def first(name: str, count: str) -> list[Any]:
         found: list[Any] = of[name][: int(of[count])].tolist()

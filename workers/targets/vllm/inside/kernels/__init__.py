@@ -1,1 +1,4 @@
-"""Definitions of vLLM's Triton kernels, a file for each of its modules; `make vllm-kernels` holds them to these."""
+"""NumPy definitions of vLLM's Triton kernels, one file per module of vLLM.
+
+`make vllm-kernels` compares the kernels with these.
+"""

@@ -1,4 +1,4 @@
-"""Arithmetic that kernels share, as Triton's interpreter does it: reductions over padded blocks, random numbers."""
+"""Shared arithmetic with the results of Triton's interpreter: reductions, random numbers."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from workers.simulated_torch.kernel_definitions import Array
 
 LOWEST = np.float32("-inf")
-# NumPy adds this many values at a time; zeros behind them change nothing where their number is a power of 2.
+# NumPy adds this many values at a time; zeros after them do not change the sum if their number is a power of 2.
 _ADDED_AT_ONCE = 128
 _MASK = 0xFFFFFFFF
 _KEYS = 0x9E3779B9, 0xBB67AE85
@@ -18,17 +18,17 @@ _SALT = 0x9E3779B9
 
 
 def padded(line: Array, width: int, value: Any) -> Array:
-    """Return a line behind which a block is filled up with a value."""
+    """Return the values followed by `value`, up to `width`."""
     block = np.full(width, value, dtype=line.dtype)
     block[: len(line)] = line
     return block
 
 
 def highest(line: Array, width: int) -> tuple[Any, int]:
-    """Return the largest number of a block of `width` lanes, those behind a line being -inf, and its first place."""
+    """Return (maximum, its first index) of a block of `width` lanes, padded with -inf."""
     value = np.fmax.reduce(line) if len(line) else LOWEST
     place = int(line.argmax()) if len(line) else 0
-    # Zeros of both signs are equal, and numbers that are none are passed over: there the order of lanes tells.
+    # With -0 and +0, or with NaN, the result depends on the order of lanes: reduce the whole block.
     if value == 0 or not len(line) or line[place] != value:
         block = padded(line, width, LOWEST)
         return np.nanmax(block), int(np.nanargmax(block))
@@ -36,13 +36,13 @@ def highest(line: Array, width: int) -> tuple[Any, int]:
 
 
 def total(line: Array, width: int) -> Any:
-    """Return the sum of a block of `width` lanes, those behind a line being 0."""
+    """Return the sum of a block of `width` lanes, padded with 0."""
     enough = max(_ADDED_AT_ONCE, 1 << (len(line) - 1).bit_length())
     return np.sum(line if len(line) == width else padded(line, min(enough, width), 0))
 
 
 def uniform(seed: int, offset: int) -> Any:
-    """Return the random number above 0 of a seed and an offset, by Philox."""
+    """Return the Philox random number in (0, 1] for a seed and an offset."""
     c0, c1, c2, c3 = offset & _MASK, (offset >> 32) & _MASK, 0, 0
     k0, k1 = seed & _MASK, (seed >> 32) & _MASK
     for _ in range(_NUM_ROUNDS):
@@ -55,7 +55,7 @@ def uniform(seed: int, offset: int) -> Any:
 
 
 def noise(seed: int, position: int, keys: Array, in_float64: bool) -> Any:
-    """Return the Gumbel noise of tokens at a position of a request's stream, by a hash."""
+    """Return the Gumbel noise of token ids at a position of a request, from a hash."""
     if in_float64:
         low = _hashed(seed, position, keys, 0).astype(np.uint64)
         high = _hashed(seed, position, keys, _SALT).astype(np.uint64)
@@ -70,7 +70,7 @@ def noise(seed: int, position: int, keys: Array, in_float64: bool) -> Any:
 
 
 def _log_of_rest(u: Array) -> Array:
-    """Return log(1 - u), by a series where u is small."""
+    """Return log(1 - u), by a series for small u."""
     series: Any = np.float32(1 / 8)
     for divisor in range(7, 0, -1):
         series = np.float32(1 / divisor) + u * series
@@ -79,7 +79,7 @@ def _log_of_rest(u: Array) -> Array:
 
 
 def _hashed(seed: int, position: int, keys: Array, domain: int) -> Array:
-    """Return a hash of 32 bits of each key, by Murmur3."""
+    """Return the 32-bit Murmur3 hash of each key."""
     h: Any = domain
     for word in (seed & _MASK, (seed >> 32) & _MASK, position & _MASK):
         h = _mixed(h, word)
@@ -93,7 +93,7 @@ def _hashed(seed: int, position: int, keys: Array, domain: int) -> Array:
 
 
 def _mixed(h: Any, key: Any) -> Any:
-    """Return a hash of which a word is a part from here on; both are words, or arrays of such."""
+    """Mix a 32-bit key into a hash; both are words or arrays of words."""
     key = key * 0xCC9E2D51 & _MASK
     key = key << 15 & _MASK | key >> 17
     h = h ^ (key * 0x1B873593 & _MASK)

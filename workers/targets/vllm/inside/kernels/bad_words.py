@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.sample.bad_words`: the last token of a word that would be whole."""
+"""Definition of the kernel of `vllm.v1.worker.gpu.sample.bad_words`."""
 
 from workers.simulated_torch.kernel_definitions import Definition, Given
 from workers.targets.vllm.inside.kernels.arithmetic import LOWEST
@@ -7,7 +7,7 @@ MODULE = "vllm.v1.worker.gpu.sample.bad_words"
 
 
 def apply_bad_words(programs: tuple[int, ...], given: Given) -> None:
-    """Mask in each line of logits the last token of every bad word whose others come before it, drafts included."""
+    """Mask the last token of each bad word whose other tokens precede it, draft tokens included."""
     num_rows, num_words = programs[:2]
     for row in range(num_rows):
         state = given.expanded_idx_mapping_ptr[row]

@@ -1,6 +1,6 @@
-"""Definitions of the kernels of `vllm.model_executor.layers.mamba.ops.causal_conv1d`: short convolutions, with states.
+"""Definitions of the kernels of `...layers.mamba.ops.causal_conv1d`: short convolutions.
 
-States at ends of blocks, and launches whose rows have several lengths but no drafts, are left to the kernels.
+Not defined, hence interpreted: states at block ends, and rows of different lengths without draft tokens.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ MODULE = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
 
 
 def causal_conv1d_fwd(programs: tuple[int, ...], given: Given) -> None:
-    """Convolve chunks of rows' tokens behind their states, or behind nothing; a first chunk leaves the new state."""
+    """Convolve chunks of tokens after each row's state; the first chunk writes the new state."""
     size, keep = given.dim, given.KERNEL_WIDTH - 1
     strides_x, strides_o = (given.stride_x_token, given.stride_x_dim), (given.stride_o_token, given.stride_o_dim)
     strides = given.stride_istate_token, given.stride_istate_dim
@@ -41,9 +41,9 @@ def causal_conv1d_fwd(programs: tuple[int, ...], given: Given) -> None:
 
 
 def causal_conv1d_update(programs: tuple[int, ...], given: Given) -> None:
-    """Convolve the next tokens of each row behind its state, and leave the new state.
+    """Convolve the next tokens of each row after its state, and write the new state.
 
-    Beside drafts a state is longer: a row goes on behind as many of its last tokens as were kept, and leaves all.
+    With draft tokens a state has a column for each: a row continues after its accepted ones, and all are written.
     """
     size, keep = given.dim, given.KERNEL_WIDTH - 1
     strides = given.stride_conv_state_tok, given.stride_conv_state_dim
@@ -72,7 +72,7 @@ def causal_conv1d_update(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _convolved(before: Array, tokens: Array, given: Given) -> Array:
-    """Return what the convolution makes of tokens behind others."""
+    """Return the convolution of tokens that follow `before`."""
     width, size, count = given.KERNEL_WIDTH, given.dim, len(tokens)
     weights = given.w_ptr.rows(0, (width, size), (given.stride_w_width, given.stride_w_dim))
     every = np.concatenate([before, tokens])
@@ -85,7 +85,7 @@ def _convolved(before: Array, tokens: Array, given: Given) -> Array:
 
 
 def _is_plain(given: Mapping[str, Any]) -> bool:
-    """Tell whether a launch has no states at ends of blocks, and computes in float32."""
+    """Return whether a launch keeps no states at block ends, and computes in float32."""
     tensors = (given["x_ptr"], given["w_ptr"], given["o_ptr"], given["bias_ptr"])
     in_float32 = all(each is None or each.dtype == torch.float32 for each in tensors)
     return in_float32 and not given.get("IS_APC_ENABLED") and not given["launch_pdl"]
@@ -103,7 +103,7 @@ DEFINITIONS = {
         causal_conv1d_fwd,
         "33e2292f6353c287",
         _is_plain,
-        # Of 0.33.0; and where there is no Triton, whose functions a kernel uses, of either.
+        # Versions: 0.33.0, and both releases in a process without Triton, where the kernel's source differs.
         others=(
             Definition(causal_conv1d_fwd, "b3845d5bc9ab6e50", _is_plain),
             Definition(causal_conv1d_fwd, "2673d8d16c78788e", _is_plain),

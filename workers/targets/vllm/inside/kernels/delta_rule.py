@@ -1,4 +1,4 @@
-"""Arithmetic of gated delta nets, as Triton's interpreter does it: gates, norms, and a state that a token advances."""
+"""Arithmetic of gated delta nets with the results of Triton's interpreter."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ import numpy as np
 
 from workers.simulated_torch.kernel_definitions import Array
 
-# Beneath the root of a norm.
+# Added to a norm before its square root.
 EPSILON = np.float32(1e-6)
 
 
 def advanced(state: Array, query: Array, key: Array, value: Array, gate: Array, beta: Array) -> Array:
-    """Advance the state of each head by a token, in place, and return its output.
+    """Advance each head's state by one token, in place, and return the output.
 
-    What the state has fades by the gate, then forgets as much of what it has for the key as `beta` says, and takes the
-    value in its place. Shapes: state [H, V, K], query and key [H, K], value [H, V], gate and beta [H]; all float32.
+    The state decays by the gate; then its value for the key is replaced by `value`, in the proportion `beta`.
+    Shapes: state [H, V, K], query and key [H, K], value [H, V], gate and beta [H]; all float32.
     Source: Gated Delta Networks, arXiv 2412.06464, section 3.
     """
     state *= np.exp(gate)[:, None, None]
@@ -25,7 +25,7 @@ def advanced(state: Array, query: Array, key: Array, value: Array, gate: Array, 
 
 
 def decay(rates: Array, steps: Array, threshold: float) -> Array:
-    """Return the logarithm of what is left of a state: a softplus of steps, times rates given by their logarithms."""
+    """Return the log decay of a state: -exp(rates) * softplus(steps)."""
     one = np.float32(1)
     soft = np.where(steps <= np.float32(threshold), np.log(one + np.exp(steps)), steps)
     found: Array = -np.exp(rates) * soft
@@ -40,5 +40,5 @@ def sigmoid(values: Array) -> Array:
 
 
 def squares(rows: Array) -> Any:
-    """Return the sum of the squares of each row, to which little is added."""
+    """Return the sum of squares of each row, plus epsilon."""
     return (np.sum(rows * rows, axis=-1) + EPSILON)[..., None]

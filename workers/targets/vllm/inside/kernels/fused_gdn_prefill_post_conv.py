@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.third_party.flash_linear_attention.ops.fused_gdn_prefill_post_conv`."""
+"""Definition of the kernel of `...ops.fused_gdn_prefill_post_conv`: gated delta nets, prefill."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ MODULE = "vllm.third_party.flash_linear_attention.ops.fused_gdn_prefill_post_con
 
 
 def post_conv(programs: tuple[int, ...], given: Given) -> None:
-    """Split what the convolution gave into queries, keys and values, the former of length one, and compute gates."""
+    """Split the convolution's output into queries, keys (normalized) and values; compute gates."""
     count, heads, one = given.L, given.HV, np.float32(1)
     widths = given.H * given.K, given.H * given.K, heads * given.V
     first = 0
@@ -47,7 +47,7 @@ DEFINITIONS = {
         post_conv,
         "1794c9aa04396c3b",
         _is_plain,
-        # Where there is no Triton, whose functions a kernel uses.
+        # In a process without Triton, where the kernel's source differs.
         others=(Definition(post_conv, "d9dd257e03fb5561", _is_plain),),
     ),
 }

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.third_party.flash_linear_attention.ops.fused_recurrent` for rows of one token."""
+"""Definition of the kernel of `...ops.fused_recurrent`: gated delta nets, rows of one token."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ MODULE = "vllm.third_party.flash_linear_attention.ops.fused_recurrent"
 
 
 def packed_decode(programs: tuple[int, ...], given: Given) -> None:
-    """Advance the state of each row by its token, in place; a row without a state gives zeros."""
+    """Advance each row's state by its token, in place; a row without a state outputs zeros."""
     size, keys, heads = given.K, given.H, given.HV
     share = heads // keys
     rates, bias = given.A_log.span(0, heads), given.dt_bias.span(0, heads)
@@ -38,7 +38,7 @@ def packed_decode(programs: tuple[int, ...], given: Given) -> None:
 
 
 def is_in_float32(given: Mapping[str, Any], names: str) -> bool:
-    """Tell whether heads fill their blocks and tensors of these names are of float32."""
+    """Return whether heads fill their blocks and the named tensors are float32."""
     return given["K"] == given["BK"] and all(given[name].dtype == torch.float32 for name in names.split())
 
 
@@ -51,7 +51,7 @@ DEFINITIONS = {
         packed_decode,
         "69a9f093bbdc8522",
         _is_plain,
-        # Where there is no Triton, whose functions a kernel uses.
+        # In a process without Triton, where the kernel's source differs.
         others=(Definition(packed_decode, "5a61c9e5638eff76", _is_plain),),
     ),
 }

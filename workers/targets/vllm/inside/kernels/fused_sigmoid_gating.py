@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.third_party.flash_linear_attention.ops.fused_sigmoid_gating`: rows with drafts."""
+"""Definition of the kernel of `...ops.fused_sigmoid_gating`: rows with draft tokens."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +13,9 @@ MODULE = "vllm.third_party.flash_linear_attention.ops.fused_sigmoid_gating"
 
 
 def delta_rule_update(programs: tuple[int, ...], given: Given) -> None:
-    """Advance the state of each row by its tokens, and leave the state behind each of them in a slot of its own.
+    """Advance each row's state by its tokens, and write the state after each to its own slot.
 
-    Beside drafts a row goes on from the state behind as many tokens as were kept of the step before.
+    With draft tokens, a row starts from the state after the accepted tokens of the step before.
     """
     size, keys, heads = given.K, given.H, given.HV
     share, count = heads // keys, heads * given.V * size
@@ -49,7 +49,7 @@ def delta_rule_update(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _is_plain(given: Mapping[str, Any]) -> bool:
-    """Tell whether a launch is of rows whose states have slots, with a gate for each head."""
+    """Return whether a launch has state slots for its rows, and one gate per head."""
     has_slots = given["IS_VARLEN"] and given["USE_INITIAL_STATE"] and given["IS_CONTINUOUS_BATCHING"]
     is_gated = given["INPLACE_FINAL_STATE"] and not given["IS_KDA"] and given["beta"] == 1
     return has_slots and is_gated and is_in_float32(given, "A_log a b dt_bias q k v o h0 ht")
@@ -60,7 +60,7 @@ DEFINITIONS = {
         delta_rule_update,
         "34f75155fb8b0138",
         _is_plain,
-        # Where there is no Triton, whose functions a kernel uses.
+        # In a process without Triton, where the kernel's source differs.
         others=(Definition(delta_rule_update, "192031c1b3878b87", _is_plain),),
     ),
 }

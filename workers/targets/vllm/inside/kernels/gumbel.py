@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.sample.gumbel`: temperature, and draws by Gumbel noise."""
+"""Definitions of the kernels of `...gpu.sample.gumbel`: temperature and sampling."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 from workers.targets.vllm.inside.kernels.arithmetic import highest, noise
 
 MODULE = "vllm.v1.worker.gpu.sample.gumbel"
-# What a draft is drawn with is not what it is verified with.
+# Makes the noise of draft tokens differ from the noise of their verification.
 _DRAFT_SALT = 1 << 30
-# The number of a drafter's step lies above these bits of a seed.
+# A drafter's step number is shifted by this many bits into the seed.
 _STEP_BITS = 32
 
 
 def apply_temperature(programs: tuple[int, ...], given: Given) -> None:
-    """Divide each line of logits by its request's temperature, unless that is 0 or 1."""
+    """Divide each logits row by its request's temperature, unless that is 0 or 1."""
     for row in range(programs[0]):
         temperature = np.float32(given.temperature_ptr[given.expanded_idx_mapping_ptr[row]])
         if temperature not in (0, 1):
@@ -24,12 +24,12 @@ def apply_temperature(programs: tuple[int, ...], given: Given) -> None:
 
 
 def gumbel_sample(programs: tuple[int, ...], given: Given) -> None:
-    """Write of each block of a line of logits the token drawn, and its logit with noise; at temperature 0 the best."""
+    """Write each logits block's sampled token and noisy logit; at temperature 0 without noise."""
     _sample(programs, given, of_steps=False)
 
 
 def gumbel_sample_of_steps(programs: tuple[int, ...], given: Given) -> None:
-    """Do the same, with a seed for each step of a drafter whose logits are kept."""
+    """Like `gumbel_sample`, with another seed at each draft step if draft logits are cached."""
     _sample(programs, given, of_steps=True)
 
 
@@ -58,7 +58,7 @@ def _sample(programs: tuple[int, ...], given: Given, of_steps: bool) -> None:
 def noised(
     line: Array, first: int, width: int, temperature: Any, drawn_at: tuple[int, int], in_float64: bool
 ) -> tuple[Any, int]:
-    """Return the largest of some logits from a token on, with noise unless the temperature is 0, and its place."""
+    """Return (maximum, its index) of a block of logits, with noise unless the temperature is 0."""
     if in_float64:
         line = line.astype(np.float64)
     if temperature != 0:
@@ -67,7 +67,7 @@ def noised(
 
 
 def _keep_logits(row: int, state: int, first: int, count: int, given: Given) -> None:
-    """Keep a block of a request's logits as they are before temperature, if they are asked for."""
+    """Cache a block of a request's logits before temperature, if a cache is given."""
     if given.logits_cache_ptr is None:
         return
     column = _column(row, given)
@@ -78,7 +78,7 @@ def _keep_logits(row: int, state: int, first: int, count: int, given: Given) -> 
 
 
 def _column(row: int, given: Given) -> int:
-    """Return the step of a drafter that a line of logits is kept for."""
+    """Return the draft step under which a logits row is cached."""
     found: int = given.logits_cache_col_ptr[row if given.PER_TOKEN_COL else 0]
     return found
 

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.input_batch`: a step's inputs, and what is counted after it."""
+"""Definitions of the kernels of `vllm.v1.worker.gpu.input_batch`: inputs and token counts."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.input_batch"
 
 
 def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Copy the prompts' tokens of a step, and of each row those that come next."""
+    """Copy the prompt tokens of a step, and each row's next prompt tokens."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         length, computed = given.prefill_lens_ptr[state], given.num_computed_tokens_ptr[state]
@@ -25,7 +25,7 @@ def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
 
 
 def prepare_pos_seq_lens(programs: tuple[int, ...], given: Given) -> None:
-    """Write the positions of a step's tokens, and the lengths of its rows; rows of padding have length 0."""
+    """Write token positions and sequence lengths of a step; padding rows have length 0."""
     num_rows = programs[0] - 1
     for row in range(num_rows):
         computed = given.num_computed_tokens_ptr[given.idx_mapping_ptr[row]]
@@ -37,7 +37,7 @@ def prepare_pos_seq_lens(programs: tuple[int, ...], given: Given) -> None:
 
 
 def combine_sampled_and_draft_tokens(programs: tuple[int, ...], given: Given) -> None:
-    """Write the tokens sampled last and the drafts into a step's ids, and which of its tokens have logits."""
+    """Write last sampled tokens and draft tokens into the input ids, and the logits indices."""
     num_new = given.NUM_NEW_SAMPLED_TOKENS
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
@@ -58,7 +58,7 @@ def combine_sampled_and_draft_tokens(programs: tuple[int, ...], given: Given) ->
 
 
 def get_num_sampled_and_rejected(programs: tuple[int, ...], given: Given) -> None:
-    """Count each row's rejected tokens; a row whose prompt goes on has sampled none, and rejected none."""
+    """Count sampled and rejected tokens per row; rows with an unfinished prefill have none."""
     for row in range(programs[0]):
         is_chunk = given.seq_lens_ptr[row] < given.prefill_len_ptr[given.idx_mapping_ptr[row]]
         sampled = 0 if is_chunk else given.num_sampled_ptr[row]
@@ -68,7 +68,7 @@ def get_num_sampled_and_rejected(programs: tuple[int, ...], given: Given) -> Non
 
 
 def post_update(programs: tuple[int, ...], given: Given) -> None:
-    """Append a step's tokens to its requests, count them, and advance what is computed of each."""
+    """Append sampled tokens to requests; update output counts and computed-token counts."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         if state < 0:
@@ -90,14 +90,14 @@ def post_update(programs: tuple[int, ...], given: Given) -> None:
 
 
 def post_update_num_computed_tokens(programs: tuple[int, ...], given: Given) -> None:
-    """Advance what is computed of each request by all of its tokens."""
+    """Advance each request's computed-token count by its scheduled tokens."""
     for row in range(programs[0]):
         count = given.query_start_loc_ptr[row + 1] - given.query_start_loc_ptr[row]
         given.num_computed_tokens_ptr[given.idx_mapping_ptr[row]] += count
 
 
 def expand_idx_mapping(programs: tuple[int, ...], given: Given) -> None:
-    """Write of each line of logits whose it is, and the how-manieth of its row."""
+    """Write each logits row's request index, and its position among the request's logits rows."""
     for row in range(programs[0]):
         first = given.cu_num_logits_ptr[row]
         shown = min(given.cu_num_logits_ptr[row + 1] - first, given.BLOCK_SIZE)

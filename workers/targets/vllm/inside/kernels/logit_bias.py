@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.sample.logit_bias`: allowed tokens, biases, stops too soon."""
+"""Definition of the kernel of `...sample.logit_bias`: allowed tokens, biases, `min_tokens`."""
 
 from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 from workers.targets.vllm.inside.kernels.arithmetic import LOWEST, highest
@@ -7,7 +7,7 @@ MODULE = "vllm.v1.worker.gpu.sample.logit_bias"
 
 
 def apply_logit_bias(programs: tuple[int, ...], given: Given) -> None:
-    """Leave each line of logits its allowed tokens, add its biases, and mask stop tokens below its least length."""
+    """Mask all but allowed tokens, add biases, and mask stop tokens before `min_tokens`."""
     width = given.BLOCK_SIZE
     for row in range(programs[0]):
         state, line = given.expanded_idx_mapping_ptr[row], row * given.logits_stride
@@ -26,7 +26,7 @@ def apply_logit_bias(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _mask_stops(state: int, line: int, stops: Array, given: Given) -> None:
-    """Mask the stop tokens of a line of logits, unless nothing else is left and it is to keep them then."""
+    """Mask a logits row's stop tokens; restore them if all is masked and the request wants that."""
     ids = line + stops
     restores = given.CHECK_ALL_MASKED_ROWS and given.restore_when_all_masked_ptr[state]
     before = given.logits_ptr.at(ids) if restores else None
@@ -39,6 +39,6 @@ def _mask_stops(state: int, line: int, stops: Array, given: Given) -> None:
         given.logits_ptr.put(ids[is_finite], before[is_finite])
 
 
-# More than any line is wide: a block in which only the order of zeros would tell.
+# Wider than any logits row, so that one block covers it; only the order of zeros could differ.
 _WIDTH = 8192
 DEFINITIONS = {"_bias_kernel": Definition(apply_logit_bias, "b254860b5cd13113")}

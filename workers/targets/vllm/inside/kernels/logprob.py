@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.sample.logprob`: logprobs of tokens, their ranks, which to tell."""
+"""Definitions of the kernels of `vllm.v1.worker.gpu.sample.logprob`: logprobs and ranks."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MODULE = "vllm.v1.worker.gpu.sample.logprob"
 
 
 def topk_log_softmax(programs: tuple[int, ...], given: Given) -> None:
-    """Write the logprobs of some tokens of each line of logits."""
+    """Write the logprobs of `topk` given tokens of each logits row."""
     size, width = given.vocab_size, given.BLOCK_SIZE
     for row in range(programs[0]):
         line = given.logits_ptr.span(row * given.logits_stride, size)
@@ -25,7 +25,7 @@ def topk_log_softmax(programs: tuple[int, ...], given: Given) -> None:
 
 
 def ranks(programs: tuple[int, ...], given: Given) -> None:
-    """Count the logits of each line that are not below that of its token; lanes behind the line are -inf."""
+    """Count each row's logits that are not below its token's logit; padding lanes are -inf."""
     behind = -given.vocab_size % given.BLOCK_SIZE
     for row in range(programs[0]):
         line = given.logits_ptr.span(row * given.logits_stride, given.vocab_size)
@@ -34,7 +34,7 @@ def ranks(programs: tuple[int, ...], given: Given) -> None:
 
 
 def fill_logprob_token_ids(programs: tuple[int, ...], given: Given) -> None:
-    """Write whose logprobs each line tells: the sampled token's, then those its request names, or the likeliest."""
+    """Write each row's tokens with logprobs: the sampled one, then the requested or likeliest."""
     for row in range(programs[0]):
         tokens, valid = row * given.out_token_ids_stride, row * given.out_valid_mask_stride
         given.out_token_ids_ptr[tokens] = given.sampled_token_ids_ptr[row]

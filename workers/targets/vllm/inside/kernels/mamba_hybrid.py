@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.model_states.mamba_hybrid`: tokens that states go on behind."""
+"""Definitions of the kernels of `...model_states.mamba_hybrid`: accepted-token counts."""
 
 from workers.simulated_torch.kernel_definitions import Definition, Given
 
@@ -6,7 +6,7 @@ MODULE = "vllm.v1.worker.gpu.model_states.mamba_hybrid"
 
 
 def scatter_num_accepted(programs: tuple[int, ...], given: Given) -> None:
-    """Write how many tokens each request has kept of a step, at least 1."""
+    """Write each request's number of accepted tokens of a step, at least 1."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         if state >= 0:
@@ -14,7 +14,7 @@ def scatter_num_accepted(programs: tuple[int, ...], given: Given) -> None:
 
 
 def fill_num_accepted(programs: tuple[int, ...], given: Given) -> None:
-    """Write that each request has kept as many tokens of a step."""
+    """Write the same number of accepted tokens for each request."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         if state >= 0:

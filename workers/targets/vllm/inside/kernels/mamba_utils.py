@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.mamba_utils` that copy states from block to block of their requests."""
+"""Definitions of the kernels of `vllm.v1.worker.mamba_utils`, which copy recurrent states."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ MODULE = "vllm.v1.worker.mamba_utils"
 
 
 def _requests(programs: tuple[int, ...], given: Given) -> Iterator[int]:
-    """Yield the rows of a launch's requests in what is kept of them."""
+    """Yield the request index of each row of a launch."""
     for row in range(min(programs[0], given.num_reqs)):
         at = given.idx_mapping_ptr[row] if given.HAS_IDX_MAPPING else row
         if at >= 0:
@@ -18,9 +18,9 @@ def _requests(programs: tuple[int, ...], given: Given) -> Iterator[int]:
 
 
 def preprocess(programs: tuple[int, ...], given: Given) -> None:
-    """Go on to the block that each request's state is written in behind a step.
+    """Advance each request to the state block in which a step ends.
 
-    The block that it is in, and the tokens of it that count, are kept for `precopy`; in another block one token counts.
+    The previous block and accepted tokens are kept for `precopy`; in a new block the accepted count is reset to 1.
     """
     for row in range(given.num_reqs):
         at = given.idx_mapping_ptr[row]
@@ -34,7 +34,7 @@ def preprocess(programs: tuple[int, ...], given: Given) -> None:
 
 
 def precopy(programs: tuple[int, ...], given: Given) -> None:
-    """Copy the state that each request goes on from to the block that its next one is written in."""
+    """Copy each request's current state to the block into which the step writes."""
     for at in _requests(programs, given):
         source, target = given.src_col_ptr[at], given.mamba_state_idx_ptr[at]
         if 0 <= source != target:
@@ -44,9 +44,9 @@ def precopy(programs: tuple[int, ...], given: Given) -> None:
 
 
 def postprocess(programs: tuple[int, ...], given: Given) -> None:
-    """Keep the state of each request as it was at the last end of a block that its accepted tokens have passed.
+    """Keep each request's state at the last block end that its accepted tokens have passed.
 
-    Where that is in the block that the request goes on from, it goes on from its first token.
+    If that block is the request's current one, its accepted count is reset to 1.
     """
     for at in _requests(programs, given):
         accepted, source = given.num_accepted_tokens_ptr[at], given.mamba_state_idx_ptr[at]
@@ -68,9 +68,9 @@ def postprocess(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _copy(given: Given, state: int, row: int, columns: tuple[int, int], bias: int) -> None:
-    """Copy one state of a request from one column of its table of blocks to another.
+    """Copy one state of a request from one block-table column to another.
 
-    Of a window of tokens the first `bias` are left out; of other states each token's is in a column of its own.
+    A convolution state is copied without its first `bias` tokens; other states have one column per token.
     """
     width, size = given.state_conv_widths_ptr[state], given.state_elem_sizes_ptr[state]
     table = given.block_table_ptrs_ptr.to(given.state_group_indices_ptr[state], np.int32)
@@ -91,7 +91,7 @@ def _copy(given: Given, state: int, row: int, columns: tuple[int, int], bias: in
 
 DEFINITIONS = {
     "preprocess_mamba_align_fused_kernel": Definition(preprocess, "75d2a4e78716c966"),
-    # The second digest is that of a process without Triton.
+    # The second digest is of the source in a process without Triton.
     "precopy_mamba_align_fused_kernel": Definition(
         precopy, "db12bfe48df0a2e0", others=(Definition(precopy, "5af28798e82eeda9"),)
     ),

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.sample.min_p`: tokens that are too unlikely beside the likeliest."""
+"""Definition of the kernel of `vllm.v1.worker.gpu.sample.min_p`."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MODULE = "vllm.v1.worker.gpu.sample.min_p"
 
 
 def apply_min_p(programs: tuple[int, ...], given: Given) -> None:
-    """Mask in each line of logits what is less likely than a part of the likeliest."""
+    """Mask the tokens less likely than `min_p` times the likeliest one."""
     for row in range(programs[0]):
         part = np.float32(given.min_p_ptr[given.expanded_idx_mapping_ptr[row]])
         if part == 0:

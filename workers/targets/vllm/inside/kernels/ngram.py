@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.spec_decode.ngram.speculator`: drafts looked up in a request."""
+"""Definitions of the kernels of `...spec_decode.ngram.speculator`: n-gram lookup of drafts."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.ngram.speculator"
 
 
 def ngram_scan(programs: tuple[int, ...], given: Given) -> None:
-    """Write of each block of a request's tokens its best match of the last ones: the longest, then the last."""
+    """Write each token block's best match of the last tokens: the longest, among these the last."""
     num_rows, num_blocks = programs[:2]
     width, shortest, longest = given.BLOCK_L, given.MIN_N, given.MAX_N
     for row in range(num_rows):
@@ -20,7 +20,7 @@ def ngram_scan(programs: tuple[int, ...], given: Given) -> None:
             if is_eligible and begin <= length - shortest - 1:
                 tokens = given.token_ids_ptr.span(state * given.token_ids_stride, length)
                 for size in range(shortest, longest + 1):
-                    # Before the tokens there are such that match none but of their kind.
+                    # Positions before the first token hold -1, which matches no token.
                     suffix = [tokens[at] if at >= 0 else -1 for at in range(length - size, length)]
                     starts = np.arange(begin, min(begin + width, length - size))
                     matches = np.ones(len(starts), dtype=bool)
@@ -32,7 +32,7 @@ def ngram_scan(programs: tuple[int, ...], given: Given) -> None:
 
 
 def ngram_finalize(programs: tuple[int, ...], given: Given) -> None:
-    """Write of each row the tokens behind its best match as drafts; where there are none, the token sampled last."""
+    """Write the tokens after each row's best match as drafts; without any, the last sampled one."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         scores = given.scratch_ptr.span(row * given.scratch_stride, given.N_BLOCKS)

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.sample.penalties`: penalties, and what they count."""
+"""Definitions of the kernels of `vllm.v1.worker.gpu.sample.penalties`: penalties and counts."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ _BITS = 32
 
 
 def apply_penalties(programs: tuple[int, ...], given: Given) -> None:
-    """Penalise tokens of each line of logits by where they were seen, drafts before the line included."""
+    """Apply penalties to each logits row, counting the draft tokens before it as output."""
     size, tokens = given.vocab_size, np.arange(given.vocab_size, dtype=np.int32)
     for row in range(programs[0]):
         state = given.expanded_idx_mapping_ptr[row]
@@ -35,13 +35,13 @@ def apply_penalties(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _bits(words: Array, count: int) -> Array:
-    """Return the bits of words as booleans, the lowest first."""
+    """Return the bits of words as booleans, lowest bit first."""
     found: Array = np.unpackbits(words.astype("<i4", copy=False).view(np.uint8), count=count, bitorder="little")
     return found.view(bool)
 
 
 def bincount(programs: tuple[int, ...], given: Given) -> None:
-    """Mark the tokens of each request's prompt, and count those of its output that it begins with."""
+    """Mark the prompt tokens of each request, and count its initial output tokens."""
     num_rows, num_blocks = programs[:2]
     width = given.BLOCK_SIZE
     for row in range(num_rows):
@@ -63,7 +63,7 @@ def bincount(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _signed(word: int) -> int:
-    """Return the integer of 32 bits that has the bits of a word."""
+    """Return the signed 32-bit integer with the same bits."""
     return word - (1 << _BITS) if word >> (_BITS - 1) else word
 
 

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.spec_decode.rejection_sampler`: what is verified and sampled."""
+"""Definitions of the kernels of `vllm.v1.worker.gpu.spec_decode.rejection_sampler`."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
 
 
 def flatten_sampled(programs: tuple[int, ...], given: Given) -> None:
-    """Write the sampled tokens of all rows one after the other."""
+    """Write the sampled tokens of all rows to one flat tensor."""
     for row in range(programs[0]):
         count = given.num_sampled_ptr[row]
         sampled = given.sampled_ptr.span(row * given.sampled_stride, count)
@@ -16,7 +16,7 @@ def flatten_sampled(programs: tuple[int, ...], given: Given) -> None:
 
 
 def gather_draft_sampled(programs: tuple[int, ...], given: Given) -> None:
-    """Write the token and the position of each line of logits; a draft that stands in a prompt is -1."""
+    """Write each logits row's input token and position; drafts still in the prefill become -1."""
     count = min(given.num_logits, programs[0] * given.BLOCK_SIZE)
     tokens = given.logits_indices_ptr.span(0, count)
     ids, positions = given.input_ids_ptr.at(tokens), given.positions_ptr.at(tokens)

@@ -1,6 +1,6 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils`: which drafts are kept.
+"""Definitions of the kernels of `...rejection_sampler_utils`: rejection sampling.
 
-Drafts verified as a block, acceptance at given rates, and watermarks are left to the kernels.
+Not defined, hence interpreted: block verification, synthetic acceptance rates, and watermarks.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _ZERO = np.float32(0)
 
 
 def compute_local_logits_stats(programs: tuple[int, ...], given: Given) -> None:
-    """Write of each block of a line of logits its best token, or its largest logit and mass; none of a bonus token."""
+    """Write each logits block's best token, or maximum and sum of exponentials; no bonus rows."""
     num_lines, num_blocks = programs[:2]
     for line in range(num_lines):
         step = given.expanded_local_pos_ptr[line]
@@ -47,20 +47,20 @@ def compute_local_logits_stats(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _is_bonus(line: int, step: int, given: Given) -> bool:
-    """Tell whether no draft follows a line of logits: by its number, or by what the next line is of."""
+    """Return whether a logits row is a bonus row, i.e. no draft token follows it."""
     if hasattr(given, "num_logits"):
         return line + 1 >= given.num_logits or bool(given.expanded_local_pos_ptr[line + 1] == 0)
     return bool(step >= given.num_speculative_steps)
 
 
 def _mass(logits: Array, width: int) -> tuple[Any, Any]:
-    """Return the largest logit of a block, and the sum of its exponentials beside that."""
+    """Return a block's maximum logit, and the sum of exponentials relative to it."""
     most = highest(logits, width)[0]
     return most, total(np.exp(logits - most), width) if most > LOWEST else _ZERO
 
 
 class _Sums(NamedTuple):
-    """What blocks of lines of logits add up to: their largest logits, and the sums of their exponentials."""
+    """Per-block maxima and sums of exponentials of logits rows."""
 
     maxima: Memory
     maxima_stride: int
@@ -68,7 +68,7 @@ class _Sums(NamedTuple):
     masses_stride: int
 
     def of(self, line: int, num_blocks: int, width: int) -> Any:
-        """Return the logarithm of the sum of the exponentials of a line."""
+        """Return the log-sum-exp of a logits row."""
         maxima = padded(self.maxima.span(line * self.maxima_stride, num_blocks), width, LOWEST)
         masses = padded(self.masses.span(line * self.masses_stride, num_blocks), width, _ZERO)
         most = np.nanmax(maxima)
@@ -76,7 +76,7 @@ class _Sums(NamedTuple):
 
 
 def rejection(programs: tuple[int, ...], given: Given) -> None:
-    """Write of each row its drafts that are kept, how many these are, and what the next one was held against."""
+    """Write each row's accepted draft tokens, their number, and log-sum-exps at the rejection."""
     for row in range(programs[0]):
         state, first = given.idx_mapping_ptr[row], given.cu_num_logits_ptr[row]
         num_drafts = given.cu_num_logits_ptr[row + 1] - first - 1
@@ -101,7 +101,7 @@ def rejection(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _best(line: int, given: Given) -> int:
-    """Return the best token of a line of logits."""
+    """Return the best token of a logits row."""
     maxima = given.target_local_max_ptr.span(line * given.target_local_max_stride, given.vocab_num_blocks)
     block = highest(maxima, 1 + given.PADDED_VOCAB_NUM_BLOCKS)[1]
     found: int = given.target_local_argmax_ptr[line * given.target_local_argmax_stride + block]
@@ -111,7 +111,7 @@ def _best(line: int, given: Given) -> int:
 def _is_kept(
     state: int, first: int, step: int, draft: int, drawn: tuple[int, Any], given: Given
 ) -> tuple[bool, tuple[Any, Any]]:
-    """Tell whether a draft is kept by chance, and return what its line and its drafter's add up to."""
+    """Return whether random acceptance keeps a draft token, and log-sum-exps (target, drafter)."""
     seed, temperature = drawn
     line, blocks = first + step, (given.vocab_num_blocks, given.PADDED_VOCAB_NUM_BLOCKS)
     u = uniform(seed, given.pos_ptr[line])
@@ -136,7 +136,7 @@ def _is_kept(
 
 
 def resample(programs: tuple[int, ...], given: Given) -> None:
-    """Write of each block of the line behind a row's kept drafts the token drawn, and its logit with noise."""
+    """Write sampled token and noisy logit per block of the logits row after the accepted drafts."""
     num_rows, num_blocks = programs[:2]
     for row in range(num_rows):
         line = given.cu_num_logits_ptr[row] + given.rejected_step_ptr[row]
@@ -162,7 +162,7 @@ def resample(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _residual(row: int, state: int, first: int, logits: Array, temperature: Any, given: Given) -> Array:
-    """Return the logarithms of what a block's tokens are likelier than proposed, -inf where they are not."""
+    """Return log(target - draft probability) of a block's tokens, -inf if not positive."""
     at = state * given.draft_logits_stride_0 + given.rejected_step_ptr[row] * given.draft_logits_stride_1 + first
     proposed = given.draft_logits_ptr.span(at, len(logits)).astype(np.float32, copy=False) / temperature
     likely = logits - np.float32(given.target_rejected_logsumexp_ptr[row])
@@ -171,7 +171,7 @@ def _residual(row: int, state: int, first: int, logits: Array, temperature: Any,
 
 
 def insert_resampled(programs: tuple[int, ...], given: Given) -> None:
-    """Write the token that was drawn behind each row's kept drafts, and count it."""
+    """Append the token sampled after each row's accepted draft tokens, and count it."""
     for row in range(programs[0]):
         count = given.num_sampled_ptr[row]
         line = given.cu_num_logits_ptr[row] + count

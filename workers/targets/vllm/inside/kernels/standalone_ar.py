@@ -1,4 +1,4 @@
-"""Definition of the kernel of `...spec_decode.standalone_ar.speculator`: inputs of a draft model by tokens alone."""
+"""Definition of the kernel of `...standalone_ar.speculator`: inputs of a draft model."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator"
 
 
 def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Write a draft model's first inputs: each row's tokens and the one sampled last, then 0 for rejected ones."""
+    """Write a draft model's first inputs: accepted tokens, last sampled token, 0 for the rest."""
     num_rows, longest, end = programs[0], given.max_model_len, 0
     for row in range(num_rows):
         state, start = given.idx_mapping_ptr[row], given.query_start_loc_ptr[row]

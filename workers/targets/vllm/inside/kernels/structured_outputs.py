@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.structured_outputs`: masks of grammars."""
+"""Definition of the kernel of `vllm.v1.worker.gpu.structured_outputs`: grammar bitmasks."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MODULE = "vllm.v1.worker.gpu.structured_outputs"
 
 
 def apply_grammar_bitmask(programs: tuple[int, ...], given: Given) -> None:
-    """Mask in a line of logits for each bitmask the tokens whose bits are 0; bits that a mask does not have are."""
+    """Mask a logits row's tokens whose bit is 0; bits beyond the bitmask count as 0."""
     size = min(given.vocab_size, programs[1] * given.BLOCK_SIZE)
     for number in range(programs[0]):
         row, position = divmod(given.logits_indices_ptr[number], given.MASK_STRIDE)

@@ -1,4 +1,4 @@
-"""Table of the definitions of vLLM's kernels, by the qualified names of these."""
+"""Table of all definitions of vLLM's kernels, by the kernel's qualified name."""
 
 from workers.simulated_torch.kernel_definitions import Definition
 from workers.targets.vllm.inside.kernels import (

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `...spec_decode.target_dependent_ar.speculator`: inputs of drafters on states."""
+"""Definitions of the kernels of `...target_dependent_ar.speculator`: inputs of drafters."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator"
 
 
 def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Write a drafter's first inputs: each row's tokens moved by one, without those that were rejected."""
+    """Write a drafter's first inputs: each row's tokens shifted by one, without rejected ones."""
     num_rows, end = programs[0], 0
     for row in range(num_rows):
         state, start = given.idx_mapping_ptr[row], given.query_start_loc_ptr[row]
@@ -33,7 +33,7 @@ def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
 
 
 def prepare_decode_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Write a drafter's inputs for its second draft: one token a row."""
+    """Write a drafter's inputs for its second draft token: one token per row."""
     num_rows, longest = programs[0] - 1, given.max_model_len
     for row in range(num_rows):
         given.input_ids_ptr[row] = given.draft_tokens_ptr[row * given.draft_tokens_stride]
@@ -49,7 +49,7 @@ def prepare_decode_inputs(programs: tuple[int, ...], given: Given) -> None:
 
 
 def update_draft_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Keep each row's draft, and write the drafter's inputs for the next one, if there is to be one."""
+    """Store each row's draft token; write the inputs for the next one, unless it is the last."""
     size, longest = given.hidden_size, given.max_model_len
     for row in range(programs[0]):
         draft, step = given.draft_tokens_ptr[row], given.current_draft_step_ptr[0]

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.utils`: new blocks, which states may have been in, are zeroed."""
+"""Definition of the kernel of `vllm.v1.worker.utils` that zeroes new KV-cache blocks."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.utils"
 
 
 def zero_kv_blocks(programs: tuple[int, ...], given: Given) -> None:
-    """Zero the part of each segment of the caches that is a block's."""
+    """Zero each given block in every segment of the KV caches."""
     num_blocks, num_segments, num_chunks = programs
     for number in range(num_blocks):
         block = given.block_ids_ptr[number]
