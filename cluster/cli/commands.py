@@ -252,7 +252,11 @@ def _carry_out(
 
 
 def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_refused: int) -> list[str]:
-    remarks = [f"skipped: {num_refused} scenarios that the engine cannot run"] if num_refused else []
+    remarks = []
+    if num_refused:
+        remarks = [
+            f"skipped: {num_refused} {'scenario' if num_refused == 1 else 'scenarios'} that the engine cannot run"
+        ]
     if suite.kept:
         remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")
     vacuous = {line.scenario: line.verdict for line in lines if isinstance(line.verdict, Vacuous)}

@@ -16,11 +16,13 @@ from typing import Any
 
 from cluster.dispatch.origin import ROOT
 from cluster.statistics.fault_table import Line
+from scenarios.input_file import read_file
 
 PAGE = ROOT / "docs" / "results" / "faults.md"
 KNOWN = ("id", "source", "symptom", "trigger", "part", "requires", "plane")
 MEASURED = ("found", "traces", "outputs")
 WIDTH = 120
+BYTES_MAX = 16 << 20
 SUMMARY = re.compile(r"(?<=<!-- measured -->\n).*?(?=\n<!-- /measured -->)", re.DOTALL)
 
 
@@ -110,7 +112,7 @@ def main() -> int:
     parser.add_argument("document", type=Path, help="faults.json of a measurement")
     parser.add_argument("--on", required=True, help="the machine it ran on, for the text")
     arguments = parser.parse_args()
-    document = json.loads(arguments.document.read_text(encoding="utf-8"))
+    document = json.loads(read_file(arguments.document, BYTES_MAX))
     page = with_cells(PAGE.read_text(encoding="utf-8"), {line["fault"]: line for line in document["faults"]})
     assert SUMMARY.search(page), f"{PAGE} has no place for what was measured"
     PAGE.write_text(SUMMARY.sub(lambda _: summary(document, arguments.on), page), encoding="utf-8")

@@ -151,6 +151,7 @@ OWN_FILES = {
     "cluster.dispatch.session": "the null device",
     "cluster.dispatch.inside": "opens folders",
     "cluster.dispatch.whole_file": "writes",
+    "cluster.reports.fault_page": "the page of faults, which is part of this program",
     "cluster.reports.finding_page": "pages of findings, which are part of this program",
     "cluster.reports.page.render": "this program's templates",
     "cluster.storage.database": "repairs",

@@ -275,7 +275,7 @@ def test_below_a_folder_what_the_engine_lacks_is_refused_by_name_and_the_rest_is
     assert cli.run([*command, str(folder), "--out", out]) == 2
     told = capsys.readouterr()
     assert "1 scenario: 1 agreed" in told.out
-    assert "left out: 1 that the engine cannot run" in told.out
+    assert "skipped: 1 scenario that the engine cannot run" in told.out
     assert refused in told.err.splitlines()
     # One that is named, or all there are: nothing runs.
     (folder / "a.yaml").unlink()
