@@ -1,1 +1,1 @@
-"""Power: what traces and judges find of faults, mutants and edges, and what they do not reach."""
+"""Measure which faults, mutants and rare situations traces and judges find."""

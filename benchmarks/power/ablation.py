@@ -1,13 +1,13 @@
 """Faults and reversals that are lost if one situation of generated traces is left out.
 
 `python -m benchmarks.power.ablation --workers 16 --results ablation.jsonl` leaves each situation of our own engine out
-in turn, and generates traces with each fault until it is found; `--engine NAME` does so with the reversals of vLLM. The
-traces of a trial are the same in all turns but for the situation. With `--results` outcomes are kept, and the same
+in turn, and generates traces with each fault until it is found; `--engine NAME` uses the reversals of vLLM instead. The
+traces of a trial are the same each time except for the situation. With `--results` outcomes are stored, and the same
 command continues from there.
 
 Prints for each situation how many trials found their bug, the bugs that no trial found without it, and the bugs that
 took more than twice as many traces. A situation that loses nothing may be deleted.
-Does not measure: bugs that any of several situations finds.
+Does not measure: bugs that several situations find independently.
 """
 
 import argparse
@@ -40,7 +40,7 @@ SLOWER = 2
 
 
 class Trial(NamedTuple):
-    """One bug with one situation left out: the traces of seed `number`, as many as `traces` at most."""
+    """One bug with one situation left out, on at most `traces` traces of seed `number`."""
 
     engine: str
     situation: str
@@ -50,19 +50,19 @@ class Trial(NamedTuple):
 
     @property
     def without(self) -> tuple[str, ...]:
-        """The situations that are left out."""
+        """Return the situations that are left out."""
         return () if self.situation == NOTHING else (self.situation,)
 
 
 class Outcome(Value):
-    """The number of traces after which a trial found its bug, None if it did not."""
+    """Number of traces after which a trial found its bug; None if it did not."""
 
     trial: Trial
     at: int | None
 
 
 def outcome_of(trial: Trial) -> Outcome:
-    """Return the outcome of a trial that runs in this process."""
+    """Run a trial in this process and return its outcome."""
     return Outcome(trial=trial, at=_fault_found(trial) if trial.engine == SPECSTORM else _reversal_found(trial))
 
 
@@ -89,7 +89,7 @@ def _reversal_found(trial: Trial) -> int | None:
 
 
 def run(trials: Sequence[Trial], workers: int, file: Path | None) -> Iterator[Outcome]:
-    """Yield the outcomes of trials as they end, first those that a file has from an earlier run."""
+    """Yield the outcomes of trials as they end, starting with those stored in `file`."""
     lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
     kept = {each.trial: each for each in map(Outcome.model_validate_json, lines)}
     yield from (kept[trial] for trial in trials if trial in kept)
@@ -103,7 +103,7 @@ def run(trials: Sequence[Trial], workers: int, file: Path | None) -> Iterator[Ou
 
 
 def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield a line for each situation: trials that found their bug, lost bugs, and slower bugs."""
+    """Yield a line for each situation: trials that found their bug, lost bugs, slower bugs."""
     found: dict[str, dict[str, list[int | None]]] = defaultdict(lambda: defaultdict(list))
     for each in outcomes:
         found[each.trial.situation][each.trial.bug].append(each.at)
@@ -119,7 +119,7 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
 def _worse(
     before: Mapping[str, Sequence[int | None]], after: Mapping[str, Sequence[int | None]]
 ) -> tuple[list[str], list[str]]:
-    """Return the bugs that are not found any more, and those that take more than SLOWER times as many traces."""
+    """Return the bugs that are no longer found, and those needing over SLOWER times the traces."""
     lost, slower = [], []
     for bug, ats in after.items():
         first, now = ([at for at in each if at is not None] for each in (before[bug], ats))
@@ -131,7 +131,7 @@ def _worse(
 
 
 def trials_of(asked: argparse.Namespace) -> list[Trial]:
-    """Return the trials that were asked for; ValueError names what does not exist."""
+    """Return the requested trials; ValueError names an unknown situation or bug."""
     known = situations_of(kind_of(asked.engine).capabilities)
     reverted = [each.id for each in all_reversals() if asked.engine in (ENGINES[runner] for runner in each.runners)]
     bugs = sorted(FAULTS) if asked.engine == SPECSTORM else reverted
@@ -150,15 +150,15 @@ def trials_of(asked: argparse.Namespace) -> list[Trial]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trials and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", default=SPECSTORM, help=f"(default: {SPECSTORM}, whose bugs are its faults)")
-    parser.add_argument("--situation", action="append", metavar="NAME", help="leave out this one instead of each")
-    parser.add_argument("--bug", action="append", metavar="ID", help="this fault or reversal instead of all")
+    parser.add_argument("--engine", default=SPECSTORM, help=f"(default: {SPECSTORM}, with its faults as bugs)")
+    parser.add_argument("--situation", action="append", metavar="NAME", help="leave out only this situation")
+    parser.add_argument("--bug", action="append", metavar="ID", help="try only this fault or reversal")
     parser.add_argument("--trials", type=int, default=4, metavar="N", help="trials of a bug (default: 4)")
     parser.add_argument("--traces", type=int, default=200, metavar="N", help="traces of a trial at most (default: 200)")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="default: one for each CPU"
     )
-    parser.add_argument("--results", type=Path, metavar="FILE", help="keep outcomes here, and continue from them")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="store outcomes here, and continue from them")
     asked = parser.parse_args(arguments)
     try:
         trials = trials_of(asked)

@@ -1,8 +1,8 @@
-"""Combinations of event, plane and policy under which random traces are judged.
+"""Count the combinations of event, plane and policy under which random traces are judged.
 
-Run with `python -m benchmarks.power.combinations`. A trace counts for each kind of event that it has, each plane in
-which something of it was compared, and the policy of its own schedule. Both generators of `specstorm hunt` take turns,
-a shard each, on the clean engine. Every combination is possible: exit code 1 if none of the traces reaches one.
+Run with `python -m benchmarks.power.combinations`. A trace counts for each kind of its events, each plane in which a
+value was compared, and the policy of its schedule. Shards of the two generators of `specstorm hunt` alternate, on the
+engine without faults. Every combination is possible: exit code 1 if no trace reaches one of them.
 """
 
 import argparse
@@ -31,7 +31,7 @@ class Combination(NamedTuple):
 
 
 def reached(shards: int, first: int) -> Counter[Combination]:
-    """Return how many traces of some shards, from number `first` on, reach each combination."""
+    """Return how many traces of `shards` shards from number `first` on reach each combination."""
     tapes, found = Tapes(), Counter[Combination]()
     for number in range(first, first + shards):
         for generated in Shard(profile="mixed", seed=0, number=number).generate():
@@ -53,10 +53,10 @@ def possible() -> list[Combination]:
 
 
 def main() -> int:
-    """Run traces, print the combinations that few or none of them reach, return the exit code."""
+    """Run traces and print the combinations that few or no traces reach; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=2000, help="traces to run (default 2000)")
-    parser.add_argument("--processes", type=int, default=1, help="processes that share them (default 1)")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the traces (default 1)")
     options = parser.parse_args()
     shards = shards_each(options.traces, options.processes)
     found: Counter[Combination] = Counter()
@@ -69,7 +69,7 @@ def main() -> int:
     for each in missed or every[:5]:
         print(f"{found[each]:>6} {each.event} x {each.plane} x {each.policy}")
     unknown = found.keys() - set(every)
-    assert not unknown, f"planes that no variable has: {unknown}"
+    assert not unknown, f"planes without a variable: {unknown}"
     return 1 if missed else 0
 
 

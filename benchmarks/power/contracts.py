@@ -1,8 +1,8 @@
-"""Say which faults the contracts find in outputs alone, where a comparison with a synchronous run is blind.
+"""Print which faults the contracts find in outputs alone, without a synchronous run.
 
-`python -m benchmarks.power.contracts --traces 40` runs random traces with each fault, in an engine seen as a black box,
-asynchronous and synchronous, both with the fault; it prints the contracts that each of them breaks, and in how many
-traces the outputs of both differ. Exit code 1 if an engine without faults breaks one.
+`python -m benchmarks.power.contracts --traces 40` runs random traces with each fault, with the engine as a black box,
+asynchronously and synchronously, both with the fault; it prints the contracts that each run breaks, and the number of
+traces in which the two outputs differ. Exit code 1 if an engine without faults breaks a contract.
 """
 
 import argparse
@@ -27,7 +27,7 @@ STEPS_MAX = 2000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is seen of one fault from outside: the traces in which each contract is broken, and outputs differ."""
+    """Counts for one fault: contracts broken at depth 2 and at depth 1, differing outputs."""
 
     fault: str
     asynchronous: Counter[str]
@@ -47,42 +47,42 @@ def _text(counts: Counter[str]) -> str:
 
 
 class OutputsAlone(Specstorm):
-    """Our engine as one of which nobody sees more than its outputs."""
+    """Our engine with only its outputs visible."""
 
     capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 
 
-def seen_of(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | BrokenOff]:
-    """Run a trace with nothing looked at but its outputs; return the contract they break, and the outputs."""
+def observed_outputs(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | BrokenOff]:
+    """Run a trace, judging outputs only; return the contract that they break, and the outputs."""
     try:
         run = Run(trace, tapes, Options(races=False, steps_max=STEPS_MAX), OutputsAlone())
         found = run.to_end()
     except Exception as error:
-        # A fault may crash its engine, which is seen without any judge.
+        # A fault may crash the engine, which needs no judge to be noticed.
         return None, BrokenOff(type(error).__name__)
     if isinstance(found, NotDrained):
-        return None, BrokenOff("it does not end")
+        return None, BrokenOff("the run does not end")
     return (found.variable if found is not None else None), run.target.outputs()
 
 
 def row_of(fault: str | None, num_traces: int, tapes: Tapes) -> Row:
-    """Run random traces with a fault, or without any, asynchronously and synchronously."""
-    ahead, behind, num_different = Counter[str](), Counter[str](), 0
+    """Run random traces with a fault, or without one, asynchronously and synchronously."""
+    at_depth_2, at_depth_1, num_different = Counter[str](), Counter[str](), 0
     requires, faults = (FAULTS[fault].requires, (fault,)) if fault is not None else ((), ())
     for seed in range(num_traces):
         trace = fitted(random_trace(seed), requires, faults).explicit()
-        contract, outputs = seen_of(trace, tapes)
-        contract_behind, outputs_behind = seen_of(synchronous(trace), tapes)
-        ahead.update([contract] if contract is not None else [])
-        behind.update([contract_behind] if contract_behind is not None else [])
-        num_different += compare(trace, outputs, outputs_behind).difference is not None
-    return Row(fault or "none", ahead, behind, num_different)
+        contract, outputs = observed_outputs(trace, tapes)
+        contract_1, outputs_1 = observed_outputs(synchronous(trace), tapes)
+        at_depth_2.update([contract] if contract is not None else [])
+        at_depth_1.update([contract_1] if contract_1 is not None else [])
+        num_different += compare(trace, outputs, outputs_1).difference is not None
+    return Row(fault or "none", at_depth_2, at_depth_1, num_different)
 
 
 def main() -> int:
     """Print a table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", type=int, default=40, metavar="N", help="random traces of each fault")
+    parser.add_argument("--traces", type=int, default=40, metavar="N", help="random traces for each fault")
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
     arguments = parser.parse_args()
     prepare_process()

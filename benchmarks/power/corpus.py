@@ -1,9 +1,9 @@
-"""Benefit of a corpus: traces that begin from known ones, beside fresh ones, on faults and on probes seldom hit.
+"""Compare variants of known traces with fresh ones, by the faults and probes they find.
 
 `python -m benchmarks.power.corpus` prints, for the faults that random traces find least often, how many of N traces
-find each and the processor time they take: fresh ones, descendants of the other faults' regressions, of the fault's own
-one, and of the first traces that hit seldom probes; then the share of each seldom probe among fresh traces and
-descendants.
+find each fault and their CPU time: fresh traces, variants of the other faults' regressions, variants of the fault's own
+regression, and variants of the first traces that hit rare probes. It then prints how often fresh traces and variants
+hit each rare probe.
 """
 
 import argparse
@@ -41,13 +41,13 @@ SELDOM_SHARE = 0.02
 
 
 def regressions() -> dict[str, Trace]:
-    """Return the regression of each fault, without it, where an engine runs that."""
+    """Return each fault's regression without the fault, if it is valid without it."""
     loaded = {path.stem: codec.load(path).model_copy(update={"faults": ()}) for path in REGRESSIONS.glob("*.yaml")}
     return {fault: trace for fault, trace in sorted(loaded.items()) if not problems(trace)}
 
 
 def drawn(count: int, seed: int, parents: list[Trace]) -> Iterator[Trace]:
-    """Yield fresh traces, or descendants of parents if there are any."""
+    """Yield fresh traces, or variants of `parents` if there are any."""
     for index in range(count):
         number = seed << 32 | index
         fresh = random_trace(number)
@@ -56,7 +56,7 @@ def drawn(count: int, seed: int, parents: list[Trace]) -> Iterator[Trace]:
 
 
 def probes_of(traces: Iterator[Trace], tapes: Tapes) -> tuple[Counter[str], dict[str, Trace]]:
-    """Return how many traces hit each probe on the clean engine, and the first that does."""
+    """Return how many traces hit each probe without faults, and the first such trace."""
     hits: Counter[str] = Counter()
     firsts: dict[str, Trace] = {}
     for trace in traces:
@@ -69,7 +69,7 @@ def probes_of(traces: Iterator[Trace], tapes: Tapes) -> tuple[Counter[str], dict
 
 
 def detections(fault: str, traces: Iterator[Trace], tapes: Tapes) -> tuple[int, float]:
-    """Return how many traces find a fault, and seconds of processor time."""
+    """Return how many traces find a fault, and the CPU seconds."""
     start, found = time.process_time(), 0
     for trace in traces:
         found += bool(run_with_fault(fault, fitted(trace, FAULTS[fault].requires, (fault,)).explicit(), tapes).plane)
@@ -79,15 +79,15 @@ def detections(fault: str, traces: Iterator[Trace], tapes: Tapes) -> tuple[int, 
 def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", type=int, default=200, help="traces a fault and corpus (default 200)")
-    parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="this fault instead")
+    parser.add_argument("--traces", type=int, default=200, help="traces for each fault and corpus (default 200)")
+    parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
     options = parser.parse_args()
     count, tapes, known = options.traces, Tapes(), regressions()
     before, firsts = probes_of(drawn(3 * count, 1, []), tapes)
     seldom = [probe for probe, hits in before.items() if hits <= SELDOM_SHARE * 3 * count]
     seldom_traces = [firsts[probe] for probe in seldom]
-    columns = ("fresh", "of others", "of its own", "of seldom")
-    print(f"{f'found by, of {count} traces':<40} " + " ".join(f"{column:>12}" for column in columns))
+    columns = ("fresh", "other faults", "own", "rare probes")
+    print(f"{f'traces of {count} that find it':<40} " + " ".join(f"{column:>12}" for column in columns))
     for fault in options.fault or RARELY_FOUND:
         others = [trace for other, trace in known.items() if other != fault]
         own = [known[fault]] if fault in known else []
@@ -97,7 +97,7 @@ def main() -> None:
             cells.append(f"{found:>5} {seconds:>4.1f} s")
         print(f"{fault:<40} " + " ".join(f"{cell:>12}" for cell in cells), flush=True)
     after, _ = probes_of(drawn(3 * count, 3, seldom_traces), tapes)
-    print(f"\n{f'hit by, of {3 * count} traces':<40} {'fresh':>12} {'of seldom':>12}")
+    print(f"\n{f'traces of {3 * count} that hit it':<40} {'fresh':>12} {'rare probes':>12}")
     for probe in seldom:
         print(f"{probe:<40} {before[probe]:>12} {after[probe]:>12}")
 

@@ -1,7 +1,7 @@
-"""Traces to detection of every fault, by where the traces come from.
+"""Measure the number of traces until each fault is detected, by source of the traces.
 
 Run with `python -m benchmarks.power.detection --trials 10`.
-Sources: either generator of a hunt, and their mixture. All sources of a trial have the same seed.
+Sources: each of a hunt's two generators, and their mixture. All sources of a trial have the same seed.
 
 Prints a row for each source, and the faults that take longest with the median of each source.
 """
@@ -25,7 +25,7 @@ SLOWEST = 20
 
 
 class Trial(NamedTuple):
-    """Traces until a fault was found by a source in a trial; more than were tried where none of them found it."""
+    """Number of traces until a source found a fault; limit + 1 if no trace found it."""
 
     fault: str
     source: str
@@ -51,14 +51,14 @@ def _trial(arguments: tuple[str, Profile, int, int]) -> Trial:
 def trials_of(
     faults: Sequence[str], sources: Sequence[Profile], count: int, traces_max: int, processes: int
 ) -> Iterator[Trial]:
-    """Run the trials of some faults in some processes, and yield them as they end."""
+    """Run the trials of the given faults in several processes, and yield them as they end."""
     wanted = [(fault, source, number, traces_max) for number in range(count) for fault in faults for source in sources]
     with get_context("spawn").Pool(processes) as pool:
         yield from pool.imap_unordered(_trial, wanted)
 
 
 def print_results(found: Sequence[Trial], faults: Sequence[str], sources: Sequence[str], traces_max: int) -> None:
-    """Print what every source came to, and the faults that take longest."""
+    """Print a summary of each source, and the faults that take longest."""
     ats = {
         (fault, source): [each.at for each in found if (each.fault, each.source) == (fault, source)]
         for fault in faults
@@ -82,13 +82,13 @@ def print_results(found: Sequence[Trial], faults: Sequence[str], sources: Sequen
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the trials and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=3, help="trials of a fault and source (default 3)")
-    parser.add_argument("--traces", type=int, default=200, help="traces at most in a trial (default 200)")
+    parser.add_argument("--trials", type=int, default=3, help="trials for each fault and source (default 3)")
+    parser.add_argument("--traces", type=int, default=200, help="traces of a trial at most (default 200)")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="default: one for each CPU")
-    parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="this fault instead")
-    parser.add_argument("--source", action="append", choices=SOURCES, help="this source instead of all")
+    parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
+    parser.add_argument("--source", action="append", choices=SOURCES, help="only this source")
     options = parser.parse_args()
     faults, sources = options.fault or sorted(FAULTS), options.source or SOURCES
     found = []

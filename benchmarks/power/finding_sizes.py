@@ -1,7 +1,7 @@
-"""Size of findings: what shrinking leaves of some findings of every fault, and how many checks that takes.
+"""Measure the size of shrunk findings of every fault, and the checks that shrinking takes.
 
 Run with `python -m benchmarks.power.finding_sizes --findings 3`. Exit code 1 if a fault is not found in its plane, or
-the clean engine does not agree on what is left.
+the engine without faults does not agree on the shrunk trace.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from workers.shrink.shrinker import num_exceptions
 
 
 def main() -> int:
-    """Shrink, print sizes and medians; return the exit code."""
+    """Shrink findings and print sizes and medians; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
     parser.add_argument("--findings", type=int, default=3, help="findings of each fault to shrink (default 3)")

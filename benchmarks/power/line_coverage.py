@@ -1,8 +1,8 @@
-"""List the lines of the engine and of its NumPy ops that no random trace executes, and what explains each.
+"""List the lines of engine and NumPy ops that no random trace executes, with reasons.
 
-Run with `python -m benchmarks.power.line_coverage`. Both generators of `specstorm hunt` take turns, a shard each,
-on the clean engine. A line that is not reached is looked for in the table of `docs/results/coverage.md`. Exit code 1 if
-one is not explained there, or one that is explained is reached.
+Run with `python -m benchmarks.power.line_coverage`. Shards of the two generators of `specstorm hunt` alternate, on the
+engine without faults. A line that is not executed is looked up in the table of `docs/results/coverage.md`. Exit code 1
+if it is not explained there, or if an explained line is executed.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from workers.run.check import check
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "results" / "coverage.md"
 FOLDERS = ("workers/engine", "workers/kernels")
-# A definition is what the NumPy twin beside it is compared with; Triton's run elsewhere.
+# A definition is the reference for the NumPy twin in its folder; the Triton twins run on other devices.
 OTHER_TWINS = ("definition.py", "triton.py")
 TWIN = "numpy.py"
 
 
 class Line(NamedTuple):
-    """A line of code, by its file and its text: numbers change."""
+    """A line of code, identified by file and text because line numbers change."""
 
     file: str
     text: str
@@ -40,22 +40,25 @@ def files() -> list[Path]:
 
 
 def definitions_run() -> list[Path]:
-    """Return the definitions of ops in whose folder nothing has a NumPy twin: `sim` runs all that is in them."""
+    """Return the definitions of ops that run on `sim` because the op's folder has no NumPy twin."""
     found = (ROOT / "workers" / "kernels").glob("*/definition.py")
     return sorted(path for path in found if not (path.parent / TWIN).exists())
 
 
 def executable(path: Path) -> set[int]:
-    """Return the numbers of the lines that are executed when a function of a module runs, not when it is loaded."""
+    """Return the numbers of a module's lines that run when one of its functions is called."""
     found: set[int] = set()
     for code in _functions(compile(path.read_text(encoding="utf-8"), str(path), "exec")):
-        # The line of the definition is executed by whoever defines it.
+        # A definition's first line runs where the function is defined.
         found |= {line for _, _, line in code.co_lines() if line is not None and line != code.co_firstlineno}
     return found
 
 
 def _functions(code: CodeType, is_body: bool = True) -> Iterator[CodeType]:
-    """Yield the code of the functions within a module or class, whose own `is_body` is executed when it is loaded."""
+    """Yield the code of all functions inside `code`.
+
+    `is_body` says that `code` is the body of a module or class.
+    """
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             is_class = is_body and "__qualname__" in constant.co_names and not constant.co_flags & 2
@@ -65,28 +68,28 @@ def _functions(code: CodeType, is_body: bool = True) -> Iterator[CodeType]:
 
 
 class Watch:
-    """Notes which lines of some files are executed while it is on; each line costs once."""
+    """Records which lines of the watched files are executed; each line is recorded once."""
 
     def __init__(self, watched: list[Path]) -> None:
         self.seen: dict[str, set[int]] = {str(path): set() for path in watched}
         self._once: object = None
 
     def __enter__(self) -> "Watch":
-        """Begin to watch."""
+        """Start recording."""
         if sys.version_info >= (3, 12):
             monitoring = sys.monitoring
             self._once = monitoring.DISABLE
             monitoring.use_tool_id(monitoring.COVERAGE_ID, "line_coverage")
             monitoring.register_callback(monitoring.COVERAGE_ID, monitoring.events.LINE, self._line)
             monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.LINE)
-            # A line that an earlier watch has disabled stays so otherwise.
+            # Otherwise a line that an earlier watch has disabled would stay disabled.
             monitoring.restart_events()
         else:
             sys.settrace(self._call)
         return self
 
     def __exit__(self, *of: object) -> None:
-        """Watch no longer."""
+        """Stop recording."""
         if sys.version_info >= (3, 12):
             sys.monitoring.set_events(sys.monitoring.COVERAGE_ID, 0)
             sys.monitoring.free_tool_id(sys.monitoring.COVERAGE_ID)
@@ -107,7 +110,7 @@ class Watch:
 
 
 def lines_run(shards: int, first: int) -> dict[str, set[int]]:
-    """Return the lines that the traces of some shards, from number `first` on, execute."""
+    """Return the lines that the traces of `shards` shards execute, starting at shard `first`."""
     tapes = Tapes()
     with Watch(files()) as watch:
         for number in range(first, first + shards):
@@ -118,7 +121,7 @@ def lines_run(shards: int, first: int) -> dict[str, set[int]]:
 
 
 def unreached(seen: dict[str, set[int]]) -> dict[Line, int]:
-    """Return the lines that were not executed, each with its number in its file."""
+    """Return the lines that were not executed, each with its line number."""
     found: dict[Line, int] = {}
     for path in files():
         text = path.read_text(encoding="utf-8").splitlines()
@@ -138,10 +141,10 @@ def explained() -> dict[Line, str]:
 
 
 def main() -> int:
-    """Run traces, print the lines that none of them executes, return the exit code."""
+    """Run traces and print the lines that none of them executes; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=int, default=2000, help="traces to run (default 2000)")
-    parser.add_argument("--processes", type=int, default=1, help="processes that share them (default 1)")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the traces (default 1)")
     options = parser.parse_args()
     shards = shards_each(options.traces, options.processes)
     seen: dict[str, set[int]] = {str(path): set() for path in files()}

@@ -1,8 +1,8 @@
-"""Runs of mutants: random traces against an engine with one change, in a forked process that is killed when it hangs.
+"""Run random traces on a mutated engine, in a forked process that is killed if it hangs.
 
-The process that forks has loaded scenarios, oracle and judges, and nothing that they judge: each fork loads the engine
-for itself, the changed module from its changed tree, so that whoever imports a name of it has the changed one. No file
-is written, and nothing of the change is left when the fork has ended.
+The process that forks has loaded scenarios, oracle and judges, but not the engine: each fork loads the engine itself,
+and the mutated module from its changed syntax tree, so that all imports get the mutant. No file is written, and nothing
+of the mutant remains after the fork has ended.
 """
 
 import ast
@@ -29,7 +29,7 @@ from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuo
 from workers.record.words import reason_text
 from workers.run.check import check
 
-# What a trace may take; the longest takes a tenth of it.
+# CPU seconds that a trace may take; the longest trace takes a tenth.
 CPU_SECONDS_MAX = 10
 MEMORY_MAX = 2 << 30
 DETAIL_MAX = 160
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ended(Generic[T]):
-    """How a fork ended: with what its function returned, or by a signal."""
+    """How a fork ended: by returning a value, or by a signal."""
 
     value: T | None
     signal: int = 0
@@ -48,7 +48,7 @@ class Ended(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """A trace on the clean engine: the lines executed by file, what was captured, and what the probes counted."""
+    """A trace without faults: executed lines by file, captured values, probe counts."""
 
     lines: dict[str, frozenset[int]]
     captured: tuple[object, ...]
@@ -58,7 +58,7 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A mutant to run: the change of an index in a file, against the traces of some numbers, in this order."""
+    """A mutant to run: the index of a change in a file, and the numbers of its traces."""
 
     key: str
     file: str
@@ -68,10 +68,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a mutant: survived, or by what it was killed and in which trace, which counts from 0.
+    """Outcome of a mutant: survived, or what killed it and in which trace, counted from 0.
 
-    `how` is a kind of verdict, "unloadable", "timeout" or "died"; `changed` says what of a survivor's traces was not as
-    on the clean engine: captures, probes alone, or nothing.
+    `how` is a kind of verdict, "unloadable", "timeout" or "died"; `changed` says what differed from the engine without
+    faults in a survivor's traces: captures, only probes, or nothing.
     """
 
     key: str
@@ -82,12 +82,12 @@ class Outcome:
 
     @property
     def survived(self) -> bool:
-        """Tell whether nothing told it from the clean engine."""
+        """Return whether no trace distinguished the mutant from the engine without faults."""
         return self.how == "survived"
 
 
 class _Changed(SourceFileLoader):
-    """Loads one module from code that is given, and its constants and classes with it."""
+    """Loads one module from given code."""
 
     def __init__(self, name: str, path: str, code: CodeType) -> None:
         super().__init__(name, path)
@@ -99,35 +99,35 @@ class _Changed(SourceFileLoader):
 
 
 class _Finder:
-    """Finds the changed module before anybody else does."""
+    """Finds the changed module before all other finders."""
 
     def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
         self.name = name
         self._loader = _Changed(name, str(path), compile(tree, str(path), "exec"))
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return how the changed module is loaded, of any other nothing."""
+        """Return the import spec of the changed module; None for any other module."""
         if name != self.name:
             return None
         return spec_from_file_location(name, self._loader.path, loader=self._loader)
 
 
 def change_module(file: str, tree: ast.Module, root: Path = ROOT) -> None:
-    """Let this process load a module from a changed tree.
+    """Make this process load a module from a changed tree.
 
     Raises:
-        RuntimeError: it has loaded it already.
+        RuntimeError: the process has already loaded the module.
     """
     name = file.removesuffix(".py").replace("/", ".")
     if name in sys.modules:
-        raise RuntimeError(f"{file} is loaded with the judges already; a change of it would not be seen")
+        raise RuntimeError(f"{file} is already loaded with the judges; a change of it would have no effect")
     sys.meta_path.insert(0, _Finder(name, root / file, tree))
 
 
 def in_fork(function: Callable[[], T], cpu_seconds: int = CPU_SECONDS_MAX) -> Ended[T]:
-    """Call a function in a fork of this process, with bounds on its memory and its processor time.
+    """Call a function in a fork of this process, with limits on its memory and CPU time.
 
-    The function may begin the time anew by `begin_time`.
+    The function may restart the time limit by calling `begin_time`.
     """
     receiver, sender = os.pipe()
     sys.stdout.flush()
@@ -146,7 +146,7 @@ def in_fork(function: Callable[[], T], cpu_seconds: int = CPU_SECONDS_MAX) -> En
 
 
 def _in_child(function: Callable[[], object], sender: int, cpu_seconds: int) -> None:
-    """Call a function, write what it returns, end the process."""
+    """Call a function, write its result to the pipe, and end the process."""
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
@@ -165,12 +165,12 @@ def _in_child(function: Callable[[], object], sender: int, cpu_seconds: int) -> 
 
 
 def begin_time(cpu_seconds: int = CPU_SECONDS_MAX) -> None:
-    """Let the process be ended by a signal when it has taken so many seconds from now on."""
+    """Have the process ended by a signal after it has used this many more CPU seconds."""
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
 
 
 def traces_from(first: int, count: int) -> Iterator[Trace]:
-    """Yield explicit traces by number, as the mixed generator of a hunt draws them."""
+    """Yield explicit traces by number, as generated by the mixed generator of a hunt."""
     for number in range(first // TRACES_PER_SHARD, -(-(first + count) // TRACES_PER_SHARD)):
         for index, trace in enumerate(Shard(profile="mixed", seed=0, number=number).generate()):
             if first <= number * TRACES_PER_SHARD + index < first + count:
@@ -178,7 +178,7 @@ def traces_from(first: int, count: int) -> Iterator[Trace]:
 
 
 def run_clean(files: Sequence[str], traces: Sequence[Trace]) -> list[Clean]:
-    """Return what traces do on the clean engine; for a fork."""
+    """Return the results of traces on the engine without faults; called in a fork."""
     import_module(ENGINE)
     tapes, found = Tapes(), []
     paths = [ROOT / file for file in files]
@@ -194,7 +194,10 @@ def run_clean(files: Sequence[str], traces: Sequence[Trace]) -> list[Clean]:
 
 
 def forget_tables() -> None:
-    """Empty the caches of what is judged: who looks a table up executes the lines that make it, once more."""
+    """Clear the caches of the mutated packages, so that their tables are computed again.
+
+    The lines that compute them then count as executed.
+    """
     for name in [name for name in sys.modules if name.startswith(JUDGED)]:
         for each in vars(sys.modules[name]).values():
             if hasattr(each, "cache_clear"):
@@ -208,7 +211,7 @@ def _seen_in(verdict: Verdict) -> tuple[tuple[object, ...], dict[str, int]]:
 
 
 def _killed_by(verdict: Verdict) -> str:
-    """Return what a finding shows, in a line."""
+    """Return a finding in one line."""
     match verdict:
         case Diverged(difference=difference):
             return f"{difference.plane}: {difference.variable}"
@@ -220,23 +223,23 @@ def _killed_by(verdict: Verdict) -> str:
 
 
 class Runner:
-    """Traces and what they do on the clean engine, kept in a process that forks for each mutant."""
+    """Holds traces and their clean results in a process that forks for each mutant."""
 
     def __init__(self, traces: Sequence[Trace], clean: Sequence[Clean]) -> None:
         loaded = [name for name in sys.modules if name.startswith(JUDGED)]
-        assert not loaded, f"a process that forks for mutants has loaded what is judged: {loaded[:3]}"
+        assert not loaded, f"a process that forks for mutants has loaded mutated packages: {loaded[:3]}"
         self._traces = traces
         self._clean = clean
 
     def outcome(self, task: Task) -> Outcome:
-        """Return what becomes of a mutant."""
+        """Run a mutant in a fork and return its outcome."""
         source = (ROOT / task.file).read_text(encoding="utf-8")
         tree = mutated(source, task.index)
         ended = in_fork(lambda: self._in_fork(task, tree))
         if ended.value is not None:
             return ended.value
         if ended.signal == signal.SIGPROF:
-            return Outcome(task.key, "timeout", detail=f"{CPU_SECONDS_MAX} s of processor time in one trace")
+            return Outcome(task.key, "timeout", detail=f"{CPU_SECONDS_MAX} s of CPU time in one trace")
         return Outcome(task.key, "died", detail=signal.Signals(ended.signal).name)
 
     def _in_fork(self, task: Task, tree: ast.Module) -> Outcome:

@@ -1,15 +1,15 @@
-"""Mutants: the small changes of a module's source, each the substitution of one node of its syntax tree.
+"""Generate mutants: small changes of a module, each replacing one node of its syntax tree.
 
-Made: operators (comparison, arithmetic, boolean; each operand of `and` and `or` left out), `not` and minus left out,
-constants one higher and one lower, True for False, bounds of slices and ranges one further and one nearer, min for max,
-any for all, neighbouring arguments exchanged, conditions negated, statements deleted: calls (waits, records, captures
-and launches among them), assignments, returns, `break` and `continue`.
+Generated: other operators (comparison, arithmetic, boolean; one operand of `and` and `or` dropped), `not` and minus
+dropped, constants plus and minus one, True for False, bounds of slices and ranges plus and minus one, min for max, any
+for all, neighbouring arguments exchanged, conditions negated, statements deleted: calls (including waits, records,
+captures and launches), assignments, returns, `break` and `continue`.
 
-Not made, because nothing that runs could differ or only our own mistakes would: docstrings and other strings, type
-annotations, decorators, imports, assertions and what they say, exceptions that are raised, `strict=` of `zip`, the
-arguments of a minimum or maximum exchanged, and what tells the observer of an engine what happens, which counts probes
-and which no engine reads. Nor are statements deleted without which a name has no value, for whoever reads it would find
-that: all outside functions, and in a function the only assignment of a local name.
+Not generated, because the behaviour cannot change, or only an internal check would notice: docstrings and other
+strings, type annotations, decorators, imports, assertions and their messages, raised exceptions, `strict=` of `zip`,
+exchanged arguments of a minimum or maximum, and calls of the engine's observer, which only counts probes. Statements
+without which a name has no value are not deleted either: all statements outside functions, and in a function the only
+assignment of a local name.
 """
 
 import ast
@@ -45,11 +45,11 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitXor: ast.BitAnd,
 }
 OTHER_CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
-# Of which the order of arguments is all one.
+# Functions with interchangeable arguments.
 SYMMETRIC = {"min", "max", "minimum", "maximum"}
 DELETED = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Return, ast.Break, ast.Continue)
 LEFT_ALONE = (ast.Assert, ast.Raise, ast.Import, ast.ImportFrom, ast.JoinedStr, ast.Pass, ast.Global, ast.Nonlocal)
-# Fields of a node that say nothing that runs, or run when a module is loaded and are the language's.
+# Fields of a node that do not affect execution, or that run when the module is loaded.
 LEFT_ALONE_FIELDS = {
     "annotation",
     "returns",
@@ -72,9 +72,9 @@ Put = Callable[[ast.AST], None]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A small change of a file: on which `line` of text, from what to what, in the `number`-th such place of the file.
+    """A small change of a file: its line's text, the change, and its number among equal ones.
 
-    `index` is its place among the changes of the file, `lines` are the lines of its statement, `in_function` tells
+    `index` is its position among the changes of the file, `lines` are the lines of its statement, `in_function` says
     whether it runs with a function or when the module is loaded.
     """
 
@@ -88,18 +88,18 @@ class Mutant:
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """File, line and change, which name it as long as nobody edits its line."""
+        """Return file, line text and change, which identify the mutant until its line is edited."""
         return self.file, self.line, self.change + (f" #{self.number}" if self.number > 1 else "")
 
     @property
     def key(self) -> str:
-        """Its names in files of results."""
+        """Return its identifier in result files."""
         return " | ".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a change is: on which lines, one of which is executed whenever it matters, and whether in a function."""
+    """Lines of a change, one of which is executed if it matters, and whether in a function."""
 
     lines: range
     in_function: bool
@@ -107,7 +107,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Substitution:
-    """One node in the place of another: `put` puts a node there."""
+    """Replacement of one node by another; `put` inserts a node in the old one's position."""
 
     old: ast.AST
     new: ast.AST
@@ -115,7 +115,7 @@ class Substitution:
     place: Place
 
     def text(self) -> str:
-        """Return both nodes as source, without what long ones have in common."""
+        """Return both nodes as source; long ones are cut around the first difference."""
         old, new = _source(self.old), _source(self.new)
         if len(old) > TEXT_MAX:
             same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), len(new))
@@ -129,7 +129,7 @@ def _source(node: ast.AST) -> str:
 
 
 def mutants_of(file: str, source: str) -> list[Mutant]:
-    """Return the mutants of a file, in the order of its source."""
+    """Return the mutants of a file, in source order."""
     text, seen = source.splitlines(), Counter[tuple[str, str]]()
     found = []
     for index, change in enumerate(substitutions(ast.parse(source))):
@@ -142,7 +142,7 @@ def mutants_of(file: str, source: str) -> list[Mutant]:
 
 
 def mutated(source: str, index: int) -> ast.Module:
-    """Return a module's tree with the change of an index in it."""
+    """Return a module's tree with the change number `index` applied."""
     tree = ast.parse(source)
     for number, change in enumerate(substitutions(tree)):
         if number == index:
@@ -152,11 +152,11 @@ def mutated(source: str, index: int) -> ast.Module:
 
 
 def _place(node: ast.stmt | ast.match_case, in_function: bool) -> Place:
-    """Return the place of what is in a statement, of one that holds others in what comes before the first of them."""
+    """Return the location of a statement; of a compound statement only its head."""
     if isinstance(node, ast.match_case):
         return Place(range(node.pattern.lineno, node.body[0].lineno), in_function)
     body = getattr(node, "body", None) or getattr(node, "cases", None)
-    assert node.end_lineno is not None, "a parsed statement ends somewhere"
+    assert node.end_lineno is not None, "a parsed statement has an end"
     if not body:
         return Place(range(node.lineno, node.end_lineno + 1), in_function)
     first = body[0].pattern if isinstance(body[0], ast.match_case) else body[0]
@@ -164,22 +164,22 @@ def _place(node: ast.stmt | ast.match_case, in_function: bool) -> Place:
 
 
 def substitutions(tree: ast.Module) -> Iterator[Substitution]:
-    """Yield every change of a module's tree, none of them made."""
+    """Yield every change of a module's tree, without applying any."""
     needed = _only_assignments(tree)
     for name, statement, put in _children(tree):
-        assert name == "body", "a module is its statements"
+        assert name == "body", "the children of a module are its statements"
         yield from _of_statement(statement, put, needed, in_function=False)
 
 
 def _only_assignments(tree: ast.Module) -> Set[ast.AST]:
-    """Return the assignments to names that nothing else of their function gives a value."""
+    """Return the assignments that are the only ones to a local name of their function."""
     found: set[ast.AST] = set()
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             bound = Counter(argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg))
             nodes = list(ast.walk(function))
             bound.update(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-            # What adds to a name needs its value.
+            # An augmented assignment needs an earlier value.
             added = (node.target for node in nodes if isinstance(node, ast.AugAssign))
             bound.subtract(target.id for target in added if isinstance(target, ast.Name))
             for node in nodes:
@@ -192,7 +192,7 @@ def _only_assignments(tree: ast.Module) -> Set[ast.AST]:
 
 
 def _parts_of(target: ast.expr) -> Iterator[ast.expr]:
-    """Yield what a target of an assignment binds, item by item."""
+    """Yield the names that an assignment target binds, item by item."""
     if isinstance(target, ast.Tuple | ast.List):
         for each in target.elts:
             yield from _parts_of(each)
@@ -201,7 +201,7 @@ def _parts_of(target: ast.expr) -> Iterator[ast.expr]:
 
 
 def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST, Put]]:
-    """Yield the fields of a node that are changed, node by node, each with what puts another in its place."""
+    """Yield the child nodes that may change, each with its field and a replacing function."""
     for name, value in ast.iter_fields(node):
         if name in LEFT_ALONE_FIELDS or _is_sign(node, name):
             continue
@@ -233,7 +233,7 @@ def _of_statement(statement: ast.AST, put: Put, needed: Set[ast.AST], in_functio
         if isinstance(child, ast.stmt | ast.match_case | ast.ExceptHandler):
             yield from _of_statement(child, put_child, needed, inner)
         elif not isinstance(statement, ast.ExceptHandler):
-            # What a function's arguments are by default is computed when it is defined.
+            # Default arguments are evaluated when the function is defined.
             yield from _of_expression(name, child, put_child, place)
 
 
@@ -252,7 +252,7 @@ def _of_expression(name: str, node: ast.AST, put: Put, place: Place) -> Iterator
 
 
 def _is_sign(node: ast.AST, name: str) -> bool:
-    """Tell whether a field is the number of a negative constant, which is changed as a whole."""
+    """Return whether a field is the number of a negative constant, which is changed as a whole."""
     return isinstance(node, ast.UnaryOp) and name == "operand" and _number(node) is not None
 
 
@@ -261,7 +261,7 @@ def _is_docstring(statement: ast.AST) -> bool:
 
 
 def _is_alias(statement: ast.AST, in_function: bool) -> bool:
-    """Tell whether a statement outside functions names a type."""
+    """Return whether a statement outside functions is a type alias."""
     if in_function or not isinstance(statement, ast.Assign | ast.AnnAssign):
         return False
     if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.annotation) == "TypeAlias":
@@ -273,8 +273,8 @@ def _is_alias(statement: ast.AST, in_function: bool) -> bool:
 
 
 def _replacements(node: ast.AST, is_condition: bool = False) -> Iterator[ast.AST]:
-    """Yield the nodes that may stand in the place of one; some of them twice."""
-    # What is one comparison or negation is negated below.
+    """Yield the nodes that may replace a node; duplicates are possible."""
+    # A single comparison, negation or constant is negated below.
     is_negated = isinstance(node, ast.UnaryOp | ast.Constant) or (isinstance(node, ast.Compare) and len(node.ops) == 1)
     if is_condition and isinstance(node, ast.expr) and not is_negated:
         yield ast.UnaryOp(ast.Not(), node)
@@ -294,20 +294,20 @@ def _replacements(node: ast.AST, is_condition: bool = False) -> Iterator[ast.AST
             yield ast.AugAssign(target, OPERATORS[type(operator)](), value)
         case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert(), operand=operand):
             yield operand
-            yield from _numbers_beside(node)
+            yield from _neighbouring_numbers(node)
         case ast.Constant(value=bool(value)):
             yield ast.Constant(not value)
         case ast.Constant():
-            yield from _numbers_beside(node)
+            yield from _neighbouring_numbers(node)
         case ast.Call():
             yield from _calls_like(node)
         case ast.Slice(lower=lower, upper=upper, step=step):
-            yield from (ast.Slice(each, upper, step) for each in _beside(lower))
-            yield from (ast.Slice(lower, each, step) for each in _beside(upper))
+            yield from (ast.Slice(each, upper, step) for each in _neighbours(lower))
+            yield from (ast.Slice(lower, each, step) for each in _neighbours(upper))
 
 
 def _calls_like(call: ast.Call) -> Iterator[ast.Call]:
-    """Yield a call with neighbouring arguments exchanged, of the opposite function, and over a range one longer."""
+    """Yield variants of a call: exchanged arguments, the opposite function, a changed range."""
     positional, keywords, name = call.args, call.keywords, call.func
     is_symmetric = isinstance(name, ast.Name | ast.Attribute) and ast.unparse(name).split(".")[-1] in SYMMETRIC
     for at in range(0 if is_symmetric else len(positional) - 1):
@@ -326,19 +326,19 @@ def _calls_like(call: ast.Call) -> Iterator[ast.Call]:
             yield ast.Call(ast.Attribute(owner, OTHER_CALLS[called], ast.Load()), positional, keywords)
         case ast.Name(id="range"):
             for at, argument in enumerate(positional):
-                for each in _beside(argument):
+                for each in _neighbours(argument):
                     yield ast.Call(name, [*positional[:at], each, *positional[at + 1 :]], keywords)
 
 
-def _beside(bound: ast.expr | None) -> Iterator[ast.expr]:
-    """Yield a bound one higher and one lower; a constant is changed as such."""
+def _neighbours(bound: ast.expr | None) -> Iterator[ast.expr]:
+    """Yield a bound plus one and minus one; a constant is changed as such."""
     if bound is not None and _number(bound) is None:
         yield ast.BinOp(bound, ast.Add(), ast.Constant(1))
         yield ast.BinOp(bound, ast.Sub(), ast.Constant(1))
 
 
 def _number(node: ast.AST) -> int | float | None:
-    """Return the value of a constant that is a number, with its sign."""
+    """Return the signed value of a numeric constant, else None."""
     match node:
         case ast.Constant(value=bool()):
             return None
@@ -349,9 +349,9 @@ def _number(node: ast.AST) -> int | float | None:
     return None
 
 
-def _numbers_beside(node: ast.AST) -> Iterator[ast.expr]:
+def _neighbouring_numbers(node: ast.AST) -> Iterator[ast.expr]:
     value = _number(node)
     if value is not None:
-        for beside in (value + 1, value - 1):
-            new = ast.Constant(abs(beside))
-            yield new if beside >= 0 else ast.UnaryOp(ast.USub(), new)
+        for neighbour in (value + 1, value - 1):
+            new = ast.Constant(abs(neighbour))
+            yield new if neighbour >= 0 else ast.UnaryOp(ast.USub(), new)

@@ -1,14 +1,14 @@
-"""Mutation score: how many small changes of the engine are found by random traces, and what explains the others.
+"""Measure how many mutants of the engine random traces find, and print the survivors.
 
-Run with `python -m benchmarks.power.mutation --sample 300 --workers 2`. What is changed is the engine and its ops as
-`sim` runs them (`benchmarks.power.mutants` says how), not the lanes: the simulated machine is the tester's own. A
-mutant meets the traces that execute its line, of the first N of the mixed generator, each under its own schedule, until
-one ends with a finding, takes too long or kills its process. Who survives is looked for in `survivors.csv` beside this
-module; `docs/results/mutation.md` says how to read it.
+Run with `python -m benchmarks.power.mutation --sample 300 --workers 2`. Mutated are the engine and its ops as `sim`
+runs them (see `benchmarks.power.mutants`), but not the lanes: the simulated machine belongs to the tester. A mutant
+runs those of the mixed generator's first N traces that execute its line, each under its own schedule, until one ends
+with a finding, takes too long or kills its process. Survivors are looked up in `survivors.csv` in this folder;
+`docs/results/mutation.md` explains the results.
 
-Exit code 1 if a survivor is not classified there or is blind, or if one that is classified is found or gone; 2 for what
-cannot be asked, 3 if a trace does not agree on the clean engine. With `--results FILE` what is done is kept: the same
-command goes on from there, and with more traces survivors go on to those that they have not met.
+Exit code 1 if a survivor is not classified there or is blind, or if a classified one is found or no longer exists; 2
+for invalid options, 3 if a trace does not agree on the engine without faults. With `--results FILE` results are stored:
+the same command resumes from them, and with more traces it runs survivors on the additional ones.
 """
 
 import argparse
@@ -32,18 +32,18 @@ from benchmarks.power.survivors import CLASSES, HARMLESS, SURVIVORS, Classified,
 from scenarios.generation.shards import TRACES_PER_SHARD
 from workers.run.process import prepare_process
 
-# It counts probes; nothing of the engine reads them.
+# It counts probes; the engine does not read them.
 OBSERVER = "observer.py"
 Z = 1.959963984540054
 
 
 class UsageError(Exception):
-    """What was asked for cannot be done; the message says why."""
+    """The options are invalid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A mutant's outcome after so many `traces` of the generator, `met` of which execute its line."""
+    """A mutant's outcome after `traces` traces, of which `met` execute its line."""
 
     outcome: Outcome
     traces: int
@@ -51,17 +51,17 @@ class Result:
 
 
 def default_files() -> list[str]:
-    """Return the files whose mutants are made: the engine's, and what it runs of its ops on `sim`."""
+    """Return the files to mutate: the engine's, and its ops' twins that run on `sim`."""
     found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     wanted = [path for path in found if path.name == TWIN or "kernels" not in path.parts] + definitions_run()
     return [str(path.relative_to(ROOT)) for path in wanted if path.name not in ("__init__.py", OBSERVER)]
 
 
 def files_in(paths: Sequence[str]) -> list[str]:
-    """Return the default files in some paths.
+    """Return the default files in the given paths.
 
     Raises:
-        UsageError: there are none in one of them.
+        UsageError: a path contains none.
     """
     found: dict[str, None] = {}
     for path in paths:
@@ -74,21 +74,21 @@ def files_in(paths: Sequence[str]) -> list[str]:
 
 
 def all_mutants(files: Sequence[str]) -> list[Mutant]:
-    """Return the mutants of some files."""
+    """Return the mutants of the given files."""
     return [each for file in files for each in mutants_of(file, (ROOT / file).read_text(encoding="utf-8"))]
 
 
 def sampled(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mutant]:
-    """Return so many mutants in the order of a seed: a larger sample begins with the smaller ones.
+    """Return `count` mutants in a seed's order; a larger sample begins with the smaller one.
 
-    The order follows from what names a mutant, so that a change elsewhere leaves most of a sample as it was.
+    The order follows from a mutant's key, so that a change elsewhere leaves most of a sample unchanged.
     """
     ordered = sorted(mutants, key=lambda mutant: sha256(f"{seed} {mutant.key}".encode()).digest())
     return ordered[:count]
 
 
 class Results:
-    """Results so far, kept in a file of JSON lines if there is one: of a mutant's lines the last one counts."""
+    """Results so far, stored as JSON lines if a file is given; the last line of a mutant counts."""
 
     def __init__(self, file: Path | None, build: str) -> None:
         self.by_key: dict[str, Result] = {}
@@ -102,7 +102,7 @@ class Results:
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
         for number, line in enumerate(lines, 1):
             if number == len(lines) and not line.endswith("\n"):
-                # Who was stopped in the middle of a line has not finished that mutant.
+                # A truncated last line belongs to a mutant that was interrupted.
                 with file.open("r+b") as opened:
                     opened.truncate(sum(len(each.encode()) for each in lines[:-1]))
                 break
@@ -118,7 +118,7 @@ class Results:
                 self.num_of_other_builds += 1
 
     def add(self, result: Result) -> None:
-        """Note a result, in the file too."""
+        """Store a result, also in the file."""
         self.by_key[result.outcome.key] = result
         if self._file is not None:
             with self._file.open("a", encoding="utf-8") as file:
@@ -129,7 +129,7 @@ _runners: list[Runner] = []
 
 
 def _prepare(traces: int, clean: Sequence[Clean]) -> None:
-    """Make the runner of a process of the pool, which whoever stops the benchmark ends."""
+    """Create the runner of a pool process, which ignores interrupts: the main process ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prepare_process()
     if clean:
@@ -149,22 +149,22 @@ def _clean_shard(files: Sequence[str], span: tuple[int, int]) -> list[Clean]:
 
 
 def clean_runs(files: Sequence[str], count: int, workers: int) -> list[Clean]:
-    """Return what the first traces do on the clean engine."""
+    """Return the results of the first `count` traces on the engine without faults."""
     spans = [(first, min(TRACES_PER_SHARD, count - first)) for first in range(0, count, TRACES_PER_SHARD)]
     with _pool(workers) as pool:
         return [each for part in pool.starmap(_clean_shard, [(files, span) for span in spans], 1) for each in part]
 
 
 def _pool(workers: int, traces: int = 0, clean: Sequence[Clean] = ()) -> Pool:
-    # Threads of a library are not there in a fork.
+    # A fork loses the threads of a library.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return get_context("spawn").Pool(workers, _prepare, (traces, clean))
 
 
 def meeting(mutant: Mutant, clean: Sequence[Clean]) -> tuple[int, ...]:
-    """Return the traces that execute a mutant's line; all of them, if it is executed when the module is loaded.
+    """Return the traces that execute a mutant's line; all if it runs when the module loads.
 
-    A line of a function that no trace executes may be one that is executed then, too.
+    All traces too for a line in a function that no trace executes: it may run when another module is loaded.
     """
     every = tuple(range(len(clean)))
     if not mutant.in_function:
@@ -173,7 +173,7 @@ def meeting(mutant: Mutant, clean: Sequence[Clean]) -> tuple[int, ...]:
 
 
 def run_mutants(mutants: Sequence[Mutant], clean: Sequence[Clean], workers: int, results: Results) -> Iterator[Result]:
-    """Yield the results of mutants as they come; what the results so far say is not run again."""
+    """Yield the results of mutants as they end; stored results are not computed again."""
     tasks, met = [], {}
     for mutant in mutants:
         before = results.by_key.get(mutant.key)
@@ -198,7 +198,7 @@ def run_mutants(mutants: Sequence[Mutant], clean: Sequence[Clean], workers: int,
 
 
 def interval(part: int, whole: int) -> str:
-    """Return a share in per cent with its 95 % bounds (Wilson)."""
+    """Return a share in per cent with its 95 % confidence interval (Wilson)."""
     if not whole:
         return "-"
     share, spread = part / whole, Z * Z / whole
@@ -208,7 +208,7 @@ def interval(part: int, whole: int) -> str:
 
 
 def report(mutants: Sequence[Mutant], results: Mapping[str, Result], known: Mapping[str, Classified]) -> int:
-    """Print score, classes and survivors; return how many of them have no class, or are blind."""
+    """Print score, classes and survivors; return the number of unclassified or blind survivors."""
     done = [results[mutant.key] for mutant in mutants if mutant.key in results]
     alive = [result for result in done if result.outcome.survived]
     hows = Counter(result.outcome.how for result in done if not result.outcome.survived)
@@ -218,7 +218,7 @@ def report(mutants: Sequence[Mutant], results: Mapping[str, Result], known: Mapp
         by_class[known_here.kind if known_here else "not classified"].append(result)
     found, harmless = len(done) - len(alive), sum(len(by_class[kind]) for kind in HARMLESS)
     print(f"{len(done)} mutants: {found} found ({', '.join(f'{n} {how}' for how, n in hows.most_common())})")
-    print(f"score {interval(found, len(done))}; of those that matter {interval(found, len(done) - harmless)}")
+    print(f"score {interval(found, len(done))}; without harmless ones {interval(found, len(done) - harmless)}")
     for kind in (*CLASSES, "not classified"):
         if by_class[kind]:
             print(f"{len(by_class[kind]):5} {kind}")
@@ -230,12 +230,12 @@ def report(mutants: Sequence[Mutant], results: Mapping[str, Result], known: Mapp
 
 
 def out_of_date(known: Mapping[str, Classified], mutants: Sequence[Mutant], results: Mapping[str, Result]) -> list[str]:
-    """Return what the table says of mutants that are gone, or that are found after all."""
+    """Return the table's rows for mutants that no longer exist, or are found after all."""
     every, found = {mutant.key for mutant in mutants}, []
     for key, row in known.items():
         where = f"{SURVIVORS}: line {row.at}"
         if key not in every:
-            found.append(f"{where}: no such mutant is made any more: {key}")
+            found.append(f"{where}: the mutant no longer exists: {key}")
         elif key in results and not results[key].outcome.survived and row.kind != "rare":
             how = results[key].outcome
             found.append(f"{where}: {row.kind}, but trace {how.trace} ends {how.how} ({how.detail}): {key}")
@@ -243,15 +243,15 @@ def out_of_date(known: Mapping[str, Classified], mutants: Sequence[Mutant], resu
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return what a command line asks for."""
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", type=int, help="how many mutants to run (default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="which sample, and in which order (default 0)")
-    parser.add_argument("--traces", type=int, default=300, help="how many random traces there are (default 300)")
-    parser.add_argument("--paths", nargs="+", default=[], help="mutants of these files or folders alone")
-    parser.add_argument("--match", default="", help="mutants alone whose name has this text, as --list prints them")
+    parser.add_argument("--sample", type=int, help="number of mutants to run (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample and its order (default 0)")
+    parser.add_argument("--traces", type=int, default=300, help="number of random traces (default 300)")
+    parser.add_argument("--paths", nargs="+", default=[], help="only mutants of these files or folders")
+    parser.add_argument("--match", default="", help="only mutants with this text in their key, as --list prints it")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the mutants (default 1)")
-    parser.add_argument("--results", type=Path, help="file of results to go on from and to add to")
+    parser.add_argument("--results", type=Path, help="file of results to resume from and to add to")
     parser.add_argument("--survivors", action="store_true", help=f"print every survivor as a row of {SURVIVORS}")
     parser.add_argument("--list", action="store_true", help="print the mutants and run none")
     options = parser.parse_args(arguments)
@@ -262,7 +262,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run mutants, print what survives, return the exit code."""
+    """Run mutants and print the survivors; return the exit code."""
     options = options_of(arguments)
     try:
         return _run(options)
@@ -270,20 +270,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("stopped" + (f"; the same command goes on from {options.results}" if options.results else ""))
+        print("stopped" + (f"; the same command resumes from {options.results}" if options.results else ""))
         return 130
 
 
 def _run(options: argparse.Namespace) -> int:
-    # It loads the engine, which no process that forks for mutants may have loaded.
+    # It loads the engine, which a process that forks for mutants must not have loaded.
     from cluster.dispatch.job import build  # noqa: PLC0415
 
     files = files_in(options.paths) if options.paths else default_files()
     every = all_mutants(files)
     mutants = sampled([each for each in every if options.match in each.key], options.sample, options.seed)
     if not mutants:
-        raise UsageError(f"no mutant has {options.match!r} in its name; --list prints them")
-    # Without paths all rows count, those of files that are gone too.
+        raise UsageError(f"no mutant matches {options.match!r}; --list prints all keys")
+    # Without paths all rows count, including rows of deleted files.
     known = {key: row for key, row in classified().items() if not options.paths or key.split(" | ")[0] in files}
     if options.list:
         print(
@@ -297,7 +297,7 @@ def _run(options: argparse.Namespace) -> int:
     clean = clean_runs(files, options.traces, options.workers)
     odd = [f"trace {number}: {each.verdict}" for number, each in enumerate(clean) if each.verdict != "agreed"]
     if odd:
-        print("the clean engine does not agree:", *odd, sep="\n")
+        print("the engine without faults does not agree:", *odd, sep="\n")
         return 3
     for number, result in enumerate(run_mutants(mutants, clean, options.workers, results), 1):
         if result.outcome.survived and result.outcome.key not in known:

@@ -1,4 +1,4 @@
-"""Shards of random traces, shared among processes: for benchmarks that ask what random traces reach."""
+"""Shards of random traces for benchmarks, split among processes."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 def shards_each(traces: int, processes: int) -> int:
-    """Return how many shards each process takes, so that all of them have no fewer traces than asked for."""
+    """Return the shards for each process, so that together they have at least `traces` traces."""
     return -(-traces // TRACES_PER_SHARD // processes)
 
 
 def over_shards(run: Callable[[int, int], T], shards: int, processes: int) -> Iterator[T]:
-    """Yield what a function of a number of shards, and of the first one's number, returns in each process."""
+    """Call `run(shards, first)` in each process, and yield the results."""
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield from pool.imap_unordered(partial(run, shards), range(0, shards * processes, shards))

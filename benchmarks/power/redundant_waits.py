@@ -1,7 +1,7 @@
-"""Take a redundant wait away and run many traces: nothing is unordered, so no schedule of any of them can miss it.
+"""Remove a redundant wait and run many traces: no race may appear, under any schedule.
 
 `python -m benchmarks.power.redundant_waits --traces 10000 --processes 14`. Each trace runs once, eagerly, with the race
-detector; a run without a race stands for every schedule of its trace. Exit code 1 with the first that is not clean.
+detector; a run without a race proves every schedule of its trace. Exit code 1 at the first trace that is not clean.
 """
 
 import argparse
@@ -22,18 +22,18 @@ from workers.targets.specstorm import ours
 Wait = tuple[str, str]
 Configuration = Literal["device", "host"]
 
-# By where accepted counts are kept. Nothing is redundant in both configurations: it would be deleted.
+# By location of the accepted counts. A wait that is redundant in both configurations would be deleted.
 REDUNDANT: dict[Configuration, frozenset[Wait]] = {
     "device": frozenset(),
-    # Before it stages a step the host has waited for the counts of the step before, so that step's copy of them has
-    # been read before anything of this step is launched.
+    # Before the host stages a step it has waited for the counts of the previous step, so the previous step's copy of
+    # them has been read before any kernel of this step is launched.
     "host": frozenset({("compute", "counts_done")}),
 }
 SEEDS_OF_A_TASK = 50
 
 
 def trace_of(seed: int, accepted_counts: Configuration) -> Trace:
-    """Return the random trace of a seed at depth 2, run eagerly."""
+    """Return the random trace of a seed at depth 2 with the eager policy."""
     trace = random_trace(seed)
     drafter = "eagle" if TRAITS[trace.spec.drafter].goes_through_host else trace.spec.drafter
     changes = {"depth": 2, "accepted_counts": accepted_counts, "drafter": drafter}
@@ -47,7 +47,10 @@ def _tapes() -> Tapes:
 
 
 def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> tuple[Counter[str], str]:
-    """Run some traces with a wait and without; count traces, steps and accesses without it; say what is wrong."""
+    """Run traces with and without a wait; return counts and the first problem.
+
+    Counted are traces, steps and accesses.
+    """
     counts: Counter[str] = Counter()
     for seed in range(first_seed, first_seed + SEEDS_OF_A_TASK):
         trace = trace_of(seed, accepted_counts)
@@ -66,10 +69,10 @@ def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> 
 
 
 def main() -> int:
-    """Run, print what was seen of each wait; return the exit code."""
+    """Run and print the results for each wait; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=10_000, help="traces for each wait (default 10000)")
-    parser.add_argument("--processes", type=int, default=1, help="processes that share them (default 1)")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the traces (default 1)")
     arguments = parser.parse_args()
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
         for accepted_counts, waits in REDUNDANT.items():

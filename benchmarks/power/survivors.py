@@ -1,7 +1,7 @@
-"""Survivors of the mutation score that are classified: a table of them, and a table of their reasons.
+"""Tables of classified survivors of the mutation score and of their reasons.
 
-`survivors.csv` names each by its file, the text of its line and the change, and gives the id of a reason;
-`reasons.csv` says of each id the class and why.
+`survivors.csv` names each survivor by file, line text and change, and gives the id of a reason; `reasons.csv` gives the
+class and the explanation of each id.
 """
 
 import csv
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
-# What survives and harms nobody, what random traces find seldom, and what nothing finds.
+# Survivors that do no harm, survivors that random traces rarely find, and survivors that nothing finds.
 HARMLESS = ("equivalent", "telemetry", "free policy")
 CLASSES = (*HARMLESS, "rare", "unreachable", "blind")
 SURVIVORS, REASONS = "survivors.csv", "reasons.csv"
@@ -19,11 +19,11 @@ COLUMNS = {SURVIVORS: ("file", "line", "change", "reason"), REASONS: ("id", "cla
 
 
 class TableError(Exception):
-    """A table is not what it must be; the message says where."""
+    """A table is invalid; the message says where."""
 
 
 class Classified(NamedTuple):
-    """A survivor in the tables: its class, the id of its reason, and the line of the table that names it."""
+    """A classified survivor: its class, the id of its reason, and its line in the table."""
 
     kind: str
     reason: str
@@ -31,7 +31,7 @@ class Classified(NamedTuple):
 
 
 def _rows(folder: Path, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a table below its head, each with its line."""
+    """Yield the rows of a table after its header, each with its line number."""
     with (folder / name).open(encoding="utf-8", newline="") as file:
         reader, columns = csv.reader(file, strict=True), COLUMNS[name]
         try:
@@ -50,7 +50,7 @@ def classes(folder: Path = FOLDER) -> dict[str, str]:
     """Return the class of each reason, by its id.
 
     Raises:
-        TableError: a reason has a class that there is not, says nothing, or is there twice.
+        TableError: a reason has an unknown class or no text, or occurs twice.
     """
     found: dict[str, str] = {}
     for number, (identity, kind, reason) in _rows(folder, REASONS):
@@ -58,26 +58,26 @@ def classes(folder: Path = FOLDER) -> dict[str, str]:
         if kind not in CLASSES:
             raise TableError(f"{where}: unknown class {kind!r}; expected one of {', '.join(CLASSES)}")
         if not reason:
-            raise TableError(f"{where}: {identity} says nothing")
+            raise TableError(f"{where}: {identity} has no text")
         if identity in found:
-            raise TableError(f"{where}: {identity} is there already")
+            raise TableError(f"{where}: {identity} occurs twice")
         found[identity] = kind
     return found
 
 
 def classified(folder: Path = FOLDER) -> dict[str, Classified]:
-    """Return the survivors that are classified, by the keys of their mutants.
+    """Return the classified survivors, by the keys of their mutants.
 
     Raises:
-        TableError: a survivor is there twice or names no reason of the table, or a reason explains nobody.
+        TableError: a survivor occurs twice or names an unknown reason, or a reason explains no survivor.
     """
     kinds, found = classes(folder), dict[str, Classified]()
     for number, (*names, reason) in _rows(folder, SURVIVORS):
         where, key = f"{SURVIVORS}: line {number}", " | ".join(names)
         if reason not in kinds:
-            raise TableError(f"{where}: no reason {reason!r} is in {REASONS}")
+            raise TableError(f"{where}: {REASONS} has no reason {reason!r}")
         if key in found:
-            raise TableError(f"{where}: is on line {found[key].at} already")
+            raise TableError(f"{where}: already on line {found[key].at}")
         found[key] = Classified(kinds[reason], reason, number)
     unused = kinds.keys() - {each.reason for each in found.values()}
     if unused:
@@ -86,7 +86,7 @@ def classified(folder: Path = FOLDER) -> dict[str, Classified]:
 
 
 def row_of(names: Sequence[str], reason: str) -> str:
-    """Return the line of `survivors.csv` for a mutant of these names."""
+    """Return the line of `survivors.csv` for a mutant with these names."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow([*names, reason])
     return text.getvalue()

@@ -1,7 +1,7 @@
-"""Orders taken out of vLLM, on a GPU: what a widened window of each race shows, beside what repetition shows.
+"""Remove synchronisation from vLLM on a GPU; compare widened race windows with repetition.
 
-Each removal leaves out a wait, or what is waited for, in one of the model runners. Its races are found on the simulated
-device; on the GPU the trace runs as it is, joined, and with the window of each race widened.
+Each removal leaves out a wait, or the event it waits for, in one of the model runners. Its races are found on the
+simulated device; on the GPU the trace runs unchanged, joined, and with the window of each race widened.
 
     python -m benchmarks.power.widened_windows [--only ID ...] [--times N] [--results FILE]
 """
@@ -23,12 +23,12 @@ from workers.targets.vllm.names import VLLM, VLLM_V1
 
 _RUNNER, _LOOKUP = "vllm.v1.worker.gpu_model_runner", "vllm.v1.spec_decode.ngram_proposer_gpu"
 _BATCH = "vllm.v1.worker.gpu_input_batch"
-# Of the second runner.
+# Modules of the second runner.
 _DRAFTS, _GRAMMARS = "vllm.v1.worker.gpu.spec_decode.utils", "vllm.v1.worker.gpu.structured_outputs"
 
 
 class Removal(NamedTuple):
-    """A statement that orders work, left out of a function; a scenario of vLLM's in which the order is needed."""
+    """A statement that orders work, left out of a function, and a scenario that needs it."""
 
     id: str
     edit: Edit
@@ -159,10 +159,10 @@ REMOVALS = (
 
 
 def races_widened(removal: Removal, times: int) -> list[Widened]:
-    """Return what comes on a GPU of the races that a removal makes in its scenario; known ones are left out.
+    """Return the GPU results for the races of a removal in its scenario, without known races.
 
     Raises:
-        DeviceError: one of the installations or the GPU is not there.
+        DeviceError: one of the installations or the GPU is missing.
     """
     trace = load(ROOT / "scenarios" / "vllm" / f"{removal.scenario}.yaml").explicit()
     with tempfile.TemporaryDirectory(prefix="removals-") as folder:
@@ -173,7 +173,7 @@ def races_widened(removal: Removal, times: int) -> list[Widened]:
 
 
 def line_of(removal: str, races: Sequence[Widened]) -> str:
-    """Return in a line how many races there are, how many do harm, and in how many of their runs by each way."""
+    """Return a line with counts of races, harmful locations and harmed runs."""
     ways: dict[str, list[int]] = {}
     for race in races:
         for tries in race.tries:
@@ -184,15 +184,17 @@ def line_of(removal: str, races: Sequence[Widened]) -> str:
             counted[1] += tries.runs
     runs = ", ".join(f"{way} {harmed} of {count}" for way, (harmed, count) in ways.items())
     num_races, num_harmful = sum(each.num_races for each in races), sum(each.does_harm for each in races)
-    return f"{removal}: {num_races} races of {len(races)} places, those of {num_harmful} do harm; in {runs} runs"
+    return (
+        f"{removal}: {num_races} races at {len(races)} locations, {num_harmful} locations do harm; harmed runs: {runs}"
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the removals that are asked for; return 1 if one of them does no harm that a widened window shows."""
+    """Run the requested removals; return 1 if one of them does no harm in a widened window."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.power.widened_windows", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=[each.id for each in REMOVALS], metavar="ID", help="these alone")
+    parser.add_argument("--only", nargs="+", choices=[each.id for each in REMOVALS], metavar="ID", help="only these")
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--results", type=Path, help="a file that each race is added to, a line of JSON each")
+    parser.add_argument("--results", type=Path, help="file to which one line of JSON per race is appended")
     options = parser.parse_args(arguments)
     num_without_harm = 0
     for removal in REMOVALS:

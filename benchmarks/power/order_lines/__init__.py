@@ -1,1 +1,1 @@
-"""Lines of an engine that order its work: each is left out in turn, and what finds that is told in a table."""
+"""Leave out each line of an engine that orders its work, and tabulate what finds that."""

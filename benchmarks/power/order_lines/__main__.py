@@ -1,10 +1,10 @@
-"""Remove each line of an engine that orders work from its source, and say whether `run` leads with the race.
+"""Remove each line that orders an engine's work, and check that `run` shows the race first.
 
-`python -m benchmarks.power.order_lines --engine vllm`. The lines are found while scenarios of an engine that runs ahead
-run once under eager. Each is then removed from a copy of its module, which is laid over the installation as by
-`--engine-path`, and the scenarios that reach the line are judged as by `run`, the shortest first, until a finding
-leads with a race that names the function or the file of the line. Lines that the study of mutants lists as redundant
-are left as they are. Exit code 1 if another line has no such finding.
+`python -m benchmarks.power.order_lines --engine vllm`. The lines are found while asynchronous scenarios run once under
+the eager policy. Each line is then removed from a copy of its module, which overlays the installation as with
+`--engine-path`, and the scenarios that reach the line are judged as by `run`, shortest first, until a finding starts
+with a race that names the function or the file of the line. Lines that the mutant study lists as redundant are skipped.
+Exit code 1 if no such finding exists for another line.
 """
 
 import argparse
@@ -28,7 +28,7 @@ Named = tuple[str, Trace]
 
 
 def _studied() -> Mapping[str, Studied]:
-    """Return the studies of order lines by engine, as the packages of mutants declare them."""
+    """Return the studies of order lines by engine, as declared by the packages of mutants."""
     packages = [each.name for each in iter_modules(power.__path__) if each.name.endswith("_mutants")]
     modules = [import_module(f"{power.__name__}.{name}.__main__") for name in packages]
     return {engine: studied for module in modules for engine, studied in module.STUDIED.items()}
@@ -38,7 +38,7 @@ _STUDIED = _studied()
 
 
 def reached(engine: str, traces: Sequence[Named]) -> dict[Line, tuple[str, list[Named]]]:
-    """Return the lines that order work, each with what it calls and the traces that reach it, the shortest first."""
+    """Return the lines that order work, each with its calls and its traces, shortest first."""
     found: dict[Line, tuple[str, list[Named]]] = {}
     runs = Runs(_STUDIED[engine].kind())
     try:
@@ -51,12 +51,12 @@ def reached(engine: str, traces: Sequence[Named]) -> dict[Line, tuple[str, list[
 
 
 def _num_outputs(trace: Trace) -> int:
-    """Return the most output tokens of a trace."""
+    """Return the maximum number of output tokens of a trace."""
     return sum(submit.max_tokens for submit in trace.submits())
 
 
 def running_ahead(engine: str, patterns: Sequence[str]) -> Iterator[Named]:
-    """Yield the scenarios of an engine that runs ahead whose names are like one of some patterns."""
+    """Yield an engine's asynchronous scenarios with a name that matches one of the patterns."""
     kind = kind_of(engine)
     for name, trace in scenarios(engine):
         if trace.spec.depth > 1 and kind.unmet(trace) is None and any(fnmatch(name, each) for each in patterns):
@@ -64,9 +64,9 @@ def running_ahead(engine: str, patterns: Sequence[str]) -> Iterator[Named]:
 
 
 def measured(engine: str, line: Line, traces: Sequence[Named]) -> tuple[str, Printed | None]:
-    """Judge scenarios without one order line; return the last one and what `run` printed for it.
+    """Judge scenarios without one order line; return the last one and its printed finding.
 
-    Return None instead of the output if the line cannot be removed.
+    Return None for the finding if the line cannot be removed.
     """
     tried, found = "", None
     with tempfile.TemporaryDirectory(prefix="order-lines-") as folder:
@@ -75,7 +75,7 @@ def measured(engine: str, line: Line, traces: Sequence[Named]) -> tuple[str, Pri
         for name, trace in traces:
             tried = name
             found = printed(line, trace, RunConfig(engine=engine), Path(folder))
-            if found.is_as_it_should_be:
+            if found.is_as_expected:
                 break
     return tried, found
 
@@ -90,12 +90,12 @@ def row(line: Line, calls: str, scenario: str, found: Printed | None) -> str:
 
 
 def main() -> int:
-    """Measure, print the table row by row; return the exit code."""
+    """Measure and print the table row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=list(_STUDIED), default=next(iter(_STUDIED)))
-    parser.add_argument("--scenario", nargs="+", default=["*"], metavar="PATTERN", help="names of scenarios")
+    parser.add_argument("--scenario", nargs="+", default=["*"], metavar="PATTERN", help="patterns of scenario names")
     parser.add_argument("--line", nargs="+", default=["*"], metavar="PATTERN", help="lines, as FILE:LINE")
-    parser.add_argument("--most", type=int, default=2, metavar="N", help="scenarios that are judged for a line")
+    parser.add_argument("--most", type=int, default=2, metavar="N", help="scenarios to judge for each line")
     options = parser.parse_args()
     lines = reached(options.engine, list(running_ahead(options.engine, options.scenario)))
     redundant = _STUDIED[options.engine].redundant({line: calls for line, (calls, _) in lines.items()})
@@ -105,14 +105,16 @@ def main() -> int:
         for line, each in lines.items()
         if line not in redundant and any(fnmatch(f"{line.file}:{line.line}", each) for each in options.line)
     }
-    print("| line that is left out | scenario | leads with a race | names its | nothing orders |")
+    print("| line that is left out | scenario | starts with a race | names its | unordered functions |")
     print("|---|---|---|---|---|", flush=True)
     num_right = 0
     for line, (calls, traces) in chosen.items():
         name, found = measured(options.engine, line, traces[: options.most])
-        num_right += found is not None and found.is_as_it_should_be
+        num_right += found is not None and found.is_as_expected
         print(row(line, calls, name, found), flush=True)
-    print(f"\n{num_right} of {len(chosen)} lines: the finding leads with a race that names the line's function or file")
+    print(
+        f"\n{num_right} of {len(chosen)} lines: the finding starts with a race that names the line's function or file"
+    )
     return 0 if num_right == len(chosen) else 1
 
 

@@ -1,4 +1,4 @@
-"""Host of engines that are mutated: answers what that of the target answers, and lines of an engine are left out."""
+"""Host of mutated engines: answers the target's messages, and leaves out lines of an engine."""
 
 from scenarios.events import Schedule
 from scenarios.spec import EngineSpec
@@ -9,7 +9,7 @@ from workers.targets.child.messages import Message
 
 
 class MutatedHost(Host):
-    """Answers messages; engines that run ahead are mutated, those that do not are as they are."""
+    """Answers messages; mutates asynchronous engines and leaves synchronous ones unchanged."""
 
     _lines: tuple[SourceLine, ...] = ()
 
@@ -21,15 +21,15 @@ class MutatedHost(Host):
                 self.engines.forget()
                 return {}
             case "orders":
-                return {"orders": [[*_told(order.line), list(order.calls)] for order in activate().orders()]}
+                return {"orders": [[*_line_fields(order.line), list(order.calls)] for order in activate().orders()]}
         return super().answer(message)
 
     def open(self, spec: EngineSpec, schedule: Schedule, **watched: bool) -> None:
-        """Begin a session, on an engine that is mutated if it runs ahead."""
+        """Begin a session; an asynchronous engine is mutated."""
         super().open(spec, schedule, **watched)
         if spec.depth > 1 and self.session is not None:
             activate().leave_out(self._lines)
 
 
-def _told(line: SourceLine) -> list[str | int]:
+def _line_fields(line: SourceLine) -> list[str | int]:
     return [line.file, line.line, line.function.rpartition(".")[2]]

@@ -1,4 +1,4 @@
-"""Printed finding of an engine whose source lacks a statement that orders work: whether it leads with the race."""
+"""Printed finding of an engine that lacks one order line: whether the race comes first."""
 
 import ast
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from workers.run.worker import Worker
 from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
 
-# The place of the statement that a race names: its function or its file; `no` if it is neither, or there is no race.
+# Which source location of the statement a race names: its function or its file; `no` for neither, or without a race.
 Named: TypeAlias = Literal["function", "file", "no"]
 _BEGIN = "missing order: nothing orders ", "nothing orders "
 
 
 class Printed(NamedTuple):
-    """What `run` prints: the kind of the verdict, whether a race comes first, and what of the statement it names.
+    """What `run` prints: kind of verdict, whether a race is first, how it names the statement.
 
-    `race` has the two functions whose accesses nothing orders, or is empty.
+    `race` names the two functions with unordered accesses, or is empty.
     """
 
     kind: str
@@ -31,21 +31,21 @@ class Printed(NamedTuple):
     race: str
 
     @property
-    def is_as_it_should_be(self) -> bool:
-        """Whether the finding leads with a race that names the function, or the file, of the statement."""
+    def is_as_expected(self) -> bool:
+        """Return whether the finding starts with a race that names the statement's function or file."""
         return self.leads and self.named != "no"
 
 
 def without_statement(text: str, line: int) -> str | None:
-    """Return a source without the statement that begins or ends in a line, None if it is more than a call.
+    """Return a source without the statement on a line; None unless it is a single call.
 
-    No other line moves.
+    All other lines keep their numbers.
     """
     found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr) and _is_in(node, line)]
     if len(found) != 1 or not isinstance(found[0].value, ast.Call):
         return None
     (statement,) = found
-    assert statement.end_lineno is not None, "it was parsed"
+    assert statement.end_lineno is not None, "the statement was parsed"
     lines = text.splitlines(keepends=True)
     blank = ["\n"] * (statement.end_lineno - statement.lineno)
     lines[statement.lineno - 1 : statement.end_lineno] = [" " * statement.col_offset + "pass\n", *blank]
@@ -57,9 +57,9 @@ def _is_in(node: ast.Expr, line: int) -> bool:
 
 
 def overlay(line: Line, installed: Path, folder: Path) -> bool:
-    """Write the module of a line without its statement below a folder; return whether that is possible.
+    """Write the module of a line without its statement; return whether that is possible.
 
-    `installed` is the folder that has the package.
+    `installed` is the folder that contains the package.
     """
     package, path = line.file.partition("/")[0], installed / line.file
     text = without_statement(path.read_text(encoding="utf-8"), line.line) if path.is_file() else None
@@ -75,15 +75,15 @@ def overlay(line: Line, installed: Path, folder: Path) -> bool:
 
 
 def printed(line: Line, trace: Trace, config: RunConfig, folder: Path) -> Printed:
-    """Return what `run` prints for a trace on the overlay in `folder`, which lacks one order line.
+    """Return what `run` prints for a trace on the overlay in `folder`, without one order line.
 
-    Interpreted kernels do not confirm it: that takes minutes, and changes no race.
+    The finding is not confirmed with interpreted kernels: that takes minutes, and does not change races.
     """
     with kind_of(config.engine).over(folder, config) as laid_over:
-        return told(Worker("later").judge(trace, True, laid_over), line)
+        return printed_of(Worker("later").judge(trace, True, laid_over), line)
 
 
-def told(judgement: Judgement, line: Line) -> Printed:
+def printed_of(judgement: Judgement, line: Line) -> Printed:
     """Return what `run` prints for a judgement on an engine that lacks one order line."""
     verdict = judgement.verdict
     order, lines = missing_order_of(verdict), finding_lines(verdict)

@@ -1,4 +1,4 @@
-"""Runs on the simulated device of an engine that may be mutated where it runs ahead."""
+"""Runs on the simulated device of an engine that is mutated if it is asynchronous."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ A = TypeVar("A", bound=Value)
 
 
 class Line(NamedTuple):
-    """A line of the engine that orders work."""
+    """A source line of the engine that orders work."""
 
     file: str
     line: int
@@ -34,24 +34,23 @@ class Line(NamedTuple):
 
 
 class Studied(NamedTuple):
-    """An engine whose order lines were studied: how its kind is made, and why some lines are redundant, by line."""
+    """An engine with studied order lines: its factory, and the reasons for redundant lines."""
 
     kind: Callable[[], "Mutated"]
     redundant: Callable[[Mapping[Line, str]], Mapping[Line, str]]
 
 
 class Orders(Value):
-    """The lines that ordered work: file, line, function, and what they call."""
+    """The lines that ordered work: file, line, function, and the calls they make."""
 
     orders: tuple[tuple[str, int, str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one run showed: outputs or how it broke off, its races, and the lines that ordered work.
+    """Results of one run: outputs or the error, races, and the lines that ordered work.
 
-    `identity` is the first of its steps' identities that does not hold; `proposals` are what a drafter proposed after
-    which tokens.
+    `identity` is the first violated identity of its steps; `proposals` are the draft tokens proposed after each prefix.
     """
 
     outputs: Outputs | str
@@ -62,7 +61,7 @@ class Seen:
 
 
 class Mutated(ChildKind):
-    """A kind of engine in a process that mutates it when it is told to."""
+    """An engine in a process that mutates it on request."""
 
     kept: Keeper
 
@@ -76,7 +75,7 @@ class Mutated(ChildKind):
 
 
 class Runs:
-    """Runs of traces in one process after the other, asynchronous engines mutated as was said last."""
+    """Runs traces in one process; the last `mutate` applies to asynchronous engines."""
 
     def __init__(self, kind: Mutated) -> None:
         self.kind = kind
@@ -85,18 +84,18 @@ class Runs:
         self.mutate()
 
     def mutate(self, lines: Sequence[Line] = (), mistake: str = "") -> None:
-        """Leave lines out, or make a mistake, in every engine that runs ahead from here on."""
+        """Leave out lines, or make a mistake, in every asynchronous engine from now on."""
         places = [[line.file, line.line] for line in lines]
         self._mutation = {"do": "mutate", "lines": places, "mistake": mistake}
         self.kind.ask(self._mutation, Nothing)
 
     def renew(self) -> None:
-        """Go on in a new process: this one's memory may be spoilt."""
+        """Continue in a new process: the memory of the old one may be corrupted."""
         self.kind.stop()
         self.kind.ask(self._mutation, Nothing)
 
     def seen(self, trace: Trace, policy: Policy) -> Seen:
-        """Run a trace under a schedule."""
+        """Run a trace under a scheduling policy and return its results."""
         scheduled = trace.model_copy(update={"schedule": Schedule(policy=policy)})
         try:
             run = Run(scheduled, self._tapes, Options(), self.kind)
@@ -106,18 +105,18 @@ class Runs:
         outputs: Outputs | str
         try:
             ended = run.to_end()
-            outputs = "it does not end" if isinstance(ended, NotDrained) else run.target.outputs()
+            outputs = "the run does not end" if isinstance(ended, NotDrained) else run.target.outputs()
         except EngineFailed as error:
             outputs = f"{error_text(error)} in {site_text(error.where)}"
         try:
-            return self._told(run, outputs)
+            return self._results(run, outputs)
         finally:
             if isinstance(outputs, str):
                 self.renew()
             else:
                 run.target.close()
 
-    def _told(self, run: Run, outputs: Outputs | str) -> Seen:
+    def _results(self, run: Run, outputs: Outputs | str) -> Seen:
         try:
             wrong = None if isinstance(outputs, str) else _broken_identity(run)
             races = self.kind.ask({"do": "report"}, Reported).races
@@ -133,14 +132,14 @@ class Runs:
 
 
 def _broken_identity(run: Run) -> Difference | None:
-    """Return the first identity of steps that does not hold in a run that has ended."""
+    """Return the first violated identity of the steps of a finished run."""
     judges = (judge for judge in run.panel.judges if isinstance(judge, ModelInputs | DrafterInputs))
     broken = (judge.at_end(End(run.feed.tick, run.target.outputs(), history=run.panel.history())) for judge in judges)
     return next((found for found in broken if found is not None), None)
 
 
 def _text(race: MissingOrder) -> str:
-    """Return a race in one line: buffer, and both lines."""
+    """Return a race in one line: buffer and both source lines."""
     return f"{race.memory}: {_side(race.first)} and {_side(race.second)}"
 
 

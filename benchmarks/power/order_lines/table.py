@@ -1,4 +1,4 @@
-"""Table of mutants of an engine: each is tried on clean traces, until a race, an identity or harm gives it away."""
+"""Table of mutants: each runs on clean traces until a race, an identity or harm reveals it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -7,13 +7,13 @@ from benchmarks.power.order_lines.runs import Line, Runs, Seen
 from scenarios.trace import Trace
 from workers.judge.proposals import first_unlike
 
-# Lazy runs of a mutant that a race has given away already: they show what harm it does.
+# Lazy runs of a mutant that a race has already revealed: they show the harm it does.
 HARMLESS_MAX = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """A trace, and what the engine as it is shows of it under both schedules."""
+    """A trace, and the results of the unmodified engine under both policies."""
 
     name: str
     trace: Trace
@@ -23,7 +23,7 @@ class Clean:
 
 @dataclass(slots=True)
 class Row:
-    """One mutant: what it is, on how many traces it was tried, and what was seen first of each kind."""
+    """One mutant: description, number of traces, and the first race, identity and harm."""
 
     mutant: str
     num_traces: int = 0
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def is_caught(self) -> bool:
-        """Tell whether anything gave it away."""
+        """Return whether anything revealed the mutant."""
         return bool(self.race or self.identity or self.harm)
 
     def line(self) -> str:
@@ -45,14 +45,14 @@ class Row:
 
 @dataclass(slots=True)
 class Table:
-    """All mutants in the order in which they were tried; `clean` are the traces."""
+    """All mutants in the order in which they ran; `clean` are the traces."""
 
     runs: Runs
     clean: list[Clean] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
 
     def run_clean(self, traces: Iterable[tuple[str, Trace]]) -> list[str]:
-        """Run all traces with the engine as it is; return what it shows that is not known."""
+        """Run all traces on the unmodified engine; return its unexpected results."""
         wrong: list[str] = []
         for name, trace in traces:
             clean = Clean(name, trace, self.runs.seen(trace, "eager"), self.runs.seen(trace, "lazy"))
@@ -64,7 +64,7 @@ class Table:
         return wrong
 
     def lines(self) -> dict[Line, str]:
-        """Return the lines that order work in any trace, with what they call."""
+        """Return the lines that order work in any trace, with the calls they make."""
         found = {line: calls for clean in self.clean for line, calls in clean.eager.orders.items()}
         return dict(sorted(found.items()))
 
@@ -83,38 +83,38 @@ class Table:
                 row.race = next(iter(eager.races), "")
                 row.identity = row.identity or eager.identity
                 row.harm = row.harm or _harm(eager, clean.eager, f"{clean.name}, eager", clean.trace)
-            # Where the engine as it is breaks off under a late device, a mutant's breaking off says nothing.
+            # If the unmodified engine fails under the lazy policy, a failure of the mutant is no evidence.
             if not row.harm and clean.lazy.outputs == clean.eager.outputs:
                 row.harm = _harm(self.runs.seen(clean.trace, "lazy"), clean.lazy, f"{clean.name}, lazy", clean.trace)
         if row.harm:
-            # Whatever it has done to its memory ends with it.
+            # A new process discards any corrupted memory.
             self.runs.renew()
         print(row.line(), flush=True)
         return row
 
     def begin(self, wrong: Sequence[str]) -> None:
-        """Print what the engine as it is shows that is wrong, and the table's head."""
-        print("".join(f"not known: {what}\n" for what in wrong), flush=True)
+        """Print unexpected results of the unmodified engine, and the head of the table."""
+        print("".join(f"unexpected: {what}\n" for what in wrong), flush=True)
         print("| mutant | traces | race in an eager run | identity of a step | harm |\n|---|---|---|---|---|")
 
     def end(self, wrong: Sequence[str]) -> int:
-        """End the engine's process, print what the rows come to, and return the exit code."""
+        """End the engine's process and print a summary of the rows; return the exit code."""
         self.runs.kind.stop()
         caught = [row for row in self.rows if row.is_caught]
         num_raced = sum(bool(row.race) for row in caught)
         print(f"\n{len(caught)} of {len(self.rows)} are caught, {num_raced} of them by a race")
-        unlike = [row.mutant for row in self.rows if row.is_caught == bool(row.redundant)]
-        print("".join(f"not as listed: {mutant}\n" for mutant in unlike), end="")
-        return 1 if wrong or unlike else 0
+        unexpected = [row.mutant for row in self.rows if row.is_caught == bool(row.redundant)]
+        print("".join(f"not as listed: {mutant}\n" for mutant in unexpected), end="")
+        return 1 if wrong or unexpected else 0
 
 
 def _harm(seen: Seen, clean: Seen, where: str, trace: Trace) -> str:
-    """Say what is different in outputs, or in drafts, or nothing."""
+    """Return how outputs or draft tokens differ, or ""."""
     if seen.outputs == clean.outputs:
         unlike = first_unlike(trace, seen.proposals, clean.proposals)
         return f"{where}: other drafts of {unlike.request}" if unlike is not None else ""
     if isinstance(seen.outputs, str):
         return f"{where}: {seen.outputs.partition(' (in the task')[0]}"
-    assert not isinstance(clean.outputs, str), "the engine as it is has run to its end"
+    assert not isinstance(clean.outputs, str), "the unmodified engine has finished its run"
     wrong = [name for name, output in clean.outputs.items() if seen.outputs.get(name) != output]
     return f"{where}: other outputs of {', '.join(wrong)}"

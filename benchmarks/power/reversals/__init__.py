@@ -1,1 +1,1 @@
-"""Reversals of merged fixes: small edits of an engine's installed sources, and trials of how soon each is found."""
+"""Reversals of merged fixes: small edits of an engine, and trials of how soon each is found."""

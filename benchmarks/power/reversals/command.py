@@ -1,4 +1,4 @@
-"""Command that takes merged fixes of an engine back, one at a time, and says how soon each reversal is found."""
+"""Command that undoes merged fixes one at a time, and prints how soon each is found."""
 
 import argparse
 import signal
@@ -16,7 +16,7 @@ from workers.edits.edit import EditError, edited
 
 
 class Suite(NamedTuple):
-    """The reversals of an engine: what the command says of itself, engines by runner, and the table."""
+    """Reversals of an engine: text for the command's help, engines by runner, and the table."""
 
     about: str
     engines: Mapping[str, str]
@@ -24,14 +24,14 @@ class Suite(NamedTuple):
 
 
 def sampled(reversals: Sequence[Reversal], count: int | None, seed: int) -> list[Reversal]:
-    """Return so many reversals in the order of a seed, all in theirs if no number is given."""
+    """Return `count` reversals in the order of a seed; all in table order if `count` is None."""
     if count is None:
         return list(reversals)
     return sorted(reversals, key=lambda each: sha256(f"{seed} {each.id}".encode()).digest())[:count]
 
 
 def tasks_of(suite: Suite, reversals: Sequence[Reversal], options: argparse.Namespace) -> list[Task]:
-    """Return what is to be tried: each reversal on the engines that are asked for and have its code."""
+    """Return the trials to run: each reversal on the requested engines that have its code."""
     tasks = []
     for each in reversals:
         engines = [suite.engines[runner] for runner in each.runners]
@@ -57,7 +57,7 @@ def line_of(result: Result) -> str:
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """Return what the results come to."""
+    """Return the summary lines of the results."""
     found = [each for each in results if each.found is not None]
     lines = [f"{len(found)} of {len(results)} are found"]
     if found:
@@ -65,15 +65,15 @@ def summary(results: Sequence[Result]) -> list[str]:
         near = [each.found.nearness for each in found if each.found is not None]
         there = near.count("function") + near.count("file")
         lines += [
-            f"median {traces:g} traces and {seconds:.0f} s of processors, engine's start included",
+            f"median {traces:g} traces and {seconds:.0f} s of CPU time, including the engine's start",
             f"the first report names the edited file in {there} ({near.count('function')} its function), another in"
             f" {near.count('elsewhere')}, none in {near.count('nowhere')}",
         ]
     return lines
 
 
-def unlike(results: Sequence[Result], reversals: Sequence[Reversal]) -> list[str]:
-    """Return what is not as the table says, in lines."""
+def unexpected(results: Sequence[Result], reversals: Sequence[Reversal]) -> list[str]:
+    """Return a line for each result that differs from the table."""
     missed = {each.id: each.expected_missed for each in reversals}
     return [
         f"not as listed: {each.id} on {each.engine} {'is refused' if each.refused else 'is not found'}"
@@ -83,18 +83,22 @@ def unlike(results: Sequence[Result], reversals: Sequence[Reversal]) -> list[str
 
 
 def options_of(suite: Suite, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options, checked."""
+    """Return the parsed and checked options."""
     parser = argparse.ArgumentParser(description=suite.about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="these alone; an end of * stands for any")
-    parser.add_argument("--sample", type=int, metavar="N", help="so many of them, others with another seed")
-    parser.add_argument("--seed", type=int, default=0, help="of the hunt whose traces are run, and of the sample")
-    parser.add_argument("--minutes", type=float, default=10.0, help="processor time for each")
-    parser.add_argument("--traces", type=int, metavar="N", help="at most so many traces for each")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes, each with an engine of its own")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="ID", help="only these; a trailing * matches any ending"
+    )
+    parser.add_argument("--sample", type=int, metavar="N", help="number of reversals to try, selected by --seed")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the hunt's traces and of the sample")
+    parser.add_argument("--minutes", type=float, default=10.0, help="CPU minutes for each reversal")
+    parser.add_argument("--traces", type=int, metavar="N", help="maximum number of traces for each reversal")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes, each with its own engine")
     engines = ["first", "each", *suite.engines.values()]
-    parser.add_argument("--engine", choices=engines, default="first", help="the first that has the code, or which")
-    parser.add_argument("--scenarios", action="store_true", help="run its scenarios in place of drawn traces")
-    parser.add_argument("--results", type=Path, help="file of results to go on from and to add to")
+    parser.add_argument(
+        "--engine", choices=engines, default="first", help="the first engine with the code, each, or one"
+    )
+    parser.add_argument("--scenarios", action="store_true", help="run the engine's scenarios instead of random traces")
+    parser.add_argument("--results", type=Path, help="file of results to resume from and to add to")
     parser.add_argument("--list", action="store_true", help="print the reversals, and whether their edits match")
     options = parser.parse_args(arguments)
     for name in ("sample", "traces", "workers"):
@@ -104,23 +108,23 @@ def options_of(suite: Suite, arguments: Sequence[str] | None) -> argparse.Namesp
 
 
 def chosen(suite: Suite, options: argparse.Namespace) -> list[Reversal]:
-    """Return the reversals that are asked for.
+    """Return the requested reversals.
 
     Raises:
-        UsageError: a name is none of the table.
+        UsageError: the table does not have a requested name.
     """
     every, found = suite.reversals(), list[Reversal]()
     for name in options.only:
         begins = name.removesuffix("*")
         here = [each for each in every if each.id == name or (name != begins and each.id.startswith(begins))]
         if not here:
-            raise UsageError(f"--only {name}: no reversal has that name; --list prints them")
+            raise UsageError(f"--only {name}: unknown reversal; --list prints all")
         found += here
     return sampled(found or every, options.sample, options.seed)
 
 
 def print_list(suite: Suite, reversals: Sequence[Reversal]) -> int:
-    """Print reversals, and why an edit does not match the installed source; return the exit code."""
+    """Print reversals and edits that do not match the installed source; return the exit code."""
     wrong, sources = 0, installed(next(iter(suite.engines.values())))
     for each in reversals:
         for file in dict.fromkeys(edit.file for edit in each.edits):
@@ -136,7 +140,7 @@ def print_list(suite: Suite, reversals: Sequence[Reversal]) -> int:
 
 
 def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:
-    """Try reversals, print what comes of each; return the exit code."""
+    """Try reversals and print their results; return the exit code."""
     options = options_of(suite, arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -153,8 +157,8 @@ def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("stopped" + (f"; the same command goes on from {options.results}" if options.results else ""))
+        print("stopped" + (f"; the same command resumes from {options.results}" if options.results else ""))
         return 130
-    wrong = unlike(done, reversals)
+    wrong = unexpected(done, reversals)
     print(*summary(done), *wrong, sep="\n")
     return 1 if wrong else 0

@@ -1,4 +1,4 @@
-"""Trials in processes of their own, and their results, kept in a file of JSON lines."""
+"""Run trials in separate processes, and store their results in a file of JSON lines."""
 
 import os
 import signal
@@ -15,11 +15,11 @@ from workers.run.process import prepare_process
 
 
 class UsageError(Exception):
-    """What was asked for cannot be done; the message says why."""
+    """The options are invalid; the message says why."""
 
 
 class Results:
-    """Results so far, kept in a file of JSON lines if there is one."""
+    """Results so far, stored as JSON lines if a file is given."""
 
     def __init__(self, file: Path | None) -> None:
         self.by_key: dict[str, Result] = {}
@@ -32,7 +32,7 @@ class Results:
             self.by_key[result.key] = result
 
     def add(self, result: Result) -> None:
-        """Note a result, in the file too."""
+        """Store a result, also in the file."""
         self.by_key[result.key] = result
         if self._file is not None:
             with self._file.open("a", encoding="utf-8") as file:
@@ -40,7 +40,7 @@ class Results:
 
 
 def _lines(file: Path | None) -> list[str]:
-    """Return the whole lines of a file; who was stopped in the middle of one has not finished it."""
+    """Return the complete lines of a file, and remove a truncated last line."""
     if file is None or not file.exists():
         return []
     text = file.read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def _lines(file: Path | None) -> list[str]:
 
 
 def _prepare() -> None:
-    # Whoever stops the benchmark ends its processes, which leave nothing behind.
+    # The main process ends its workers, which leave no files.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -59,9 +59,9 @@ def _prepare() -> None:
 
 
 def run(tasks: Sequence[Task], workers: int, traces_max: int | None, results: Results) -> Iterator[Result]:
-    """Yield the results of tasks as they come; what the results so far say is not run again.
+    """Yield the results of tasks as they end; stored results are not computed again.
 
-    A trial that raises is refused, and tried again by whoever goes on from the results.
+    A trial that raises is reported as refused, and tried again when the command resumes.
     """
     new = []
     for task in tasks:

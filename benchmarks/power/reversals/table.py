@@ -1,4 +1,7 @@
-"""Table of reversals: each a small edit of an engine, the reverse of one merged fix; files by class in a folder."""
+"""Table of reversals: small edits of an engine, each undoing one merged fix.
+
+A folder has one file for each class.
+"""
 
 from collections.abc import Iterator
 from functools import cache
@@ -11,20 +14,20 @@ from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError, read
 from workers.edits.edit import Edit
 
-# What the number of a reversal is: a merged fix; a report of a bug whose fix has another number; a merged change, of
-# which one part is taken back; a running number of plants, which are mistakes that no merged fix corresponds to.
+# Meaning of a reversal's number: a merged fix; a report of a bug fixed under another number; a merged change of
+# which one part is undone; a running number of planted mistakes without a merged fix.
 Origin: TypeAlias = Literal["fix", "report", "change", "plant"]
 
 
 class TableError(Exception):
-    """The table of reversals is not what it must be; the message says where."""
+    """The table of reversals is invalid; the message says where."""
 
 
 class Reversal(Value):
-    """One reversal: what it takes back, by number and in a few words, and how.
+    """One reversal: the number and title of what it undoes, and its edits.
 
-    `runners` are the variants of the engine that have the code, `plane` is where it is expected to show, `needs` what a
-    trace must have; `note` says what the edit cannot say, `missed` why drawn traces are not expected to find it.
+    `runners` are the engine's variants that have the code, `plane` is where it is expected to show, `needs` lists
+    required trace properties; `note` explains the edit, `missed` says why random traces are not expected to find it.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z]+-[0-9]+-[a-z0-9-]+$")]
@@ -45,12 +48,12 @@ class Reversal(Value):
 
     @property
     def expected_missed(self) -> str:
-        """Return why drawn traces are not expected to find it; empty if they are."""
+        """Return why random traces are not expected to find it; empty if they are."""
         return self.missed
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Return the functions that are edited, each with its module."""
+        """Return the edited functions, each with its module."""
         return tuple(dict.fromkeys(edit.at for edit in self.edits))
 
 
@@ -59,15 +62,15 @@ R = TypeVar("R", bound=Reversal)
 
 @cache
 def reversals_in(folder: Path, of: type[R]) -> tuple[R, ...]:
-    """Return the reversals of all classes, class by class.
+    """Return the reversals of all classes, in the order of the classes.
 
     Raises:
-        TableError: a file is no table, or an id is there twice.
+        TableError: a file is not a valid table, or an id occurs twice.
     """
     found = tuple(each for file in sorted(folder.glob("*.yaml")) for each in _of_file(file, of))
     twice = sorted({each.id for each in found if sum(other.id == each.id for other in found) > 1})
     if twice:
-        raise TableError(f"{folder}: {', '.join(twice)}: there twice")
+        raise TableError(f"{folder}: {', '.join(twice)}: ids occur twice")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Trial of a reversal: traces of a hunt on an edited engine, until one shows what the release does not show on it."""
+"""Trial of a reversal: run hunt traces on an edited engine until one finds the edit."""
 
 import os
 import resource
@@ -33,12 +33,12 @@ from workers.targets.target import DeviceError, RunConfig, Unconfirmed
 ROOT = Path(__file__).resolve().parents[3]
 T = TypeVar("T")
 Source: TypeAlias = Literal["drawn", "scenarios"]
-# How near the first report names what was edited: the function, its file, another place, or none at all.
+# How near the first report's source locations are to the edit: its function, its file, elsewhere, or no location.
 Nearness: TypeAlias = Literal["function", "file", "elsewhere", "nowhere"]
 
 
 class Task(NamedTuple):
-    """What is tried: the edits of a reversal on an engine, for how many minutes of processor time."""
+    """A trial to run: a reversal's edits on an engine, with a limit of CPU minutes."""
 
     id: str
     edits: tuple[Edit, ...]
@@ -46,12 +46,12 @@ class Task(NamedTuple):
     source: Source = "drawn"
     seed: int = 0
     minutes: float = 10.0
-    # Situations that its traces do not have.
+    # Situations that its traces must not have.
     without: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
-        """Return what makes two trials the same, whatever code ran them."""
+        """Return the key of the trial, which does not depend on the project's code version."""
         edits = "\n".join(edit.model_dump_json(exclude_defaults=True) for edit in self.edits)
         digest = blake2b(edits.encode(), digest_size=4).hexdigest()
         key = f"{self.id} {digest} {self.engine} {self.source} {self.seed} {self.minutes:g}"
@@ -59,7 +59,7 @@ class Task(NamedTuple):
 
 
 class Found(Value):
-    """The first finding that the release does not show: its fingerprint and plane, and how near it is."""
+    """First finding that the release does not give: fingerprint, plane, nearness to the edit."""
 
     bug: str
     plane: str
@@ -69,10 +69,10 @@ class Found(Value):
 
 
 class Result(Value):
-    """What came of a trial: after how many traces, and seconds of processors, judge and edited engine together.
+    """Result of a trial: number of traces and CPU seconds, judge and edited engine together.
 
-    `passed` counts findings on the way that the release shows as well, or that nothing confirms;
-    `refused` says why the edited engine could not begin.
+    `passed` counts earlier findings that the release gives too, or that were not confirmed;
+    `refused` says why the edited engine could not start.
     """
 
     key: str
@@ -87,20 +87,20 @@ class Result(Value):
 
 
 def installed(engine: str) -> Path:
-    """Return the folder that the package of an engine is installed in.
+    """Return the folder in which the package of an engine is installed.
 
     Raises:
-        DeviceError: it is not installed.
+        DeviceError: the engine is not installed.
     """
     kind, config = kind_of(engine), RunConfig(engine=engine)
     kind.require(config)
     found = kind.installed(config)
-    assert found is not None, "it is a package of its own"
+    assert found is not None, "the engine is a separate package"
     return found
 
 
 def drawn(engine: str, seed: int, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Trace]]:
-    """Yield the traces of a hunt of an engine with a seed, without end, by name."""
+    """Yield the traces of an engine's hunt with a seed, without end, by name."""
     config = RunConfig(engine=engine)
     for number in count():
         shard = Shard(profile="mixed", seed=seed, number=number, without=without)
@@ -109,7 +109,7 @@ def drawn(engine: str, seed: int, without: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def scenarios(engine: str) -> Iterator[tuple[str, Trace]]:
-    """Yield the scenarios of an engine's package that it can run, by name."""
+    """Yield the scenarios that an engine can run, by name."""
     capabilities, package = kind_of(engine).capabilities, kind_of(engine).package
     names = [name for name in known_engines() if kind_of(name).package == package]
     for file in find_scenarios([ROOT / "scenarios" / name for name in names if (ROOT / "scenarios" / name).is_dir()]):
@@ -119,7 +119,7 @@ def scenarios(engine: str) -> Iterator[tuple[str, Trace]]:
 
 
 def tried(task: Task, traces_max: int | None = None) -> Result:
-    """Run the traces of a task on the edited engine until something new is found or the time is over."""
+    """Run the traces of a task on the edited engine until a new finding or the end of its time."""
     every = drawn(task.engine, task.seed, task.without) if task.source == "drawn" else scenarios(task.engine)
     with tempfile.TemporaryDirectory(prefix="reversals-") as folder:
         path = str(overlay(task.edits, installed(task.engine), Path(folder)))
@@ -131,11 +131,11 @@ def tried(task: Task, traces_max: int | None = None) -> Result:
 
 
 class _Trial:
-    """One trial under way."""
+    """One running trial."""
 
     def __init__(self, task: Task, config: RunConfig) -> None:
         self._task, self._config = task, config
-        # A fix that does not match the edited sources is applied to neither.
+        # A fix that does not match the edited sources is not applied to the clean engine either.
         self._clean = RunConfig(engine=task.engine, fixes=",".join(kind_of(task.engine).fixed(config).names))
         self._keepers = tuple(_keepers(config))
         self._tapes = Tapes()
@@ -148,7 +148,7 @@ class _Trial:
             keeper.stop()
 
     def result(self, traces: Iterable[tuple[str, Trace]]) -> Result:
-        """Return what comes of the trial."""
+        """Run the traces and return the result."""
         num_traces = 0
         for name, trace in traces:
             if self._clock.seconds() > 60 * self._task.minutes:
@@ -157,12 +157,12 @@ class _Trial:
             try:
                 found = self._found(name, trace)
             except DeviceError as error:
-                return self._told(num_traces, refused=str(error))
+                return self._result(num_traces, refused=str(error))
             if found is not None:
-                return self._told(num_traces, found)
-        return self._told(num_traces)
+                return self._result(num_traces, found)
+        return self._result(num_traces)
 
-    def _told(self, num_traces: int, found: Found | None = None, refused: str = "") -> Result:
+    def _result(self, num_traces: int, found: Found | None = None, refused: str = "") -> Result:
         task, seconds = self._task, round(self._clock.seconds(), 1)
         return Result(
             key=task.key,
@@ -177,7 +177,7 @@ class _Trial:
         )
 
     def _found(self, name: str, trace: Trace) -> Found | None:
-        """Return what a trace shows that the release does not show on it."""
+        """Return a trace's finding if the release does not give it on the same trace."""
         try:
             _, verdicts, last = judged_by_sample(trace, self._tapes, self._config)
         except Unconfirmed:
@@ -195,7 +195,7 @@ class _Trial:
         return Found(bug=signature.bug, plane=_plane(signature), sites=named, nearness=near, trace=name)
 
     def _explained(self, trace: Trace, verdict: Verdict) -> Verdict:
-        """Return a finding as a user is told of it."""
+        """Return a finding with the explanations that a user would get."""
         try:
             return explained(verdict, trace, self._tapes, self._config)
         except Unconfirmed:
@@ -211,7 +211,7 @@ class _Trial:
 
 
 def nearness(sites: Sequence[Site], edits: Sequence[Edit]) -> Nearness:
-    """Tell how near the places that a finding names are to the edited ones."""
+    """Return how near the source locations of a finding are to the edited ones."""
     if not sites:
         return "nowhere"
     near = [edit for site in sites for edit in edits if site.file and f"/{edit.file}".endswith(f"/{site.file}")]
@@ -226,7 +226,7 @@ def _plane(signature: Signature) -> str:
 
 
 def _sites(value: object) -> Iterator[Site]:
-    """Yield the places in the engine's program that a verdict names, in the order of its fields."""
+    """Yield the source locations that a verdict names, in the order of its fields."""
     if isinstance(value, Site):
         if value.file:
             yield value
@@ -242,9 +242,9 @@ def _sites(value: object) -> Iterator[Site]:
 
 
 def _keepers(config: RunConfig) -> Iterator[Keeper]:
-    """Yield the keepers of an engine's process, and of the one that confirms its findings if there is one."""
+    """Yield the keepers of an engine's process and of its confirming process, if any."""
     kind = kind_of(config.engine)
-    assert isinstance(kind, ChildKind), "reversals are of engines in processes of their own"
+    assert isinstance(kind, ChildKind), "reversals need an engine in a separate process"
     yield kind.keeper(config)
     confirmation = kind.confirmation(config)
     if confirmation is not None:
@@ -253,7 +253,7 @@ def _keepers(config: RunConfig) -> Iterator[Keeper]:
 
 @dataclass(slots=True)
 class _ProcessorClock:
-    """Processor time since it was made: of this process, of children that have ended, and of one engine's processes."""
+    """CPU time since creation: of this process, its ended children, and one engine's processes."""
 
     keepers: tuple[Keeper, ...]
     _left_out: float = 0.0
@@ -263,11 +263,11 @@ class _ProcessorClock:
         self._begin = self._now()
 
     def seconds(self) -> float:
-        """Return the seconds spent, less what was left out."""
+        """Return the CPU seconds spent, without excluded work."""
         return self._now() - self._begin - self._left_out
 
     def without(self, work: Callable[[], T]) -> T:
-        """Do some work that does not count."""
+        """Do some work without counting its time."""
         before = self._now()
         try:
             return work()
@@ -285,7 +285,10 @@ class _ProcessorClock:
 
 
 def _seconds_of(pid: int | None) -> float:
-    """Return the processor time of a live process, zero of one that has ended: its parent's children have it."""
+    """Return the CPU time of a live process; 0 if it has ended.
+
+    RUSAGE_CHILDREN counts the time of an ended process.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii") if pid is not None else ""
     except (FileNotFoundError, ProcessLookupError):

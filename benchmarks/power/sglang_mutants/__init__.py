@@ -1,1 +1,1 @@
-"""Mutants of SGLang: each line that orders work left out in turn."""
+"""Mutants of SGLang: each line that orders work is left out in turn."""

@@ -1,11 +1,11 @@
-"""Take each order of SGLang away in turn, and say what finds each.
+"""Leave out each line that orders work in SGLang, and print what finds the removal.
 
-`python -m benchmarks.power.sglang_mutants --traces 20`. As `benchmarks.power.vllm_mutants` does: which lines order work
-is seen while clean traces run, and a mutant leaves out one of them where the overlap schedule is on. It runs the
-scenarios and drawn traces that reach its line, eagerly for races and for what its steps show, lazily for harm.
+`python -m benchmarks.power.sglang_mutants --traces 20`. As in `benchmarks.power.vllm_mutants`, the lines that order
+work are found while clean traces run, and a mutant leaves out one of them if the overlap schedule is on. It runs the
+scenarios and random traces that reach its line, eagerly to find races and wrong step inputs, lazily to find harm.
 
-Exit code 1 if the engine as it is shows anything that is not known, if a mutant survives that is not listed as
-redundant, or if one is caught that is.
+Exit code 1 if the unmodified engine gives unexpected results, if a mutant survives that is not listed as redundant, or
+if a redundant one is caught.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from workers.targets.sglang.target import Sglang
 from workers.targets.target import RunConfig
 
 CHILD = "benchmarks.power.sglang_mutants.child"
-_KEPT = "a batch and what was in it are kept for two iterations (`record_batch_in_overlap`)"
-_UNPLANNED = "without captured graphs nothing is launched on the stream that plans what the target verifies"
-# By function, by what it calls, and by how many such calls are before it there, why another order implies it.
+_KEPT = "a batch and its tensors are kept for two iterations (`record_batch_in_overlap`)"
+_UNPLANNED = "without CUDA graphs nothing is launched on the stream that plans target verification"
+# By function, called method, and number of earlier such calls in it: why another order makes the line redundant.
 REDUNDANT: dict[tuple[str, str, int], str] = {
     (
         "resolve_forward_inputs",
@@ -38,14 +38,14 @@ REDUNDANT: dict[tuple[str, str, int], str] = {
         0,
     ): "the barrier (`_apply_war_barrier`) comes before that memory's next use",
     ("_resolve_spec_extras", "record_stream", 0): f"{_KEPT}, as a comment there says",
-    ("resolve_mixed_spec_tails", "wait", 0): "the forward stream waits for what it has published itself",
+    ("resolve_mixed_spec_tails", "wait", 0): "the forward stream waits for values that it has published itself",
     ("resolve_mixed_spec_tails", "wait", 1): (
-        "the host has waited for the schedule stream, which was behind the barrier, where it mixed the batch: "
+        "the host waited for the schedule stream, which is ordered after the barrier, when it mixed the batch: "
         "`mix_with_running` makes tensors of lists"
     ),
     ("resolve_seq_lens_cpu", "wait", 0): "the barrier (`_apply_war_barrier`) comes before that read",
     ("launch_batch_sample_if_needed", "record+wait", 0): (
-        "what is sampled from was made before the batch was launched, but for the mask, which the forward stream copies"
+        "sampling inputs exist before the batch is launched, except for the mask, which the forward stream copies"
     ),
     ("run_eagle_verify", "record+wait", 0): _UNPLANNED,
     ("run_eagle_verify", "record+wait", 1): _UNPLANNED,
@@ -54,7 +54,7 @@ REDUNDANT: dict[tuple[str, str, int], str] = {
 
 
 class Mutable(Mutated, Sglang):
-    """SGLang in a process that mutates it when it is told to."""
+    """SGLang in a process that mutates it on request."""
 
     kernels = ()
 
@@ -68,7 +68,7 @@ class Mutable(Mutated, Sglang):
 
 
 def traces(count: int) -> Iterator[tuple[str, Trace]]:
-    """Yield the scenarios that run with the overlap schedule, then so many drawn traces, by name."""
+    """Yield the overlap scenarios, then random traces of `count` seeds, by name."""
     capabilities = Sglang.capabilities
     for file in find_scenarios([ROOT / "scenarios" / Sglang.name]):
         yield file.stem, load(file).explicit()
@@ -80,7 +80,7 @@ def traces(count: int) -> Iterator[tuple[str, Trace]]:
 
 
 def redundant(lines: Mapping[Line, str]) -> dict[Line, str]:
-    """Return why other orders imply some of the lines, which come in their order with what they call."""
+    """Return the reasons of the redundant lines; `lines` maps lines in source order to calls."""
     num_before: Counter[tuple[str, str]] = Counter()
     reasons: dict[Line, str] = {}
     for line, calls in lines.items():
@@ -95,13 +95,13 @@ STUDIED: Mapping[str, Studied] = {SGLANG: Studied(Mutable, redundant)}
 
 
 def main() -> int:
-    """Run, print the table row by row; return the exit code."""
+    """Run and print the table row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", type=int, default=20, metavar="N", help="drawn traces beside the scenarios")
+    parser.add_argument("--traces", type=int, default=20, metavar="N", help="random traces after the scenarios")
     options = parser.parse_args()
     table = Table(Runs(Mutable()))
     wrong = table.run_clean(traces(options.traces))
-    print(f"as it is: {len(table.clean)} traces")
+    print(f"unmodified: {len(table.clean)} traces")
     table.begin(wrong)
     lines = table.lines()
     reasons = redundant(lines)

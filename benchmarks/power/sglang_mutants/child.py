@@ -1,4 +1,4 @@
-"""Process of a mutated engine of SGLang: lines are left out in engines with the overlap schedule."""
+"""Process of a mutated SGLang engine: lines are left out if the overlap schedule is on."""
 
 from functools import partial
 

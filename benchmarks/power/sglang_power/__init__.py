@@ -1,1 +1,1 @@
-"""Reversals of SGLang: small edits of its installed sources, each the reverse of a merged fix."""
+"""Reversals of SGLang: small edits of its installed sources, each undoing a merged fix."""

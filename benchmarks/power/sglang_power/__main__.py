@@ -1,10 +1,10 @@
-"""Take merged fixes of SGLang back, one at a time, and say how soon each reversal is found, where, and which are never.
+"""Undo merged fixes of SGLang one at a time, and print how soon traces find each reversal.
 
-`python -m benchmarks.power.sglang_power --results power.jsonl` tries every reversal, ten minutes of processor time
-each: the traces that `specstorm hunt --engine sglang` draws with the seed, in their order, until one shows what the
-release does not show on the same trace. With `--results` what is done is kept, and the same command goes on from there.
+`python -m benchmarks.power.sglang_power --results power.jsonl` tries every reversal for ten minutes of CPU time: it
+runs the traces of `specstorm hunt --engine sglang` with the same seed, in order, until one gives a finding that the
+release does not give on the same trace. With `--results` results are stored, and the same command resumes from them.
 
-Exit code 1 if a reversal is not found that is not listed as missed, or one cannot begin; 2 for what cannot be asked.
+Exit code 1 if a reversal that is not listed as missed is not found, or one cannot start; 2 for invalid options.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Write the tables of `docs/results/sglang_power.md`: reversals with what was measured of each, and the bugs of 2026.
+"""Write the tables of `docs/results/sglang_power.md`: results of reversals, bugs of 2026.
 
 `python -m benchmarks.power.sglang_power.page [--results FILE]`. Results are JSON lines of the benchmark, by default
-`results.jsonl` beside this module.
+`results.jsonl` in this folder.
 """
 
 import argparse
@@ -20,18 +20,18 @@ PAGE = ROOT / "docs" / "results" / "sglang_power.md"
 
 
 def parts(results: Mapping[str, Result]) -> dict[str, str]:
-    """Return the written parts of the page by name."""
+    """Return the generated sections of the page by name."""
     reversals = all_reversals()
     return {**measured(reversals, results, ENGINES), "bugs": "\n".join(of_bugs(reversals, MEASURED.parent))}
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Write the page's parts; return the exit code."""
+    """Write the page's sections; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=MEASURED, help="results of the benchmark, JSON lines")
     options = parser.parse_args(None if arguments is None else list(arguments))
-    told = parts(Results(options.results).by_key)
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), told), encoding="utf-8")
+    sections = parts(Results(options.results).by_key)
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), sections), encoding="utf-8")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Reversals of SGLang; files by class in `reversals/`."""
+"""Reversals of SGLang; `reversals/` has a file for each class."""
 
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -11,7 +11,7 @@ from workers.targets.sglang.installation import SGLANG
 FOLDER = Path(__file__).resolve().parent / "reversals"
 Runner: TypeAlias = Literal["v2"]
 ENGINES: dict[str, str] = {"v2": SGLANG}
-# What a trace must have for the edited code to run and matter.
+# Trace properties without which the edited code does not run or has no effect.
 Need: TypeAlias = Literal[
     "async",
     "drafter",
@@ -31,7 +31,7 @@ Need: TypeAlias = Literal[
 
 
 class Reversal(table.Reversal):
-    """One reversal of SGLang, whose speculative workers are those of its second design, with overlap and without."""
+    """One reversal of SGLang with its second-generation speculative workers."""
 
     id: Annotated[str, Field(pattern=r"^sglang-[0-9]+-[a-z0-9-]+$")]
     runners: tuple[Runner, ...] = ("v2",)
@@ -39,9 +39,9 @@ class Reversal(table.Reversal):
 
 
 def all_reversals(folder: Path = FOLDER) -> tuple[Reversal, ...]:
-    """Return the reversals of all classes, class by class.
+    """Return the reversals of all classes, in the order of the classes.
 
     Raises:
-        TableError: a file is no table, or an id is there twice.
+        TableError: a file is not a valid table, or an id occurs twice.
     """
     return table.reversals_in(folder, Reversal)

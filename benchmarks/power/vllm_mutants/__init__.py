@@ -1,1 +1,1 @@
-"""Mutants of vLLM's asynchronous runner: orders of it left out, and mistakes planted in it, one at a time."""
+"""Mutants of vLLM's asynchronous runners: order lines left out, or mistakes planted."""

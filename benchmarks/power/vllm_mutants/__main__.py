@@ -1,11 +1,11 @@
-"""Take each order of a runner of vLLM away in turn, plant mistakes in it, and say what finds each.
+"""Leave out order lines of a vLLM runner, plant mistakes, and print what finds each.
 
-`python -m benchmarks.power.vllm_mutants --traces 40 --engine vllm-v1`. Which lines order work is seen while clean
-traces run: records of events, waits, synchronisations, `record_stream`, copies that block. A mutant leaves out one of
-them, in engines that run ahead alone, and runs the scenarios and drawn traces that reach its line: eagerly for races
-and for what its steps show, lazily for harm. It is judged as in a hunt: races that are not known, identities of its
-steps, and outputs against those of the engine as it is. Exit code 1 if the engine as it is shows anything that is not
-known, if a mutant survives that is not listed as redundant, or if one is caught that is.
+`python -m benchmarks.power.vllm_mutants --traces 40 --engine vllm-v1`. The lines that order work are found while clean
+traces run: event records, waits, synchronisations, `record_stream`, blocking copies. A mutant leaves out one line, in
+asynchronous engines only, and runs the scenarios and random traces that reach the line: eagerly to find races and wrong
+step inputs, lazily to find harm. It is judged as in a hunt: unknown races, identities of its steps, and outputs
+compared with the unmodified engine's. Exit code 1 if the unmodified engine gives unexpected results, if a mutant
+survives that is not listed as redundant, or if a redundant one is caught.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from scenarios.trace import Trace
 from workers.targets.vllm.names import VLLM, VLLM_V1, RunnerName
 from workers.targets.vllm.target import Vllm, VllmV1
 
-# Of each runner the functions whose order another one implies where steps run ahead, and which.
-REDUNDANT = {"v1": {"_sync_device": "copies of prompt logprobs lie before the copy that `get_output` waits for"}}
+# By runner: functions with a redundant order in asynchronous runs, and the order that makes it redundant.
+REDUNDANT = {"v1": {"_sync_device": "copies of prompt logprobs precede the copy that `get_output` waits for"}}
 
 
 def _traces(num_traces: int, kind: Vllm) -> Iterator[tuple[str, Trace]]:
-    """Yield the scenarios and drawn traces of an engine that runs ahead, by name."""
+    """Yield an engine's scenarios and random traces with async scheduling, by name."""
     for name, trace in scenarios_and_drawn(kind, range(num_traces), _running_ahead):
         if trace.spec.depth > 1:
             yield name, trace.explicit()
@@ -39,7 +39,7 @@ def _running_ahead(trace: Trace) -> Trace:
 
 
 def redundant(runner: RunnerName, lines: Iterable[Line]) -> dict[Line, str]:
-    """Return why other orders imply some of the lines of a runner."""
+    """Return the reasons of a runner's redundant lines."""
     reasons = REDUNDANT.get(runner, {})
     return {line: reasons[line.function] for line in lines if line.function in reasons}
 
@@ -51,17 +51,17 @@ STUDIED: Mapping[str, Studied] = {
 
 
 def main() -> int:
-    """Run, print the table row by row; return the exit code."""
+    """Run and print the table row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", type=int, default=40, metavar="N", help="drawn traces beside the scenarios")
-    parser.add_argument("--engine", choices=list(KINDS), default=Vllm.name, help="which of vLLM's runners")
+    parser.add_argument("--traces", type=int, default=40, metavar="N", help="random traces after the scenarios")
+    parser.add_argument("--engine", choices=list(KINDS), default=Vllm.name, help="vLLM's first or second model runner")
     options = parser.parse_args()
     kind = KINDS[options.engine]()
     table = Table(Runs(Mutable(kind)))
     wrong = table.run_clean(_traces(options.traces, kind))
     lines = table.lines()
     broken_off = sum(isinstance(clean.lazy.outputs, str) for clean in table.clean)
-    print(f"as it is: {len(table.clean)} traces, {broken_off} break off under lazy")
+    print(f"unmodified: {len(table.clean)} traces, {broken_off} fail under the lazy policy")
     table.begin(wrong)
     reasons = redundant(kind.runner.name, lines)
     for line, calls in lines.items():

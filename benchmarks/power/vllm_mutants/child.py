@@ -1,4 +1,4 @@
-"""Process of a mutated engine of vLLM: lines are left out, or mistakes made, in engines that run ahead."""
+"""Process of a mutated vLLM engine: asynchronous engines lack lines or contain a mistake."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from workers.targets.vllm.inside.main import start
 
 
 class MistakenHost(MutatedHost):
-    """Answers messages; mistakes are made in engines that run ahead."""
+    """Answers messages; makes a mistake in asynchronous engines."""
 
     _mistake = ""
 
@@ -25,21 +25,21 @@ class MistakenHost(MutatedHost):
         return super().answer(message)
 
     def open(self, spec: EngineSpec, schedule: Schedule, **watched: bool) -> None:
-        """Begin a session, on an engine with a mistake if it runs ahead."""
+        """Begin a session; an asynchronous engine gets the mistake."""
         super().open(spec, schedule, **watched)
         if spec.depth > 1 and self.session is not None and self._mistake:
             engines: Any = self.engines
             MISTAKES[engines.runner][self._mistake].make(self.session.memory["runner"])
 
     def close(self) -> None:
-        """End the session; a mistake is made in an engine once."""
+        """End the session; an engine with a mistake is not reused."""
         super().close()
         if self._mistake:
             self.engines.forget()
 
 
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
-    """Return the host of vLLM's engines, and its version."""
+    """Return the host of vLLM's engines, and vLLM's version."""
     engines, device, version = start(arguments)
     return MistakenHost(engines, device), version
 

@@ -1,4 +1,4 @@
-"""Mistakes that are planted in vLLM's model runners from outside: each changes one method or buffer of a runner."""
+"""Mistakes planted in vLLM's model runners from outside, each in one method or buffer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from workers.targets.vllm.names import RunnerName
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong in words, and who makes it."""
+    """Description of a mistake, and the function that makes it."""
 
     text: str
     make: Callable[[Any], None]
@@ -78,7 +78,7 @@ def _ended_requests_kept(runner: Any) -> None:
     update = runner._update_states
 
     def kept(plan: Any) -> Any:
-        # The runner is not told of who has ended, and so keeps what it knows of them.
+        # The runner is not informed of finished requests, and so keeps their state.
         ended, plan.finished_req_ids = plan.finished_req_ids, set()
         for name in ended:
             runner.input_batch.remove_request(name)
@@ -90,11 +90,11 @@ def _ended_requests_kept(runner: Any) -> None:
 def _positions_one_too_many(runner: Any) -> None:
     forward = runner._model_forward
 
-    def behind(*arguments: Any, positions: Any, **options: Any) -> Any:
-        # All of a row's positions by one too many: attention sees only how far apart they are.
+    def shifted(*arguments: Any, positions: Any, **options: Any) -> Any:
+        # All positions of a row are one too high: attention depends on their differences only.
         return forward(*arguments, positions=positions + 1, **options)
 
-    runner._model_forward = behind
+    runner._model_forward = shifted
 
 
 def _rejections_forgotten(runner: Any) -> None:
@@ -109,13 +109,13 @@ def _rejections_forgotten(runner: Any) -> None:
 def _bounds_of_the_step_before(runner: Any) -> None:
     update = runner.update_requests
 
-    def behind(plan: Any) -> None:
+    def restored(plan: Any) -> None:
         counts = runner.req_states.num_computed_tokens_np
         before = counts.copy()
         update(plan)
         counts[:] = before
 
-    runner.update_requests = behind
+    runner.update_requests = restored
 
 
 def _rows_by_number(runner: Any) -> None:
@@ -152,15 +152,15 @@ def _rows_of_ended_requests_kept(runner: Any) -> None:
 def _positions_given_one_too_many(runner: Any) -> None:
     prepare = runner.model_state.prepare_inputs
 
-    def behind(batch: Any, states: Any) -> Any:
-        # All of a row's positions by one too many: attention sees only how far apart they are.
+    def shifted(batch: Any, states: Any) -> Any:
+        # All positions of a row are one too high: attention depends on their differences only.
         return {**prepare(batch, states), "positions": batch.positions + 1}
 
-    runner.model_state.prepare_inputs = behind
+    runner.model_state.prepare_inputs = shifted
 
 
 def _states_changed(change: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Return what changes a step's metadata of the first group of layers with states."""
+    """Return a mistake that changes the metadata of the first group of recurrent layers."""
 
     def make(runner: Any) -> None:
         groups = [group for of_blocks in runner.attn_groups for group in of_blocks]
@@ -183,14 +183,14 @@ def _rolled(metadata: Any) -> Any:
     return replace(metadata, state_indices_tensor_d=metadata.state_indices_tensor_d.roll(1, 0))
 
 
-def _going_on(metadata: Any) -> Any:
+def _continuing(metadata: Any) -> Any:
     if not metadata.num_prefills:
         return metadata
     return replace(metadata, has_initial_states_p=metadata.has_initial_states_p.new_ones(metadata.num_prefills))
 
 
 def _proposing(change: Callable[[dict[str, Any]], None]) -> Callable[[Any], None]:
-    """Return what changes what the first runner's drafter is told in each step."""
+    """Return a mistake that changes the inputs of the first runner's drafter in each step."""
 
     def make(runner: Any) -> None:
         drafter: Any = getattr(runner, "drafter", None)
@@ -198,41 +198,41 @@ def _proposing(change: Callable[[dict[str, Any]], None]) -> Callable[[Any], None
             return
         propose = drafter.propose
 
-        def mistaken(**told: Any) -> Any:
-            change(told)
-            return propose(**told)
+        def mistaken(**inputs: Any) -> Any:
+            change(inputs)
+            return propose(**inputs)
 
         drafter.propose = mistaken
 
     return make
 
 
-def _rows_rolled(told: dict[str, Any]) -> None:
-    metadata = told["common_attn_metadata"]
-    told["common_attn_metadata"] = metadata.replace(block_table_tensor=metadata.block_table_tensor.roll(1, 0))
+def _rows_rolled(inputs: dict[str, Any]) -> None:
+    metadata = inputs["common_attn_metadata"]
+    inputs["common_attn_metadata"] = metadata.replace(block_table_tensor=metadata.block_table_tensor.roll(1, 0))
 
 
-def _positions_behind(told: dict[str, Any]) -> None:
-    told["target_positions"] = (told["target_positions"] - 1).clamp(min=0)
+def _positions_too_low(inputs: dict[str, Any]) -> None:
+    inputs["target_positions"] = (inputs["target_positions"] - 1).clamp(min=0)
 
 
-def _first_of_a_run(told: dict[str, Any]) -> None:
-    indices = told["token_indices_to_sample"]
+def _first_of_a_run(inputs: dict[str, Any]) -> None:
+    indices = inputs["token_indices_to_sample"]
     if indices is not None:
-        told["token_indices_to_sample"] = indices + (told["num_rejected_tokens_gpu"] > 0).to(indices.dtype)
+        inputs["token_indices_to_sample"] = indices + (inputs["num_rejected_tokens_gpu"] > 0).to(indices.dtype)
 
 
-def _rejections_kept(told: dict[str, Any]) -> None:
-    rejected = told["num_rejected_tokens_gpu"]
-    told["num_rejected_tokens_gpu"] = rejected if rejected is None else rejected.new_zeros(rejected.shape)
+def _rejections_kept(inputs: dict[str, Any]) -> None:
+    rejected = inputs["num_rejected_tokens_gpu"]
+    inputs["num_rejected_tokens_gpu"] = rejected if rejected is None else rejected.new_zeros(rejected.shape)
 
 
-def _tokens_rolled(told: dict[str, Any]) -> None:
-    told["next_token_ids"] = told["next_token_ids"].roll(1, 0)
+def _tokens_rolled(inputs: dict[str, Any]) -> None:
+    inputs["next_token_ids"] = inputs["next_token_ids"].roll(1, 0)
 
 
-def _states_rolled(told: dict[str, Any]) -> None:
-    told["target_hidden_states"] = told["target_hidden_states"].roll(1, 0)
+def _states_rolled(inputs: dict[str, Any]) -> None:
+    inputs["target_hidden_states"] = inputs["target_hidden_states"].roll(1, 0)
 
 
 def _drafts_of_other_rows(runner: Any) -> None:
@@ -250,72 +250,74 @@ def _passes_left_out(runner: Any) -> None:
     drafter: Any = getattr(runner, "drafter", None)
     if not hasattr(drafter, "_update_positions_dependent_metadata"):
         return
-    # A pass goes on from where the last one was.
+    # Each draft pass starts where the previous one was.
     drafter._update_positions_dependent_metadata = lambda positions, *_: positions
 
 
-# They are mistakes of a drafter that is a model, in the first runner.
+# Mistakes of a draft model in the first runner.
 OF_DRAFTERS = {
     "drafter_rows_not_moved": Mistake(
-        "the drafter's block tables are those of the rows before", _proposing(_rows_rolled)
+        "the drafter uses the block tables of the previous rows", _proposing(_rows_rolled)
     ),
-    "drafter_positions_behind": Mistake("the drafter's positions are one too few", _proposing(_positions_behind)),
+    "drafter_positions_behind": Mistake("the drafter's positions are one too low", _proposing(_positions_too_low)),
     "drafter_goes_on_from_a_rejected_draft": Mistake(
-        "where a draft was rejected the next token is put behind the one it follows", _proposing(_first_of_a_run)
+        "after a rejected draft token the next token is placed one position too late", _proposing(_first_of_a_run)
     ),
     "drafter_keeps_rejected_drafts": Mistake(
-        "lengths that the drafter attends to keep the rejected drafts", _proposing(_rejections_kept)
+        "the drafter's sequence lengths include rejected draft tokens", _proposing(_rejections_kept)
     ),
-    "next_tokens_of_other_rows": Mistake("the drafter goes on from tokens of other rows", _proposing(_tokens_rolled)),
+    "next_tokens_of_other_rows": Mistake("the drafter starts from tokens of other rows", _proposing(_tokens_rolled)),
     "hidden_states_of_other_rows": Mistake(
-        "the drafter is given hidden states of the rows before", _proposing(_states_rolled)
+        "the drafter gets hidden states of the previous rows", _proposing(_states_rolled)
     ),
-    "drafts_of_other_rows": Mistake("drafts are verified of other rows", _drafts_of_other_rows),
-    "drafter_stands_still": Mistake("all drafts are computed at the position of the first", _passes_left_out),
+    "drafts_of_other_rows": Mistake("draft tokens of other rows are verified", _drafts_of_other_rows),
+    "drafter_stands_still": Mistake("all draft tokens are computed at the position of the first", _passes_left_out),
 }
-# They are mistakes of a hybrid model's steps alone, in either runner.
+# Mistakes of hybrid models only, in either runner.
 OF_STATES = {
-    "states_of_other_rows": Mistake("rows go on from the states of the rows before them", _states_changed(_rolled)),
-    "states_not_begun": Mistake("who begins goes on from what its state's block held", _states_changed(_going_on)),
+    "states_of_other_rows": Mistake("rows continue from the states of the previous rows", _states_changed(_rolled)),
+    "states_not_begun": Mistake(
+        "new requests start from their state blocks' old content", _states_changed(_continuing)
+    ),
 }
 FIRST_RUNNER = {
     "stale_counts_on_the_host": Mistake(
-        "the host corrects its counts by those of the step before", _stale_counts_on_the_host
+        "the host corrects its counts by the previous step's counts", _stale_counts_on_the_host
     ),
     "stale_counts_on_the_device": Mistake(
-        "the device corrects its counts by those of the step before", _stale_counts_on_the_device
+        "the device corrects its counts by the previous step's counts", _stale_counts_on_the_device
     ),
     "reorder_map_ignored": Mistake(
-        "rows are taken for those of the step before by their number, though they have moved", _reorder_map_ignored
+        "rows are matched with the previous step's rows by index, although they have moved", _reorder_map_ignored
     ),
     "backup_index_past_the_end": Mistake(
-        "a backup token is taken from behind the last one known", _backup_index_past_the_end
+        "the backup token is read one position after the last known token", _backup_index_past_the_end
     ),
     "pinned_staging_shared": Mistake(
         "counts of scheduled tokens and of draft tokens are staged in one pinned buffer", _pinned_staging_shared
     ),
-    "ended_requests_kept": Mistake("the runner keeps requests that have ended", _ended_requests_kept),
+    "ended_requests_kept": Mistake("the runner keeps finished requests", _ended_requests_kept),
     "positions_one_too_many": Mistake(
-        "all positions are one too many; attention sees only how far apart they are", _positions_one_too_many
+        "all positions are one too high; attention depends on their differences only", _positions_one_too_many
     ),
     **OF_DRAFTERS,
     **OF_STATES,
 }
 SECOND_RUNNER = {
-    "rejections_forgotten": Mistake("the device goes on as if no draft had been rejected", _rejections_forgotten),
+    "rejections_forgotten": Mistake("the device continues as if no draft token was rejected", _rejections_forgotten),
     "bounds_of_the_step_before": Mistake(
-        "the host bounds lengths by the counts of the step before", _bounds_of_the_step_before
+        "the host bounds lengths by the counts of the previous step", _bounds_of_the_step_before
     ),
     "rows_by_number": Mistake(
-        "requests are taken to be in the rows of their numbers in the batch, wherever they are", _rows_by_number
+        "a request's state is read from the slot with its batch index, instead of its own slot", _rows_by_number
     ),
     "one_buffer_instead_of_two": Mistake(
-        "lengths of prompts and numbers of blocks are written to one pinned buffer each, not to two in turn",
+        "prompt lengths and block counts are written to one pinned buffer each, instead of two in turn",
         _one_buffer_instead_of_two,
     ),
-    "rows_of_ended_requests_kept": Mistake("the runner keeps the rows of ended requests", _rows_of_ended_requests_kept),
+    "rows_of_ended_requests_kept": Mistake("the runner keeps rows of finished requests", _rows_of_ended_requests_kept),
     "positions_one_too_many": Mistake(
-        "all positions are one too many; attention sees only how far apart they are", _positions_given_one_too_many
+        "all positions are one too high; attention depends on their differences only", _positions_given_one_too_many
     ),
     **OF_STATES,
 }

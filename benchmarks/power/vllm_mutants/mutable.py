@@ -1,4 +1,4 @@
-"""Kind of engine that is vLLM's, in a process that mutates it."""
+"""A vLLM engine in a process that mutates it."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ CHILD = "benchmarks.power.vllm_mutants.child"
 
 
 class Mutable(Mutated, Kept):
-    """A kind of engine that is vLLM's, in a process that mutates it when it is told to."""
+    """A vLLM engine in a process that mutates it on request."""
 
     def __init__(self, kind: Vllm) -> None:
         installation = Installation(ROOT / HOME, kind.runner)

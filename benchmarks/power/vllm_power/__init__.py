@@ -1,1 +1,1 @@
-"""Reversals of vLLM: small edits of its installed sources, each the reverse of a merged fix; how soon each is found."""
+"""Reversals of vLLM: small edits of its installed sources, each undoing a merged fix."""

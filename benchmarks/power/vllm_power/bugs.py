@@ -1,8 +1,8 @@
-"""Collected bugs of vLLM of 2026: what a trace has that brings one into play, where that shows, and what is missing.
+"""Collected bugs of vLLM of 2026: what triggers each, where it shows, missing features.
 
-`bugs_2026.csv` has a row for each; `means.csv` says which of the means that bugs need there are. A bug of which nothing
-is missing can be expressed: of it a row says on which engines, by what of a trace (keys of the specification and of its
-transfer, events, features of a request), in which planes, and names scenarios and findings that have all of that.
+`bugs_2026.csv` has a row for each bug; `means.csv` says which of the features that bugs need exist. A bug without a
+missing feature can be expressed: its row lists engines, trace properties (keys of the specification and of its
+transfer, events, request features), planes, and scenarios and findings that have all of these properties.
 """
 
 import csv
@@ -24,7 +24,7 @@ from workers.targets.vllm.names import VLLM, VLLM_V1
 
 FOLDER = Path(__file__).resolve().parent
 ENGINES = (VLLM, VLLM_V1)
-# Kinds of state that findings of a foreign engine are about: those it shows, those of judges, and of outputs and ends.
+# Planes of findings in a foreign engine: of its observations, of its judges, and of outputs and exits.
 PLANES = (
     *kind_of(VLLM).capabilities.planes,
     *drafter_inputs.PLANES,
@@ -36,14 +36,14 @@ TRANSFER = "transfer"
 
 
 class TableError(Exception):
-    """A table is not what it must be; the message says where."""
+    """A table is invalid; the message says where."""
 
 
 class Bug(NamedTuple):
-    """A collected bug: its number, class, what is wrong in a few words, the means it needs, and what expresses it.
+    """A collected bug: number, class, description, required features, and its evidence.
 
-    `trace` is what a trace has, `planes` where it shows, `evidence` files with such traces; all are empty of a bug that
-    cannot be expressed.
+    `trace` are properties of a trace, `planes` the planes where it shows, `evidence` files with such traces; all are
+    empty for a bug that cannot be expressed.
     """
 
     number: int
@@ -62,10 +62,10 @@ def _rows(name: str, folder: Path) -> Iterator[dict[str, str]]:
 
 
 def means(folder: Path = FOLDER) -> dict[str, bool]:
-    """Return whether there are the means that bugs need, by name.
+    """Return for each feature that bugs need whether it exists.
 
     Raises:
-        TableError: of one it is not said.
+        TableError: a state is neither "has" nor "lacks".
     """
     found = {row["means"]: row["state"] for row in _rows("means.csv", folder)}
     for name, state in found.items():
@@ -75,12 +75,12 @@ def means(folder: Path = FOLDER) -> dict[str, bool]:
 
 
 def descriptions(folder: Path = FOLDER) -> dict[str, str]:
-    """Return what each of the means is, in a few words."""
+    """Return the short description of each feature."""
     return {row["means"]: row["what"] for row in _rows("means.csv", folder)}
 
 
 def bugs(folder: Path = FOLDER) -> list[Bug]:
-    """Return the collected bugs of 2026 in a folder, by default those of vLLM."""
+    """Return the collected bugs of 2026 in a folder; the default folder is vLLM's."""
     return [
         Bug(
             int(row["number"]),
@@ -97,29 +97,29 @@ def bugs(folder: Path = FOLDER) -> list[Bug]:
 
 
 def missing(bug: Bug, folder: Path = FOLDER) -> tuple[str, ...]:
-    """Return what a bug needs and there is not."""
-    there = means(folder)
-    return tuple(each for each in bug.means if not there[each])
+    """Return the features that a bug needs and that do not exist."""
+    existing = means(folder)
+    return tuple(each for each in bug.means if not existing[each])
 
 
 def check(bug: Bug, folder: Path = FOLDER, engines: Sequence[str] = ENGINES) -> None:
-    """Check that a bug which can be expressed is, by what there is, and that no other one says so.
+    """Check the row of a bug against engines, scenarios and features.
 
     Raises:
-        TableError: it names an engine, a part of a trace, a plane or a file that there is not, or a scenario without
-            what it names; none of its scenarios is one that an engine accepts; or it is not what its means say.
+        TableError: the row names an unknown engine, trace property, plane or file, or a scenario without a named
+            property; an engine accepts none of its scenarios; or its cells contradict the missing features.
     """
-    told = (bug.engines, bug.trace, bug.planes, bug.evidence)
+    expressed_by = (bug.engines, bug.trace, bug.planes, bug.evidence)
     if missing(bug, folder):
-        _demand(bug, not any(told), "something is missing, so nothing expresses it")
+        _demand(bug, not any(expressed_by), "a feature is missing: engines, trace, planes and evidence must be empty")
         return
-    _demand(bug, all(told), "nothing is missing: engines, trace, planes and evidence are wanted")
+    _demand(bug, all(expressed_by), "no feature is missing: engines, trace, planes and evidence are required")
     for part in bug.trace:
-        _demand(bug, _is_part(part), f"{part!r} is no key of a specification or transfer, no event, and no feature")
-    _demand(bug, set(bug.engines) <= set(engines), f"engines are {', '.join(engines)}")
-    _demand(bug, set(bug.planes) <= set(PLANES), f"planes are {', '.join(PLANES)}")
+        _demand(bug, _is_part(part), f"{part!r} is no key of a specification or transfer, no event, no request feature")
+    _demand(bug, set(bug.engines) <= set(engines), f"allowed engines: {', '.join(engines)}")
+    _demand(bug, set(bug.planes) <= set(PLANES), f"allowed planes: {', '.join(PLANES)}")
     for path in bug.evidence:
-        _demand(bug, (ROOT / path).is_file(), f"{path}: no such file")
+        _demand(bug, (ROOT / path).is_file(), f"{path}: file not found")
     traces = {path: load(ROOT / path) for path in bug.evidence if path.endswith(SUFFIX)}
     for path, trace in traces.items():
         absent = [part for part in bug.trace if not has(trace, part)]
@@ -143,7 +143,7 @@ def _is_part(part: str) -> bool:
 
 
 def has(trace: Trace, part: str) -> bool:
-    """Tell whether a trace has an event of a kind, a request with a feature, or a key with a value or with any."""
+    """Return whether a trace has an event, a request feature, or a key with a given value."""
     key, _, text = part.partition("=")
     if key in EVENTS:
         return any(event.do == key for event in trace.events)

@@ -1,7 +1,7 @@
-"""Write the tables of `docs/results/vllm_power.md`: reversals with what was measured of each, and the bugs of 2026.
+"""Write the tables of `docs/results/vllm_power.md`: results of reversals, and bugs of 2026.
 
 `python -m benchmarks.power.vllm_power.page [--results FILE]`. Results are JSON lines of the benchmark, by default
-`results.jsonl` beside this module; `bugs.py` says of each collected bug what expresses it, or what is missing.
+`results.jsonl` in this folder; `bugs.py` lists for each collected bug what expresses it, or what is missing.
 """
 
 import argparse
@@ -27,24 +27,24 @@ _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 
 def parts(reversals: Sequence[Reversal], results: Mapping[str, Result]) -> dict[str, str]:
-    """Return the written parts of the page by name."""
+    """Return the generated sections of the page by name."""
     return {**measured(reversals, results, ENGINES), "bugs": "\n".join(of_bugs(reversals))}
 
 
 def measured(
     reversals: Sequence[AnyReversal], results: Mapping[str, Result], engines: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what was measured of reversals on engines by runner; results of drawn traces by reversal and engine."""
-    told = {(result.id, result.engine): result for result in results.values() if result.source == "drawn"}
+    """Return the sections with the results of reversals on engines, which are given by runner."""
+    by_engine = {(result.id, result.engine): result for result in results.values() if result.source == "drawn"}
     return {
-        "figures": "\n".join(_figures(reversals, list(told.values()), engines)),
-        "reversals": "\n".join(_table(reversals, told, engines)),
-        "missed": "\n".join(_missed(reversals, told, engines)),
+        "figures": "\n".join(_figures(reversals, list(by_engine.values()), engines)),
+        "reversals": "\n".join(_table(reversals, by_engine, engines)),
+        "missed": "\n".join(_missed(reversals, by_engine, engines)),
     }
 
 
 def written(page: str, of: Mapping[str, str]) -> str:
-    """Return a page with its parts written anew."""
+    """Return a page with its generated sections replaced."""
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{of[found[1]]}\n<!-- /{found[1]} -->", page)
 
 
@@ -59,9 +59,9 @@ def _figures(reversals: Sequence[AnyReversal], results: Sequence[Result], engine
         near = Counter(each.found.nearness for each in found if each.found is not None)
         planes = Counter(each.found.plane for each in found if each.found is not None)
         yield (
-            f"- `{engine}`: {len(found)} of {len(here)} found; median {traces:g} traces and {seconds:.0f} s of"
-            f" processors. First seen in {_counts(planes)}. The first report names the edited function in"
-            f" {near['function']}, its file in {near['file']}, another place in {near['elsewhere']}, none in"
+            f"- `{engine}`: {len(found)} of {len(here)} found; median {traces:g} traces and {seconds:.0f} s of CPU."
+            f" Planes of the first finding: {_counts(planes)}. The first report names the edited function in"
+            f" {near['function']}, its file in {near['file']}, another location in {near['elsewhere']}, none in"
             f" {near['nowhere']}."
         )
 
@@ -116,14 +116,14 @@ def _is_missed(result: Result | None) -> bool:
 
 
 def of_bugs(reversals: Sequence[AnyReversal], folder: Path = FOLDER) -> Iterator[str]:
-    """Yield the lines of the tables of the collected bugs of a folder: what can be expressed, what cannot and why."""
+    """Yield the tables of a folder's collected bugs: expressible or not, and missing features."""
     lacks = {bug: missing(bug, folder) for bug in bugs(folder)}
     now = [bug for bug, names in lacks.items() if not names]
     alone = Counter(names[0] for names in lacks.values() if len(names) == 1)
     all_of_it = Counter(name for names in lacks.values() for name in names)
     described = descriptions(folder)
     yield f"{len(now)} of {len(lacks)} can be expressed ({100 * len(now) / len(lacks):.0f} %).\n"
-    yield _row("what is missing", "bugs that need it", "and nothing else")
+    yield _row("missing feature", "bugs that need it", "and nothing else")
     yield _row(*["---"] * 3)
     for name, count in sorted(all_of_it.items(), key=lambda each: (-each[1], each[0])):
         yield _row(f"{name}: {described[name]}", str(count), str(alone[name]))
@@ -154,7 +154,7 @@ def of_bugs(reversals: Sequence[AnyReversal], folder: Path = FOLDER) -> Iterator
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Write the page's parts; return the exit code."""
+    """Write the page's sections; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=MEASURED, help="results of the benchmark, JSON lines")
     options = parser.parse_args(None if arguments is None else list(arguments))

@@ -1,4 +1,4 @@
-"""Reversals of vLLM; files by class in `reversals/`."""
+"""Reversals of vLLM; `reversals/` has a file for each class."""
 
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -11,7 +11,7 @@ from workers.targets.vllm.names import VLLM, VLLM_V1
 FOLDER = Path(__file__).resolve().parent / "reversals"
 Runner: TypeAlias = Literal["v1", "v2"]
 ENGINES: dict[str, str] = {"v1": VLLM_V1, "v2": VLLM}
-# What a trace must have for the edited code to run and matter.
+# Trace properties without which the edited code does not run or has no effect.
 Need: TypeAlias = Literal[
     "async",
     "drafter",
@@ -63,11 +63,11 @@ Need: TypeAlias = Literal[
     "graphs",
     "set_k",
 ]
-# Needs that no drawn trace meets together, and why.
+# Properties that no random trace has together, and why.
 UNMET: dict[frozenset[Need], str] = {
-    frozenset({"offloading", "hybrid"}): "nothing of a hybrid model is offloaded",
-    frozenset({"connector", "gated"}): "no transfers run beside gated delta nets",
-    frozenset({"handoff", "gated"}): "no transfers run beside gated delta nets",
+    frozenset({"offloading", "hybrid"}): "KV blocks of a hybrid model are not offloaded",
+    frozenset({"connector", "gated"}): "models with gated delta nets run without KV transfers",
+    frozenset({"handoff", "gated"}): "models with gated delta nets run without KV transfers",
 }
 
 
@@ -80,15 +80,15 @@ class Reversal(table.Reversal):
 
     @property
     def expected_missed(self) -> str:
-        """Return why drawn traces are not expected to find it; empty if they are."""
+        """Return why random traces are not expected to find it; empty if they are."""
         unmet = (why for needs, why in UNMET.items() if needs.issubset(self.needs))
         return self.missed or next(unmet, "")
 
 
 def all_reversals(folder: Path = FOLDER) -> tuple[Reversal, ...]:
-    """Return the reversals of all classes, class by class.
+    """Return the reversals of all classes, in the order of the classes.
 
     Raises:
-        TableError: a file is no table, or an id is there twice.
+        TableError: a file is not a valid table, or an id occurs twice.
     """
     return table.reversals_in(folder, Reversal)

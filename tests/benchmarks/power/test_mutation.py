@@ -83,7 +83,7 @@ def change_of_what_is_loaded() -> str:
 
 def test_mutated_module_is_visible_in_its_fork_only(alone: Pool) -> None:
     assert alone.apply(load_changed, ("NO_DRAFT = 77",)) == (77, -1, True)
-    assert "loaded with the judges already" in alone.apply(change_of_what_is_loaded)
+    assert "already loaded with the judges" in alone.apply(change_of_what_is_loaded)
 
 
 def test_fork_returns_or_ends_at_time_or_memory_limit(alone: Pool) -> None:
@@ -130,7 +130,7 @@ def test_class_of_missing_or_found_mutant_is_refused(mutants: list[Mutant]) -> N
     first, second = mutants[:2]
     known = {"workers/a.py | b | 1 → 2": Classified("equivalent", "none", 7)}
     assert out_of_date(known, mutants, {}) == [
-        "survivors.csv: line 7: no such mutant is made any more: workers/a.py | b | 1 → 2"
+        "survivors.csv: line 7: the mutant no longer exists: workers/a.py | b | 1 → 2"
     ]
     results = {each.key: Result(Outcome(each.key, "stuck", 4, "why"), 5, 5) for each in (first, second)}
     known = {first.key: Classified("equivalent", "none", 7), second.key: Classified("rare", "needs luck", 8)}
@@ -170,7 +170,7 @@ def test_larger_sample_extends_smaller_sample(mutants: list[Mutant]) -> None:
     ("arguments", "message"),
     [
         (["--paths", "scenarios"], "scenarios: no file of the engine"),
-        (["--paths", RULES, "--match", "no such text"], "no mutant has 'no such text' in its name"),
+        (["--paths", RULES, "--match", "no such text"], "no mutant matches 'no such text'; --list prints all keys"),
     ],
 )
 def test_invalid_options_exit_with_a_message(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.power.order_lines.printed import named, told, without_statement
+from benchmarks.power.order_lines.printed import named, printed_of, without_statement
 from benchmarks.power.order_lines.runs import Line
 from scenarios.trace import Trace
 from workers.record.evidence import HOST, Access, MissingOrder, Site
@@ -47,6 +47,6 @@ def test_race_names_function_or_file_of_a_line() -> None:
 def test_finding_without_its_race_is_not_as_expected() -> None:
     stuck = Stuck(stats=NO_STATS, waits=NotDrained(steps=9))
     verdicts = (stuck.model_copy(update={"missing_order": ORDER}), stuck, Agreed(stats=NO_STATS))
-    found = [told(Judgement(verdict=each, trace=Trace(events=()), schedules=1), LINE) for each in verdicts]
-    assert [each.is_as_it_should_be for each in found] == [True, False, False]
+    found = [printed_of(Judgement(verdict=each, trace=Trace(events=()), schedules=1), LINE) for each in verdicts]
+    assert [each.is_as_expected for each in found] == [True, False, False]
     assert [each.race for each in found] == ["copies and Output.get", "", ""]

@@ -40,7 +40,7 @@ def test_expressible_bugs_have_reversals() -> None:
 
 def test_page_equals_table_and_results() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    told = page.parts(Results(page.MEASURED).by_key)
-    assert "`sglang-25015-positions-late`" in told["reversals"]
-    assert all(f"| #{bug.number} |" in told["bugs"] for bug in bugs.bugs(TABLES))
-    assert written(text, told) == text
+    sections = page.parts(Results(page.MEASURED).by_key)
+    assert "`sglang-25015-positions-late`" in sections["reversals"]
+    assert all(f"| #{bug.number} |" in sections["bugs"] for bug in bugs.bugs(TABLES))
+    assert written(text, sections) == text

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.power.reversals import runs
-from benchmarks.power.reversals.command import options_of, sampled, tasks_of, unlike
+from benchmarks.power.reversals.command import options_of, sampled, tasks_of, unexpected
 from benchmarks.power.reversals.runs import Results, UsageError
 from benchmarks.power.reversals.table import TableError
 from benchmarks.power.reversals.trial import Found, Result, Task, drawn, nearness
@@ -125,10 +125,10 @@ def test_trial_key_depends_on_edits() -> None:
 def test_missed_reversals_must_be_listed_and_refused_never() -> None:
     base = all_reversals()[0].model_copy(update={"id": TASK.id, "missed": ""})
     listed = base.model_copy(update={"missed": "a reason"})
-    assert unlike([result()], [base]) == []
-    assert unlike([result(found=False)], [base]) != []
-    assert unlike([result(found=False)], [listed]) == []
-    assert unlike([result(found=False, refused="it cannot begin")], [listed]) != []
+    assert unexpected([result()], [base]) == []
+    assert unexpected([result(found=False)], [base]) != []
+    assert unexpected([result(found=False)], [listed]) == []
+    assert unexpected([result(found=False, refused="it cannot begin")], [listed]) != []
 
 
 def test_undetectable_reversals_are_expected_to_be_missed() -> None:

@@ -48,13 +48,13 @@ def test_bug_lacks_missing_features() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"means": ("not there",)}, "nothing expresses it"),
-        ({"planes": ()}, "engines, trace, planes and evidence are wanted"),
-        ({"engines": ("vllm-v3",)}, "engines are vllm, vllm-v1"),
-        ({"planes": ("fog",)}, "planes are races"),
+        ({"means": ("not there",)}, "a feature is missing: engines, trace, planes and evidence must be empty"),
+        ({"planes": ()}, "no feature is missing: engines, trace, planes and evidence are required"),
+        ({"engines": ("vllm-v3",)}, "allowed engines: vllm, vllm-v1"),
+        ({"planes": ("fog",)}, "allowed planes: races"),
         ({"trace": ("snooze",)}, "'snooze' is no key"),
         ({"trace": ("transfer.snooze",)}, "'transfer.snooze' is no key"),
-        ({"evidence": ("scenarios/vllm/no.yaml",)}, "no such file"),
+        ({"evidence": ("scenarios/vllm/no.yaml",)}, "no.yaml: file not found"),
         ({"evidence": ("findings/README.md",)}, "accepts none of its scenarios"),
         ({"trace": ("preempt",)}, "lacks preempt"),
         ({"trace": ("drafter=eagle",)}, "lacks drafter=eagle"),

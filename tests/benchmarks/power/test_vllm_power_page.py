@@ -5,7 +5,7 @@ from benchmarks.power.vllm_power.reversals import all_reversals
 from workers.targets.vllm.names import VLLM_V1
 
 
-def told(reversal: int, found: Found | None) -> Result:
+def result_of(reversal: int, found: Found | None) -> Result:
     task = Task(all_reversals()[reversal].id, (), VLLM_V1)
     return Result(key=task.key, id=task.id, engine=task.engine, source=task.source, traces=3, seconds=21.4, found=found)
 
@@ -17,9 +17,9 @@ def test_page_equals_table_and_results() -> None:
 
 def test_table_and_figures_show_findings_and_traces() -> None:
     found = Found(bug="inputs input_ids", plane="inputs", sites=("f (a.py)",), nearness="file", trace="trace 0.2")
-    results = {"first": told(0, found), "second": told(1, None)}
+    results = {"first": result_of(0, found), "second": result_of(1, None)}
     written = page.parts(all_reversals(), results)
-    assert "1 of 2 found; median 3 traces and 21 s of processors" in written["figures"]
+    assert "1 of 2 found; median 3 traces and 21 s of CPU time" in written["figures"]
     assert "its file in 1" in written["figures"]
     assert "3 (21 s), inputs" in written["reversals"]
     assert "missed in 3" in written["reversals"]
