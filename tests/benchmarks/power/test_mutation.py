@@ -152,7 +152,7 @@ def test_score_excludes_harmless_and_names_unclassified_mutants(
     assert report(some, results, known) == 2
     said = capsys.readouterr().out
     assert "10 mutants: 6 found (6 diverged)" in said
-    assert "score 60.0% [31.3%, 83.2%]; of those that matter 66.7% [35.4%, 87.9%]" in said
+    assert "score 60.0% [31.3%, 83.2%]; without harmless ones 66.7% [35.4%, 87.9%]" in said
     assert f"BLIND: {some[8].key}" in said
     assert f"NOT CLASSIFIED: {some[9].key}" in said
     assert interval(0, 0) == "-"

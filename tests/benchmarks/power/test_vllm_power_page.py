@@ -19,7 +19,7 @@ def test_table_and_figures_show_findings_and_traces() -> None:
     found = Found(bug="inputs input_ids", plane="inputs", sites=("f (a.py)",), nearness="file", trace="trace 0.2")
     results = {"first": result_of(0, found), "second": result_of(1, None)}
     written = page.parts(all_reversals(), results)
-    assert "1 of 2 found; median 3 traces and 21 s of CPU time" in written["figures"]
+    assert "1 of 2 found; median 3 traces and 21 s of CPU" in written["figures"]
     assert "its file in 1" in written["figures"]
     assert "3 (21 s), inputs" in written["reversals"]
     assert "missed in 3" in written["reversals"]
