@@ -86,7 +86,7 @@ def test_what_cannot_be_judged_is_refused() -> None:
     greedy = tuple(submit for submit in trace_of().submits() if submit.request == "greedy")
     alike = EngineSpec(depth=1, num_speculative_tokens=0)
     for update, message in (
-        ({"spec": synthetic}, "synthetic keeps drafts"),
+        ({"spec": synthetic}, "synthetic accepts draft tokens"),
         ({"events": greedy}, "no request has a temperature"),
         ({"spec": alike}, "nothing to compare with"),
     ):
