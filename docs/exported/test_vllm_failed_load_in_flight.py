@@ -38,7 +38,7 @@ MAX_STEPS = 500
 def decoder_layer(
     prefix: str, generator: torch.Generator, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Return random weights of a layer, of which `scale` says how much it adds."""
+    """Return random weights of a layer; `scale` is the size of its output."""
     shapes = {
         "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
         "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),

@@ -1,1 +1,4 @@
-"""A target in a process of its own: seen from the process that judges, and inside the process itself."""
+"""Engines in a child process: the judging process's side, and `inside` the child.
+
+The child process runs the engine's scheduler, model runner and drafter, and answers questions about them.
+"""

@@ -1,6 +1,6 @@
-"""Answers of an engine's process as values: those of another shape or type are refused before they are read.
+"""Types of the answers of an engine's process; an answer of another shape is refused.
 
-They are read strictly: nothing is converted.
+Validation is strict: nothing is converted, e.g. no string to a number.
 """
 
 from typing import Any, TypeVar
@@ -16,39 +16,39 @@ from workers.targets.child.messages import MessageError, message_in
 
 
 class Answered(Value):
-    """An answer that is yet to be read."""
+    """Envelope of an answer: the number of its question, and the answer as a dictionary."""
 
     number: int
     answer: dict[str, Any]
 
 
 class Greeting(Value):
-    """An engine has started, of a version."""
+    """First message of the process: the engine has started; `version` is its version."""
 
     version: str
 
 
 class Nothing(Value):
-    """The question was carried out."""
+    """Empty answer: the question has been carried out."""
 
 
 class Kernels(Value):
-    """Why kernels do not run as their definitions, by name."""
+    """Why kernels run in Triton's interpreter instead of as their definitions, by kernel name."""
 
     interpreted: dict[str, str]
 
 
 class Ran(Value):
-    """Names of the engine's functions that have run since the last question (`workers.edits.functions`)."""
+    """Names of the engine's functions executed since the last such question."""
 
     functions: list[str]
 
 
 class Delivery(Value):
-    """Output tokens that a step delivered to the client of one request, and logprobs of output and prompt tokens.
+    """Output tokens that one step delivered to the client of one request, with their logprobs.
 
-    `is_late` is true if the engine had processed an abort of the request before: then it should deliver no output
-    tokens.
+    `output` may also have the logprobs of prompt tokens. `is_late` is true if the engine had processed an abort of the
+    request before: then it should deliver no output tokens.
     """
 
     request: str
@@ -57,10 +57,10 @@ class Delivery(Value):
 
 
 class Failed(Value):
-    """An exception of the engine: its message, and where it was raised. The process may be unusable after it.
+    """An exception of the engine: its message, and the source location that raised it.
 
-    `callers` are the callers of that function, nearest first. `seen` is what the scheduler, model runner and drafter
-    have shown since the last answer.
+    The process may be unusable afterwards; it is if `is_last` is true. `callers` are the callers of that function,
+    nearest first. `seen` is what the scheduler, model runner and drafter have shown since the last answer.
     """
 
     number: int
@@ -72,13 +72,19 @@ class Failed(Value):
 
 
 class _Answer(Value):
-    """What the scheduler, model runner and drafter have shown since the last answer, if steps are watched."""
+    """An answer with observations; `seen` is empty if steps are not watched.
+
+    `seen` is what the scheduler, model runner and drafter have shown since the last answer.
+    """
 
     seen: tuple[Shown, ...]
 
 
 class Stepped(_Answer):
-    """Result of a step: output tokens by request, whether the engine has drained, and the probes so far."""
+    """Result of a step: output tokens by request, and the probes so far.
+
+    `drained` is true if the scheduler has no request left and no step is in flight.
+    """
 
     deliveries: tuple[Delivery, ...]
     drained: bool
@@ -86,21 +92,21 @@ class Stepped(_Answer):
 
 
 class Race(Value):
-    """Two accesses of the same memory that nothing orders, and how often."""
+    """A race: two accesses to the same memory without an order between them; and its count."""
 
     order: MissingOrder
     count: int
 
 
 class Reported(_Answer):
-    """Everything has run: the races of the trace, and what the device counted."""
+    """Report after all enqueued work has run: the trace's races, and the device's counters."""
 
     races: tuple[Race, ...]
     counts: dict[str, int]
 
 
 class Harmed(Value):
-    """The harm of a race."""
+    """Whether a race is harmful, and the evidence."""
 
     harm: Harm
 
@@ -109,22 +115,24 @@ A = TypeVar("A", bound=Value)
 
 
 def answer_in(line: bytes, number: int, kind: type[A]) -> A | Failed:
-    """Return the answer of a kind to the question of a number that is in a line, or what the engine failed with.
+    """Return the answer, of type `kind`, to question `number`, or the engine's exception.
 
     Raises:
-        MessageError: there is none, or it is of another shape.
+        MessageError: the line is not such an answer.
     """
     is_failure = "error" in message_in(line)
     try:
-        said: Failed | Answered = (Failed if is_failure else Answered).model_validate_json(line, strict=True)
-        if said.number != number:
-            raise MessageError(f"an answer to question {said.number}, not to {number}")
-        return said if isinstance(said, Failed) else kind.model_validate_json(to_json(said.answer), strict=True)
+        received: Failed | Answered = (Failed if is_failure else Answered).model_validate_json(line, strict=True)
+        if received.number != number:
+            raise MessageError(f"an answer to question {received.number}, not to {number}")
+        if isinstance(received, Failed):
+            return received
+        return kind.model_validate_json(to_json(received.answer), strict=True)
     except ValidationError as error:
         raise MessageError(_misfit(error)) from error
 
 
 def _misfit(error: ValidationError) -> str:
-    """Describe the first error in an answer, and its place."""
+    """Return the first validation error of an answer in one line, with the path of the field."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,7 +1,7 @@
-"""Grammars that end by stop tokens alone, as other engines require, and limits that follow.
+"""Limits for engines that end a grammar by stop tokens alone, and changes to fit them.
 
-In such a grammar a stop token always leads to an end, and no other token does. In general an output ends in a state
-without edges, whatever token leads there, and at any stop token.
+In such a grammar each edge of a stop token leads to a state without edges, and no other edge does. In general, an
+output ends in any state without edges, independent of the output token that leads to it, and after any stop token.
 """
 
 from scenarios.capabilities import Excess, with_params
@@ -11,7 +11,7 @@ from scenarios.spec import EngineSpec
 
 
 def misfit_at_end(event: Submit) -> str | None:
-    """Describe the first state of a request's grammar that does not end by stop tokens alone; None if all do."""
+    """Describe the first state of a request's grammar that does not end by stop tokens alone."""
     grammar, stop = event.params.grammar, set(event.stop)
     for state, edges in enumerate(grammar):
         ending = {token for token, to in edges if not grammar[to]}
@@ -19,16 +19,17 @@ def misfit_at_end(event: Submit) -> str | None:
             return f"state {state} ends without a stop token of the request"
         stops = {token for token, _ in edges if token in stop}
         if stops != ending:
-            return f"state {state} goes on behind a stop token of the request"
+            return f"state {state} continues after a stop token of the request"
         if stops and stops != stop:
             return f"state {state} ends by some stop tokens of the request and not by others"
     return None
 
 
 def ending_by_stops(event: Submit, vocab_size: int) -> Submit:
-    """Return a request whose grammar ends by stop tokens alone: by all of them where it ended or had one of them.
+    """Return the request with its grammar changed so that it ends by stop tokens alone.
 
-    A request without stop tokens gets one if its grammar has an end.
+    Each state that could end, or had an edge of a stop token, gets edges of all stop tokens to an end state. If the
+    request has no stop tokens but its grammar has an end, the request gets one.
     """
     grammar = event.params.grammar
     if misfit_at_end(event) is None:
@@ -38,20 +39,23 @@ def ending_by_stops(event: Submit, vocab_size: int) -> Submit:
     ended: Tokens | tuple[Tokens, ...] = tuple((token, last) for token in sorted(set(stop)))
     states = []
     for edges in grammar:
-        going_on = tuple(edge for edge in edges if edge[0] not in stop)
-        states.append(going_on + ended if len(going_on) < len(edges) or not edges else going_on)
+        continuing = tuple(edge for edge in edges if edge[0] not in stop)
+        states.append(continuing + ended if len(continuing) < len(edges) or not edges else continuing)
     params = event.params.model_copy(update={"grammar": (*states, ())})
     return event.model_copy(update={"stop": stop, "params": params})
 
 
 def _rarest_token(grammar: Grammar, vocab_size: int) -> int:
-    """Return the token of the fewest edges, the last of several."""
+    """Return the token that the fewest edges have; among equals the last one."""
     tokens = [edge[0] for edges in grammar for edge in edges]
     return min(reversed(range(vocab_size)), key=tokens.count)
 
 
 def without_choice(event: Submit) -> str | None:
-    """Name the first state of a request's grammar whose tokens are all banned by other parameters; None if none is."""
+    """Return the first state of a request's grammar in which other parameters ban every token.
+
+    Return None if each state allows a token.
+    """
     params = event.params
     banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
     allowed = set(params.allowed_tokens)
@@ -63,7 +67,7 @@ def without_choice(event: Submit) -> str | None:
 
 
 def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: nothing but stop tokens ends a grammar."""
+    """Limit: a grammar ends by stop tokens alone."""
     misfit = misfit_at_end(event) if isinstance(event, Submit) else None
     if not isinstance(event, Submit) or misfit is None:
         return None
@@ -72,10 +76,10 @@ def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent]
 
 
 def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: in each state of a grammar some token is left, whatever else is banned."""
+    """Limit: stop tokens, bad words and allowed tokens leave a token in each grammar state."""
     state = without_choice(event) if isinstance(event, Submit) else None
     if not isinstance(event, Submit) or state is None:
         return None
-    seen = f"{state} leaves only what stops, bad words or allowed_tokens ban"
-    mended = with_params(event, {"allowed_tokens": (), "bad_words": (), "min_tokens": 0})
-    return Excess("params.grammar", seen, "one must be left", mended)
+    seen = f"{state} allows only tokens that stop, bad_words or allowed_tokens ban"
+    fixed = with_params(event, {"allowed_tokens": (), "bad_words": (), "min_tokens": 0})
+    return Excess("params.grammar", seen, "each state must allow a token", fixed)

@@ -1,9 +1,10 @@
-"""Messages between the judging process and an engine's own process: one JSON object a line, bounded and numbered.
+"""Messages between the judging process and an engine's process: one JSON object per line.
 
-A question is `{"number": 3, "do": "step", ...}`, its answer `{"number": 3, "answer": {...}}`, or
-`{"number": 3, "error": "...", "where": "..."}` where the engine raised. Each question gets one answer, and nothing else
-is said; the first answer, to question 0 that nobody asked, greets. Nothing is unpickled on either side: a process whose
-memory a wrong schedule has spoilt can say nothing worse than a wrong answer.
+A question is `{"number": 3, "do": "step", ...}`. Its answer is `{"number": 3, "answer": {...}}`, e.g. with the output
+tokens of the step, or `{"number": 3, "error": "...", "where": "..."}` if the engine raised an exception. Each question
+gets exactly one answer, and the process writes nothing else; its first message, with number 0, is a greeting without a
+question. Lines have a maximum length. Nothing is unpickled on either side: if a wrong schedule has corrupted the memory
+of the process, the worst result is a wrong answer, such as wrong output tokens.
 """
 
 import json
@@ -12,20 +13,20 @@ from typing import IO, Any, TypeAlias
 from scenarios.strict_json import TwiceError, read_json
 
 LINE_BYTES_MAX = 16 << 20
-# Made before an engine is loaded: what that does to `json` changes no message.
+# Created before the engine is imported: if the engine patches `json`, messages do not change.
 _ENCODED = json.JSONEncoder(separators=(",", ":")).encode
-# The number of the greeting.
+# The question number of the greeting.
 GREETING = 0
 
 Message: TypeAlias = dict[str, Any]
 
 
 class MessageError(ValueError):
-    """A line read or to be written is no message."""
+    """A line that was read or is to be written is not a valid message."""
 
 
 def line_of(message: Message) -> bytes:
-    """Return a message as a line.
+    """Return a message as a line of JSON.
 
     Raises:
         MessageError: it is too long.
@@ -37,10 +38,10 @@ def line_of(message: Message) -> bytes:
 
 
 def read_message(stream: IO[bytes]) -> Message | None:
-    """Wait for the next message and return it, None at the end of the stream.
+    """Wait for the next message and return it; return None at the end of the stream.
 
     Raises:
-        MessageError: a line is too long, cut off, or no JSON object.
+        MessageError: the line is too long, cut off, or not a JSON object.
     """
     line = stream.readline(LINE_BYTES_MAX + 1)
     if not line:
@@ -54,7 +55,7 @@ def message_in(line: bytes) -> Message:
     """Return the message in a line.
 
     Raises:
-        MessageError: it is no JSON object, or a key appears twice in it.
+        MessageError: it is not a JSON object, or a key appears twice in it.
     """
     try:
         message = read_json(line)

@@ -1,11 +1,14 @@
-"""Process of an engine, seen from the process that judges: started, asked, and ended when it does not answer as asked.
+"""Child process of an engine, from the judging process's side: start it, ask it, end it.
 
-One of a configuration is kept, and started again after it has ended.
+A `Keeper` keeps one process for each configuration, and starts a new one after it has ended.
 
-Verifies: that each question gets one answer, whole, of its number and its kind, within a time; that nothing else is
-said. Whatever is wrong is an `EngineFailed`, or a `StartFailed` before the greeting, and ends the process: it is not
-asked again. With the process all of its descendants end (`warden.py`), also where the judging process is killed. It has
-a session of its own: signals of a terminal do not reach it.
+Verifies, for each question:
+- it gets exactly one answer, complete, with its number, of the expected type, within a time limit;
+- the process writes nothing else.
+
+Any violation is an `EngineFailed`, or a `StartFailed` before the greeting, and ends the process. All descendants of the
+process end with it (`warden.py`), even if the judging process is killed. The process has a session of its own, so a
+terminal's signals do not reach it.
 """
 
 import math
@@ -31,19 +34,19 @@ from workers.targets.target import DeviceError, EngineFailed
 
 _FOLDER = "specstorm-engine-"
 _WARDEN = Path(__file__).with_name("warden.py")
-# A warden ends all that it keeps, and itself, within fewer.
+# A warden ends all descendants and itself in less time.
 _END_SECONDS = 10.0
-# The place of a failure that the process died of without a message.
+# Source location of a failure if the process died without a message.
 ITS_PROCESS = Site(function="its process")
 _READ_BYTES = 1 << 16
-# What handlers of signals raise.
+# Exceptions that signal handlers raise.
 INTERRUPTS = KeyboardInterrupt, SystemExit
 
 A = TypeVar("A", bound=Value)
 
 
 class EngineRaised(EngineFailed):
-    """An exception in the engine's process, which has told of it; `seen` is what it had observed by then."""
+    """An exception that the engine's process reported; `seen` has its observations until then."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.error, failed.where, failed.callers)
@@ -51,12 +54,12 @@ class EngineRaised(EngineFailed):
 
 
 class StartFailed(Exception):
-    """An engine's process that could not begin; the message says why."""
+    """An engine's process that could not start; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a process is started: what is run, what is added to the environment, and in which folder."""
+    """How a process is started: command, additional environment variables, working directory."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -65,9 +68,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """How long a process is waited for: until it greets, for an answer, and to end once it has closed a stream.
+    """Time limits: for the greeting, for an answer, and for the exit after a pipe was closed.
 
-    Imports take seconds, and minutes where many share a machine.
+    Imports take seconds, or minutes if many processes share a machine.
     """
 
     start: float = 300.0
@@ -79,19 +82,19 @@ SECONDS = Seconds()
 
 
 class _Deadline:
-    """The end of a span of seconds that begins now."""
+    """A deadline `seconds` from now."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Return the seconds left, zero or negative once it is over."""
+        """Return the seconds until the deadline; zero or negative after it."""
         return self._end - time.monotonic()
 
 
 class EngineProcess:
-    """One child; `greeting` is its first answer."""
+    """One child process; `greeting` is its first message."""
 
     def __init__(self, launch: Launch, seconds: Seconds = SECONDS) -> None:
         self._seconds = seconds
@@ -101,13 +104,13 @@ class EngineProcess:
         _remove_orphans(Path(tempfile.gettempdir()))
         with ExitStack() as opened:
             try:
-                # The end of what its libraries print is kept for the case that it cannot begin.
+                # If the process cannot start, the last line that its libraries printed is part of the message.
                 self._printed = opened.enter_context(tempfile.TemporaryFile())
-                # An engine leaves files in it; its warden removes them if this process is killed.
+                # The engine's temporary files; its warden removes the folder if this process is killed.
                 files = opened.enter_context(
                     tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
                 )
-                # It runs without this program's packages: nothing of the engine's environment changes what it does.
+                # The warden imports no installed packages: the engine's environment cannot change its behaviour.
                 warden = (sys.executable, "-I", "-S", str(_WARDEN), str(os.getpid()), files)
                 self._process = subprocess.Popen(
                     (*warden, *launch.command),
@@ -118,7 +121,7 @@ class EngineProcess:
                     cwd=launch.folder,
                     start_new_session=True,
                 )
-                # It can be read once the process has ended.
+                # This descriptor becomes readable when the process has ended.
                 self._ended = os.pidfd_open(self._process.pid)
                 opened.callback(os.close, self._ended)
             except OSError as error:
@@ -137,22 +140,23 @@ class EngineProcess:
             self._end()
             why = self._last_line()
             self.kill()
-            # Its own message is better than its libraries' last line.
+            # A message of the process itself is better than the last line that its libraries printed.
             raise StartFailed(f"{error}: {why}" if error.where == ITS_PROCESS else str(error)) from error
         except INTERRUPTS:
             self.kill()
             raise
 
     def ask(self, question: Message, kind: type[A]) -> A:
-        """Return the answer to a question, checked to be of a kind.
+        """Send a question and return its answer, checked to be of type `kind`.
 
-        A signal that ends the wait for it ends the process as well: the next question would get this one's answer.
+        A signal that interrupts the wait ends the process as well: otherwise the next question would get this one's
+        answer.
 
         Raises:
-            EngineFailed: the engine raised, its process died, or it did not answer as asked.
+            EngineFailed: the engine raised, its process died, or the answer was wrong or late.
         """
         if self._is_ended:
-            raise EngineFailed("the engine's process was ended before it was asked", ITS_PROCESS)
+            raise EngineFailed("the engine's process has already ended", ITS_PROCESS)
         deadline = _Deadline(self._seconds.answer)
         self._number += 1
         self._check_silent()
@@ -167,7 +171,7 @@ class EngineProcess:
         return self._process.poll() is None
 
     def refuse(self, why: str) -> EngineFailed:
-        """End the process because of a wrong answer; return the failure."""
+        """End the process because it broke the protocol; return the failure to raise."""
         self._end()
         return EngineFailed(f"the engine's process {why}", ITS_PROCESS)
 
@@ -199,7 +203,7 @@ class EngineProcess:
         while (end := self._unread.find(b"\n", num_searched)) < 0:
             num_searched = len(self._unread)
             if num_searched >= LINE_BYTES_MAX:
-                raise self.refuse(f"said a line longer than {LINE_BYTES_MAX} bytes")
+                raise self.refuse(f"wrote a line longer than {LINE_BYTES_MAX} bytes")
             self._wait(self._answers, select.POLLIN, deadline)
             self._unread += self._read()
         line = bytes(self._unread[:end])
@@ -218,13 +222,13 @@ class EngineProcess:
                 raise self._gone("input") from error
 
     def _check_silent(self) -> None:
-        """Check that nothing was said since the last answer."""
-        said = self._read()
-        if said:
-            raise self.refuse(f"said {said[:80]!r} unasked")
+        """Check that the process has written nothing since its last answer."""
+        unexpected = self._read()
+        if unexpected:
+            raise self.refuse(f"wrote {unexpected[:80]!r} without a question")
 
     def _read(self) -> bytes:
-        """Return what can be read now, perhaps nothing."""
+        """Return the bytes that can be read now, perhaps none."""
         try:
             part = os.read(self._answers.fileno(), _READ_BYTES)
         except BlockingIOError:
@@ -234,10 +238,10 @@ class EngineProcess:
         return part
 
     def _wait(self, pipe: IO[bytes], event: int, deadline: _Deadline) -> None:
-        """Wait until a pipe can be used, or its other end is closed; another process may hold that open.
+        """Wait until a pipe is ready, or its other end is closed; a descendant may keep it open.
 
         Raises:
-            EngineFailed: the process has ended, or the time is over.
+            EngineFailed: the process has ended, or the deadline has passed.
         """
         left = deadline.left()
         poll = select.poll()
@@ -250,35 +254,35 @@ class EngineProcess:
             raise self._gone("output")
 
     def _end(self) -> None:
-        """End it, and wait until it has: before, it would still be taken for one that can be asked."""
+        """End the process and wait for its exit, so that `is_alive` is False afterwards."""
         self._is_ended = True
         self._process.terminate()
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            # Its warden is stopped.
+            # The warden was stopped (SIGSTOP) and does not react to SIGTERM.
             self._process.kill()
             self._process.wait()
 
     def _gone(self, stream: str) -> EngineFailed:
-        """Describe the end of a process that has closed a stream: most have died."""
+        """Return the failure of a process that has closed a pipe: in most cases it has died."""
         try:
             code = self._process.wait(self._seconds.end)
         except subprocess.TimeoutExpired:
-            return self.refuse(f"closed its {stream} and lived on")
+            return self.refuse(f"closed its {stream} but did not end")
         how = f"of {_signal_name(-code)}" if code < 0 else f"with exit code {code}"
         return EngineFailed(f"the engine's process died {how}", ITS_PROCESS)
 
     def _last_line(self) -> str:
         self._printed.seek(max(0, self._printed.seek(0, os.SEEK_END) - 4096))
         lines = self._printed.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "it printed nothing"
 
 
 class Keeper:
-    """One process of an engine at most.
+    """Keeps at most one running process of an engine.
 
-    `launch` says how it is started, or raises a DeviceError that says why it cannot be.
+    `launch` returns how it is started, or raises a DeviceError that says why it cannot be.
     """
 
     def __init__(self, engine: str, launch: Callable[[], Launch], seconds: Seconds = SECONDS) -> None:
@@ -286,10 +290,10 @@ class Keeper:
         self._process: EngineProcess | None = None
 
     def process(self) -> EngineProcess:
-        """Return a live process, started if there is none.
+        """Return the running process; start it if necessary.
 
         Raises:
-            DeviceError: none can be started; the message says what to do.
+            DeviceError: the process cannot be started; the message says what to do.
         """
         if self._process is not None and self._process.is_alive():
             return self._process
@@ -303,7 +307,7 @@ class Keeper:
 
     @property
     def pid(self) -> int | None:
-        """The process that is kept, if there is one."""
+        """Process id of the kept process, or None."""
         return self._process.pid if self._process is not None else None
 
     def stop(self) -> None:
@@ -313,7 +317,7 @@ class Keeper:
 
 
 def _signal_name(number: int) -> str:
-    """Return the name of a signal; those of real time have none."""
+    """Return the name of a signal; real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -321,7 +325,10 @@ def _signal_name(number: int) -> str:
 
 
 def _remove_orphans(temporary: Path) -> None:
-    """Remove the folders of processes that were killed together with their engine's, as Ray's workers are."""
+    """Remove the temporary folders of engines that were killed together with their driver.
+
+    Ray, for example, kills its workers together with their child processes.
+    """
     for folder in temporary.glob(f"{_FOLDER}*-*"):
         owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
         if owner.isdecimal() and not Path(f"/proc/{owner}").exists():

@@ -1,7 +1,8 @@
-"""Releases of an engine, each installed in an environment of its own that shares all but the engine's package.
+"""Releases of an engine, each installed in its own virtual environment.
 
-An environment is an installation like that of this checkout: what `--engine-home` names. Its other packages are those
-of the installation that it was made from; a release that was built against another torch is not installed.
+An environment is an installation that `--engine-home` can name. It contains only the engine's package; all other
+packages are shared with the installation that it was made from. A release that was built for another version of torch
+is not installed.
 """
 
 import json
@@ -22,11 +23,14 @@ _PIP_SECONDS = 900
 
 
 class InstallError(DeviceError):
-    """A release that is not installed; the message says why, in one line."""
+    """A release that cannot be installed; the message says why, in one line."""
 
 
 class Release(NamedTuple):
-    """A version of a distribution; one that `has_compiled_code` works with the torch alone that it was built with."""
+    """A version of an engine's package, as an index such as PyPI has it.
+
+    A package that `has_compiled_code` works only with the torch version that it was built for.
+    """
 
     package: str
     version: str
@@ -34,17 +38,19 @@ class Release(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name, as pip takes it."""
+        """The requirement as pip takes it: `PACKAGE==VERSION`."""
         return f"{self.package}=={self.version}"
 
 
 def environment_of(release: Release, folder: Path, python: Path) -> Path:
-    """Return the environment of a release below a folder, made from an installation's Python if it is not there yet.
+    """Return the virtual environment of a release, created below `folder` if it does not exist.
+
+    `python` is the Python interpreter of an installation; the environment shares its other packages.
 
     Raises:
-        DeviceError: the release (`InstallError`) cannot be installed beside what that has.
+        DeviceError: the release does not fit the shared packages (`InstallError`).
     """
-    shared = Path(_said(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    shared = Path(_output_of(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     torch = _version_of(shared, "torch")
     made = folder / f"{release.package}-{release.version}-torch-{torch}"
     if (made / "installed").exists():
@@ -57,7 +63,7 @@ def environment_of(release: Release, folder: Path, python: Path) -> Path:
         _make(python, release, temporary, shared)
         os.replace(temporary, made)
     except OSError:
-        # Another process made it meanwhile: a folder that is not empty is not replaced.
+        # Another process has created it in the meantime: a folder that is not empty is not replaced.
         if not (made / "installed").exists():
             raise
     finally:
@@ -66,32 +72,32 @@ def environment_of(release: Release, folder: Path, python: Path) -> Path:
 
 
 def _make(python: Path, release: Release, folder: Path, shared: Path) -> None:
-    _said(python, "-m", "venv", "--without-pip", str(folder))
+    _output_of(python, "-m", "venv", "--without-pip", str(folder))
     own = folder / shared.relative_to(python.parents[1])
-    # What a package of this environment lacks is found behind it.
+    # Packages that this environment does not have are imported from the shared folder.
     (own / "shared.pth").write_text(f"{shared}\n", encoding="utf-8")
     wanted = ("--quiet", "--no-deps", "--ignore-installed", release.name)
-    _said(python, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", *wanted)
+    _output_of(python, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", *wanted)
     (folder / "installed").touch()
 
 
 def _check_torch(python: Path, release: Release, torch: str) -> None:
-    """Refuse a release that was built against another torch, before it is downloaded."""
+    """Refuse a release that was built for another torch, before it is downloaded."""
     asked = ("--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-", release.name)
-    report = json.loads(_said(python, "-m", "pip", "install", *asked))
+    report = json.loads(_output_of(python, "-m", "pip", "install", *asked))
     wanted = wanted_torch(report["install"][0]["metadata"].get("requires_dist", []))
     if wanted and wanted.partition("+")[0] != torch.partition("+")[0]:
-        raise InstallError(f"{release.package} {release.version} wants torch {wanted}; {torch} is installed")
+        raise InstallError(f"{release.package} {release.version} requires torch {wanted}; {torch} is installed")
 
 
 def wanted_torch(requirements: Sequence[str]) -> str:
-    """Return the torch that a distribution's requirements name for this kind of machine, nothing if they name none."""
+    """Return the torch version that a package's requirements pin; empty if they pin none."""
     found = [match[1] for each in requirements if (match := _TORCH.match(each))]
     return next(iter(found), "")
 
 
 def is_older(number: str, other: str) -> bool:
-    """Tell whether a version is an older one than another; one without a number is the newest."""
+    """Return whether version `number` is older than `other`; one without digits is the newest."""
     return bool(number) and _numbers(number) < _numbers(other)
 
 
@@ -102,11 +108,11 @@ def _version_of(shared: Path, package: str) -> str:
     return PathDistribution(found).version
 
 
-def _said(*command: str | Path) -> str:
+def _output_of(*command: str | Path) -> str:
     """Run a command and return its output.
 
     Raises:
-        InstallError: it failed; the message is the last line of its complaint.
+        InstallError: it failed; the message is the last line of its error output.
     """
     try:
         done = subprocess.run(
@@ -116,8 +122,8 @@ def _said(*command: str | Path) -> str:
         raise InstallError(f"pip took more than {_PIP_SECONDS} s") from error
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
-        complaint = (errors or done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise InstallError(complaint.removeprefix("ERROR: "))
+        error_line = (errors or done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise InstallError(error_line.removeprefix("ERROR: "))
     return done.stdout
 
 

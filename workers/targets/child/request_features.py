@@ -1,4 +1,7 @@
-"""Request features as an engine in a process of its own has them: its parameter for each, and when it lacks one."""
+"""Request features of an engine in a child process: its parameter for each feature.
+
+A feature is, for example, stop tokens, logprobs of prompt tokens, or a grammar for the output tokens.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +11,7 @@ from scenarios.capabilities import PLAIN, EventLimit, Excess, Without, asks, wit
 from scenarios.events import AnyEvent, Submit
 from scenarios.spec import EngineSpec
 
-# The value of an engine's parameter for a request.
+# Returns the value of an engine's parameter for a request.
 Value: TypeAlias = Callable[[Submit], object]
 _PLAIN_SUBMIT = Submit(tick=0, request="plain", prompt=(0,), max_tokens=1)
 
@@ -17,9 +20,10 @@ _PLAIN_SUBMIT = Submit(tick=0, request="plain", prompt=(0,), max_tokens=1)
 class Has:
     """A request feature that an engine has.
 
-    `sampling` are its sampling parameters in the engine by their keys, each with its value for a request; `request` are
-    those that the engine takes with the request itself. The engine lacks the feature `without` some specifications,
-    and has `limits` of requests with it. `unwritten` says why no exported test asks for it.
+    `sampling` maps each of the engine's sampling parameters for it to its value for a request; `request` has the
+    parameters that are not sampling parameters. The engine lacks the feature for the specifications for which `without`
+    is true, e.g. with a drafter, and `limits` restrict requests that use it. `unwritten` says why no exported test can
+    use it.
     """
 
     feature: str
@@ -31,13 +35,13 @@ class Has:
 
 
 def of(param: str, key: str = "") -> Mapping[str, Value]:
-    """Return the engine's parameter that is a sampling parameter of the request, under its own key or another one."""
+    """Map the engine's parameter `key` (default: `param`) to our sampling parameter `param`."""
     return {key or param: lambda submit: getattr(submit.params, param)}
 
 
 @dataclass(frozen=True, slots=True)
 class NotWith:
-    """Limit: a request that is of a kind has no value of a sampling parameter."""
+    """Limit: a request of some kind may not use a sampling parameter."""
 
     param: str
     other: str
@@ -45,18 +49,18 @@ class NotWith:
     reason: str = ""
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of a request of the kind that has a value."""
+        """Return the excess of a request of that kind that uses the parameter."""
         if not isinstance(event, Submit) or not asks(event, self.param) or not self.is_of_kind(event, spec):
             return None
         default = getattr(PLAIN, self.param)
         allowed = f"with {self.other} {'none' if default == () else default} is allowed"
-        mended = with_params(event, {self.param: default})
-        return Excess(f"params.{self.param}", getattr(event.params, self.param), allowed, mended, self.reason)
+        fixed = with_params(event, {self.param: default})
+        return Excess(f"params.{self.param}", getattr(event.params, self.param), allowed, fixed, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFeatures:
-    """The request features that an engine has, in the order in which its limits are applied to a request."""
+    """The request features of an engine, in the order in which their limits are applied."""
 
     rows: tuple[Has, ...]
 
@@ -66,7 +70,7 @@ class RequestFeatures:
 
     @property
     def lacks(self) -> tuple[Without, ...]:
-        """The limits of specifications with which the engine lacks features."""
+        """For each feature, the specifications without it."""
         return tuple(Without((each.feature,), each.without) for each in self.rows if each.without is not None)
 
     @property
@@ -78,16 +82,16 @@ class RequestFeatures:
         return {key: value(event) for each in self.rows for key, value in each.sampling.items()}
 
     def request(self, event: Submit) -> dict[str, object]:
-        """Return the parameters that the engine takes with a request itself."""
+        """Return the request's parameters that are not sampling parameters of the engine."""
         return {key: value(event) for each in self.rows for key, value in each.request.items()}
 
     def written(self, event: Submit) -> dict[str, object]:
-        """Return the sampling parameters that a request changes, for an exported test."""
+        """Return the sampling parameters that differ from the defaults, for an exported test."""
         plain = self.sampling(_PLAIN_SUBMIT)
         return {key: value for key, value in self.sampling(event).items() if value != plain[key]}
 
     def unwritten(self, event: Submit) -> str | None:
-        """Return why no exported test makes a request: the first feature of it that none asks for, with the reason."""
+        """Return the first feature of a request that no exported test can use, and why; or None."""
         found = (
             f"{each.feature} {each.unwritten}" for each in self.rows if each.unwritten and asks(event, each.feature)
         )

@@ -1,7 +1,7 @@
-"""Targets in a process of their own: one trace is driven by messages, on an engine that the process keeps between them.
+"""Targets in a child process: messages drive one trace on an engine that the process keeps.
 
-A kind of engine derives from `ChildKind`; what its process answers is of `workers.targets.child.inside`. Whatever the
-process does is an `EngineFailed` of the message it was asked with, at the latest once it has had its time.
+A kind of engine derives from `ChildKind`; `workers.targets.child.inside` has the code of the process that answers. Any
+misbehaviour of the process becomes an `EngineFailed` of the question it occurred in, at the latest after a timeout.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +37,10 @@ from workers.targets.target import (
 
 _DEVICES = {
     "sim": "sim (streams and pinned memory, simulated)",
-    "cuda": "cuda (a GPU, whose streams a schedule delays)",
+    "cuda": "cuda (a GPU, on which a schedule delays streams)",
 }
 
-# An interpreted step takes about a second.
+# A step with interpreted kernels takes about a second.
 CONFIRMED_STEPS_MAX = 128
 
 A = TypeVar("A", bound=Value)
@@ -48,17 +48,21 @@ A = TypeVar("A", bound=Value)
 
 @cache
 def _applied(package: str, names: str, roots: tuple[Path, ...]) -> Applied:
-    """Return the fixes of a package that fit the sources in `roots`: to find that out takes a second."""
+    """Return the fixes that fit the sources in `roots`; cached, as matching takes a second."""
     return applied(selected(fixes_of(package), names), roots)
 
 
-# Reasons of parts behind which a session goes on.
-_GOES_ON = ("stop", "length")
+# Finish reasons of a part after which its session continues.
+_CONTINUES_AFTER = ("stop", "length")
 
 
 @dataclass(slots=True, eq=False)
 class _Parts:
-    """The parts of a session: the `current` one, and those that wait for its end; none is added if it `is_over`."""
+    """Progress of one streaming session: its `current` request and those `waiting` for its end.
+
+    A streaming session is a sequence of requests, its parts: a part's prompt tokens are appended to all tokens of the
+    part before, without its last output token. No part is added once the session `is_over`.
+    """
 
     current: str
     waiting: list[str] = field(default_factory=list)
@@ -66,7 +70,11 @@ class _Parts:
 
 
 class ChildTarget(Target):
-    """One trace on an engine in a process of its own."""
+    """One trace on an engine in a child process.
+
+    Between steps it collects submits, aborts and other events, and sends them with the next step. Each answer has the
+    output tokens of that step and what the scheduler, model runner and drafter have shown.
+    """
 
     def __init__(self, trace: Trace, process: EngineProcess, watch: Watch) -> None:
         self.probes: Mapping[str, int] = {}
@@ -83,7 +91,7 @@ class ChildTarget(Target):
         self._seen: list[Shown] = []
         self._writers: dict[tuple[int, str], tuple[Access, ...]] = {}
         self._sessions: dict[str, _Parts] = {}
-        # The last part of each session that no event ends.
+        # Without an `end_session` event, a session ends with its last request in the trace: request -> session.
         last = {submit.session: submit.request for submit in trace.submitted() if submit.session is not None}
         ended = {event.session for event in trace.events if isinstance(event, EndSession)}
         self._last_parts = {request: session for session, request in last.items() if session not in ended}
@@ -96,54 +104,57 @@ class ChildTarget(Target):
         if event.session is not None:
             self._add_part(event, event.session)
         elif before is None or before.finish_reason is not None:
-            self._take(event.request)
+            self._expect_output(event.request)
             self._pending.append(event.model_dump(mode="json"))
 
-    def _take(self, request: str) -> None:
-        """Have an output for a request that is there from now on."""
+    def _expect_output(self, request: str) -> None:
+        """Start an empty output for a request that the engine works on from now on."""
         self._num_requests += 1
         self._delivered[request] = Output((), None)
 
     def _add_part(self, event: Submit, session: str) -> None:
-        """Add a part to a session that is not over, and end it behind its last one."""
+        """Add a request to a session that is not over; after the trace's last one, end the session."""
         parts = self._sessions.get(session)
         if parts is None:
-            self._take(event.request)
+            self._expect_output(event.request)
             self._sessions[session] = _Parts(event.request)
         elif parts.is_over:
             return
         else:
             parts.waiting.append(event.request)
         self._pending.append(event.model_dump(mode="json"))
-        self._begin_parts()
+        self._advance_sessions()
         if event.request in self._last_parts:
             self.apply(EndSession(tick=event.tick, at=event.at, session=session))
 
-    def _begin_parts(self) -> None:
-        """Have outputs for parts of sessions behind parts that have ended, and give up those of others."""
+    def _advance_sessions(self) -> None:
+        """Start outputs for the next parts of sessions.
+
+        A session is over if its current part was aborted or failed.
+        """
         for parts in self._sessions.values():
             reason = self._delivered[parts.current].finish_reason
-            if reason not in (None, *_GOES_ON):
+            if reason not in (None, *_CONTINUES_AFTER):
                 parts.is_over = True
                 parts.waiting.clear()
             elif reason is not None and parts.waiting:
                 parts.current = parts.waiting.pop(0)
-                self._take(parts.current)
+                self._expect_output(parts.current)
 
     def abort(self, event: Abort) -> None:
         request = self._delivered.get(event.request)
         if request is not None and request.finish_reason is None:
             self._delivered[event.request] = request._replace(finish_reason="abort")
             self._pending.append(event.model_dump(mode="json"))
-            # A part that comes in the same tick is already too late.
-            self._begin_parts()
+            # A part that is submitted in the same tick comes too late.
+            self._advance_sessions()
 
     def apply(self, event: AnyEvent) -> None:
         match event:
             case EndSession(session=session) if session in self._sessions:
                 self._sessions[session].is_over = True
             case Pausing(mode="abort"):
-                # Ends of the parts that it gives up are delivered later.
+                # The pause aborts the current parts; their finish reasons are delivered later.
                 for parts in self._sessions.values():
                     parts.is_over |= self._delivered[parts.current].finish_reason is None
             case _:
@@ -151,9 +162,9 @@ class ChildTarget(Target):
         self._pending.append(event.model_dump(mode="json"))
 
     def step(self, happen: Callable[[Place], None]) -> None:
-        """Do one step, unless there is nothing to do.
+        """Run one step, unless there is nothing to do.
 
-        Events name their place: the engine's process lets those that belong into the step happen there.
+        Each event names the point of the step at which it takes effect; the engine's process applies it there.
         """
         happen("before_schedule")
         if self.drained():
@@ -163,7 +174,7 @@ class ChildTarget(Target):
         answer = self._ask({"do": "step", "events": events}, Stepped)
         for delivery in answer.deliveries:
             self._deliver(delivery)
-        self._begin_parts()
+        self._advance_sessions()
         self._is_drained = answer.drained
         self.probes = answer.probes
         self._show(answer.seen)
@@ -172,7 +183,7 @@ class ChildTarget(Target):
         request = self._delivered.get(delivery.request)
         if request is None:
             self._has_failed = True
-            raise self._process.refuse(f"delivered to {delivery.request!r}, who was never submitted")
+            raise self._process.refuse(f"delivered to {delivery.request!r}, which was never submitted")
         self._num_outputs += 1
         if request.finish_reason is None or delivery.is_late:
             self._delivered[delivery.request] = request.with_more(delivery.output)
@@ -194,7 +205,10 @@ class ChildTarget(Target):
         return self._writers.get((step, variable), ())
 
     def _show(self, seen: tuple[Shown, ...]) -> None:
-        """Take in observations, and who wrote what was observed, of several of one step the newest first."""
+        """Store observations, and the last writers of the observed variables.
+
+        If a variable was observed several times in a step, its last writers are kept newest first.
+        """
         self._seen += seen
         for each in (each for each in seen if each.of == ENGINE):
             for variable, writers in each.writers.items():
@@ -202,15 +216,15 @@ class ChildTarget(Target):
                 self._writers[each.step, variable] = tuple(dict.fromkeys((*writers, *before)))
 
     def drain(self) -> None:
-        """Have the process report on the trace, if it was to watch anything of it."""
+        """Ask the process for its report on the trace, if races or steps are watched."""
         if self._watch.races or self._watch.steps:
             self._reported = self._ask({"do": "report"}, Reported)
             self._show(self._reported.seen)
 
     def races(self) -> tuple[MissingOrder, ...]:
-        """Return the races of the run, the first with its harm if a run is watched for that.
+        """Return the races of the run; with `watch.blame` the first one says whether it is harmful.
 
-        Harm is looked for by running the trace again, which needs an engine that has drained.
+        To find that out the process runs the trace again, which needs an engine that has drained.
         """
         if self._reported is None:
             self.drain()
@@ -221,10 +235,10 @@ class ChildTarget(Target):
         return tuple(found)
 
     def close(self) -> None:
-        """Give the engine back to its process, which keeps it if it has drained.
+        """Return the engine to its process, which keeps it for the next trace if it has drained.
 
         Raises:
-            EngineFailed: that failed, and nothing before it.
+            EngineFailed: this failed, and nothing had failed before.
         """
         if not self._has_failed:
             self._ask({"do": "close"}, Nothing)
@@ -233,7 +247,7 @@ class ChildTarget(Target):
         try:
             return self._process.ask(question, kind)
         except (EngineFailed, *INTERRUPTS) as error:
-            # The process has abandoned the trace, or ended.
+            # The process has abandoned the trace or has ended.
             self._has_failed = True
             if isinstance(error, EngineRaised):
                 self._show(error.seen)
@@ -241,11 +255,12 @@ class ChildTarget(Target):
 
 
 class ChildKind(TargetKind):
-    """A kind of engine that runs in a process of its own, kept from trace to trace; `keeper` returns its keeper.
+    """A kind of engine in a child process that is kept from trace to trace.
 
-    One that is a package of its own is installed in its `home`. `definition_is_wrong` says what is wrong where a
-    finding shows with definitions of its kernels alone. Files of its sources whose names begin as one of `stand_ins`
-    run on the simulated device in the place of what a GPU runs.
+    `keeper` returns the keeper of that process. An engine that is a package of its own is installed in `home`.
+    `definition_is_wrong` is the message for a finding that occurs only with our definitions of the engine's kernels.
+    Files with names that start with one of `stand_ins` replace GPU code on the simulated device, e.g. attention over
+    the KV cache.
     """
 
     definition_is_wrong: str = ""
@@ -262,12 +277,12 @@ class ChildKind(TargetKind):
         try:
             return ChildTarget(trace, keeper.process(), watch)
         except EngineFailed:
-            # What is left of an engine that was half made may be in the way of every further one.
+            # Remains of an engine that failed while it was created could break every later one.
             keeper.stop()
             raise
 
     def renew(self, config: RunConfig) -> bool:
-        """Drop all engines that are kept; a process that fails to do so is ended."""
+        """Discard all engines that the process keeps; end the process if it fails to do so."""
         keeper = self.keeper(config)
         try:
             keeper.process().ask({"do": "forget"}, Nothing)
@@ -287,7 +302,10 @@ class ChildKind(TargetKind):
             raise DeviceError(f"engine {self.name}: {error}") from error
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
-        """Have a finding seen with interpreted kernels, too: they are the engine's, their definitions ours."""
+        """Confirm a finding with interpreted kernels.
+
+        These are the engine's own, while the definitions that replaced them are ours.
+        """
         if not self.kernels or config.kernels == "interpreted":
             return None
         interpreted = config.model_copy(update={"kernels": "interpreted"})
@@ -319,17 +337,20 @@ class ChildKind(TargetKind):
         return _applied(self.package, config.fixes, (*laid_over, installed))
 
     def home(self, config: RunConfig) -> Path:
-        """Return the folder of the installation that a configuration asks for."""
-        raise NotImplementedError(f"engine {self.name} says nothing of its installation")
+        """Return the folder of the installation that a configuration selects."""
+        raise NotImplementedError(f"engine {self.name} must implement ChildKind.home")
 
     def keeper(self, config: RunConfig) -> Keeper:
-        """Return the keeper of the process that runs under a configuration."""
-        raise NotImplementedError(f"engine {self.name} says nothing of its process")
+        """Return the keeper of the process that runs a configuration."""
+        raise NotImplementedError(f"engine {self.name} must implement ChildKind.keeper")
 
 
 @cache
 def edited_over(tree: Path, installed: Path, package: str) -> Edited:
-    """Return the functions of a package's sources in a tree that differ from those in the folder it is installed in."""
+    """Return the functions that differ between a source tree and an installed package.
+
+    `installed` is the folder in which the package is installed.
+    """
     edits = []
     for file in sorted((tree / package).rglob("*.py")):
         name = file.relative_to(tree).as_posix()

@@ -1,13 +1,14 @@
-"""Warden: a program that runs a command, and ends it together with all of its descendants.
+"""Warden: a program that runs a command and ends it together with all of its descendants.
 
-`warden.py DRIVER FOLDER COMMAND...` writes the process id of the command to stdout as the first line, and when the
-command has ended its last output on stderr. It ends as the command ended: with its exit code, or of its signal.
+`warden.py DRIVER FOLDER COMMAND...` writes the command's process id to stdout as the first line and, after the command
+has ended, the end of its error output to stderr. It exits like the command: with its exit code, or by its signal.
 
 Verifies: when the command ends, when process DRIVER ends, or on SIGTERM, every descendant gets SIGTERM, and SIGKILL a
-second later. Descendants whose parents have ended are adopted (PR_SET_CHILD_SUBREAPER), so a daemon with a session of
-its own is one of them. There are two wardens, one the parent of the other: if one is killed, the other does its work.
+second later. Orphaned descendants are adopted (PR_SET_CHILD_SUBREAPER), including daemons with a session of their own.
+There are two wardens, an outer one that is the parent of the inner one: if one is killed, the other does its work.
 FOLDER is removed if the driver has ended.
-Does not verify: that a descendant ends that kills both wardens, or runs as another user.
+
+Does not verify: that a descendant ends that kills both wardens, or that runs as another user.
 """
 
 import ctypes
@@ -23,7 +24,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
-# How long descendants have to end after SIGTERM, and after SIGKILL; the outer warden waits for the inner one.
+# Time that descendants have to end after SIGTERM, after SIGKILL, and in the outer warden, which waits for the inner.
 TERM_SECONDS = 1.0
 KILL_SECONDS = 3.0
 OUTER_SECONDS = 5.0
@@ -35,12 +36,12 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 class Warden:
-    """Parent of one process: waits for its end, and ends all descendants."""
+    """Parent of one process: waits for its end, then ends all descendants."""
 
     def __init__(self, driver: int, parent: int) -> None:
         self._is_asked = False
         self._output = bytearray()
-        # Signals wake the poll.
+        # Each signal writes a byte into this pipe, which ends the poll.
         wakes, writer = os.pipe()
         for end in (wakes, writer):
             os.set_blocking(end, False)
@@ -51,7 +52,7 @@ class Warden:
         self._poll = select.poll()
         self._poll.register(wakes, select.POLLIN)
         self._watched = [_watch(driver), *([_watch(parent)] if parent != driver else [])]
-        # Whether the driver or the warden above has ended.
+        # Whether the driver or the outer warden has ended.
         self.is_alone = None in self._watched or os.getppid() != parent
         for each in self._watched:
             if each is not None:
@@ -59,15 +60,16 @@ class Warden:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def keep(self, begin: Callable[[], None], term_seconds: float, errors: int | None = None) -> int:
-        """Run `begin` in a child until it ends or is to end; end all descendants and return the child's wait status.
+        """Run `begin` in a child process; end all descendants when it ends or must end.
 
-        What is written to the pipe `errors` is read, and its end written to stderr.
+        The child must end on SIGTERM, or if the driver or the other warden has ended. Return the child's wait status.
+        Data from the pipe `errors` is read, and its end written to stderr.
         """
         child = os.fork()
         if not child:
             begin()
             os._exit(CANNOT_START)
-        # The pipes of the protocol belong to the command.
+        # Only the command uses the pipes of the protocol.
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (_STDIN, _STDOUT):
             os.dup2(nowhere, stream)
@@ -88,7 +90,7 @@ class Warden:
         self._is_asked = True
 
     def _wait(self, seconds: float | None, errors: int | None) -> None:
-        """Wait for a signal, the end of a process that is watched, or output."""
+        """Wait for a signal, the end of a watched process, or error output."""
         for descriptor, _ in self._poll.poll(None if seconds is None else 1000 * seconds):
             if descriptor == self._wakes:
                 os.read(self._wakes, _TAIL_BYTES)
@@ -102,12 +104,15 @@ class Warden:
                 self._poll.unregister(descriptor)
 
     def _end(self, number: signal.Signals, seconds: float, errors: int | None) -> dict[int, int]:
-        """Send a signal to all descendants until none is left, for so long; return how children ended."""
+        """Send a signal to all descendants until none is left or `seconds` have passed.
+
+        Return the wait statuses of the children that have ended.
+        """
         ended = _reaped()
         until = time.monotonic() + seconds
         is_sent = False
         while _has_children() and time.monotonic() < until:
-            # Each descendant that ends may leave children to adopt; a handler of SIGTERM runs once.
+            # Each descendant that ends may leave children to adopt. SIGTERM is sent once: handlers should run once.
             if number == signal.SIGKILL or not is_sent:
                 _send(number)
                 is_sent = True
@@ -117,7 +122,7 @@ class Warden:
 
 
 def _watch(process: int) -> int | None:
-    """Return a descriptor that can be read once a process has ended, None if it has."""
+    """Return a descriptor that is readable once a process has ended, None if it has ended."""
     try:
         return os.pidfd_open(process)
     except ProcessLookupError:
@@ -125,7 +130,7 @@ def _watch(process: int) -> int | None:
 
 
 def _reaped() -> dict[int, int]:
-    """Return the wait statuses of the children that have ended, by process."""
+    """Return the wait statuses of the children that have ended, by process id."""
     ended: dict[int, int] = {}
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -147,7 +152,7 @@ def _descendants() -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The name of the program comes before, in parentheses, and may have some itself.
+                # The program's name comes before, in parentheses, and may contain parentheses.
                 parent = int(file.read().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))
     found = [os.getpid()]
@@ -157,7 +162,7 @@ def _descendants() -> list[int]:
 
 
 def _send(number: signal.Signals) -> None:
-    """Send a signal to all descendants, by group first: no fork within a group escapes that."""
+    """Send a signal to all descendants, first by process group so that no fork can escape it."""
     descendants = _descendants()
     groups = set()
     for each in descendants:
@@ -170,7 +175,7 @@ def _send(number: signal.Signals) -> None:
         with suppress(OSError):
             os.kill(each, number)
         with suppress(OSError):
-            # One that is stopped takes a signal once it continues.
+            # A stopped process handles a signal only once it continues.
             os.kill(each, signal.SIGCONT)
 
 
@@ -180,16 +185,16 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _run(command: list[str], errors: int, warden: int) -> None:
-    """Become the command."""
+    """Replace this process by the command."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != warden:
         return
     os.setsid()
     for each in (signal.SIGPIPE, signal.SIGXFSZ):
-        # Python ignores these, and a command inherits that.
+        # Python ignores these signals, which the command would inherit.
         signal.signal(each, signal.SIG_DFL)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        # Where memory ends, it ends and not the driver.
+        # If memory runs out, the kernel kills this process first, not the driver.
         file.write("1000")
     os.write(_STDOUT, b"%d\n" % os.getpid())
     os.dup2(errors, _STDERR)
@@ -208,7 +213,7 @@ def _keep_command(driver: int, parent: int, command: list[str]) -> int:
 
 
 def _end_as(status: int) -> None:
-    """Exit with the exit code or signal of a child's wait status."""
+    """Exit with the exit code or the signal of a child's wait status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -219,7 +224,7 @@ def _end_as(status: int) -> None:
 
 
 def main() -> None:
-    """Keep a warden that keeps the command."""
+    """Run the outer warden; its command is the inner warden, which runs the actual command."""
     driver, folder, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     outer = Warden(driver, driver)
     parent = os.getpid()

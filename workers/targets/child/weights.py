@@ -1,8 +1,8 @@
-"""Seeds of the random weights of tiny models, by the names of the models."""
+"""Seeds for the random weights of tiny models."""
 
 from hashlib import blake2b
 
 
 def weights_seed(name: str, vocab_size: int) -> int:
-    """Return the seed that the weights of a model are drawn with."""
+    """Return the seed for the weights of a model, from its name and its vocabulary size."""
     return int.from_bytes(blake2b(f"{name} {vocab_size}".encode(), digest_size=6).digest())

@@ -1,1 +1,1 @@
-"""Tests of targets in a process of their own, with a process that does as it is told."""
+"""Tests of targets in child processes, with tiny engines that behave as each test needs."""

@@ -1,4 +1,4 @@
-"""A tiny engine inside a process of its own: each token is the sum of all before it, modulo the vocabulary."""
+"""Tiny engine in a child process: each output token is the sum of all tokens before it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,17 @@ from workers.targets.child.messages import Message
 
 
 class AdderSession:
-    """One trace; `ahead` says whether it takes a token for granted that it has not computed yet, and so is wrong."""
+    """One trace; sums are modulo the vocabulary size.
+
+    With `ahead`, async scheduling at depth 2 is simulated with a bug: the sum lacks the latest output token.
+    """
 
     def __init__(self, spec: EngineSpec, ahead: bool) -> None:
         self.probes: Counter[str] = Counter()
         self.memory: Mapping[str, object] = {}
         self._vocab_size, self._ahead = spec.vocab_size, ahead and spec.depth > 1
         self._live: dict[str, tuple[list[int], int]] = {}
-        self._given_up: list[str] = []
+        self._aborted: list[str] = []
 
     def happen(self, event: AnyEvent) -> None:
         match event:
@@ -29,17 +32,17 @@ class AdderSession:
             case Abort(request=name):
                 self.probes["abort"] += self._live.pop(name, None) is not None
             case Pausing(mode="abort"):
-                self._given_up += self._live
+                self._aborted += self._live
                 self._live.clear()
             case EndSession():
-                # Each part is a request of its own here.
+                # Each part of a session is a request of its own here.
                 pass
             case _:
-                raise ValueError(f"{event.do} is no event of this engine")
+                raise ValueError(f"{event.do} is not an event of this engine")
 
     def step(self) -> Sequence[Delivery]:
-        found = [_delivery(name, (), "abort") for name in self._given_up]
-        self._given_up.clear()
+        found = [_delivery(name, (), "abort") for name in self._aborted]
+        self._aborted.clear()
         for name, (tokens, length) in [*self._live.items()]:
             tokens.append(sum(tokens[: -1 if self._ahead else None]) % self._vocab_size)
             reason = "length" if len(tokens) == length else None
@@ -49,16 +52,16 @@ class AdderSession:
         return found
 
     def drained(self) -> bool:
-        return not (self._live or self._given_up)
+        return not (self._live or self._aborted)
 
     def ended(self) -> None:
-        """Nothing is observed."""
+        """This engine has no observations."""
 
     def seen(self) -> list[Message]:
         return []
 
     def close(self) -> None:
-        """No engine is kept."""
+        """There are no kept engines."""
 
 
 def _delivery(name: str, tokens: tuple[int, ...], reason: str | None) -> Delivery:
@@ -66,7 +69,7 @@ def _delivery(name: str, tokens: tuple[int, ...], reason: str | None) -> Deliver
 
 
 class Adders:
-    """Engines that are made for each trace."""
+    """Engines that are created for each trace."""
 
     def __init__(self, ahead: bool) -> None:
         self._ahead = ahead
@@ -75,7 +78,7 @@ class Adders:
         return AdderSession(spec, self._ahead)
 
     def forget(self) -> None:
-        """None is kept."""
+        """There are no kept engines."""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The tiny engine of `adder_child`, which does something hostile once: when it is loaded, or in its second step.
+"""The engine of `adder_child`, with one hostile act: at its start, or in its second step.
 
-Its arguments are when and what.
+The arguments are the time (`start` or `step`) and the act.
 """
 
 import json
@@ -23,7 +23,7 @@ WHEN, WHAT = sys.argv[1:]
 
 
 class Unreadable(Exception):
-    """Has no text."""
+    """Exception that raises a ValueError when it is converted to text."""
 
     def __str__(self) -> str:
         raise ValueError("no text")
@@ -40,7 +40,7 @@ def print_for_ever() -> NoReturn:
 
 
 def replace_modules() -> None:
-    """Replace what a careless engine replaces."""
+    """Replace or remove modules and streams that the process's main loop uses."""
     json.dumps = json.loads = None  # type: ignore[assignment]
     json.JSONEncoder = None  # type: ignore[misc, assignment]
     sys.modules["json"] = None  # type: ignore[assignment]
@@ -64,7 +64,7 @@ def recurse() -> None:
 
 
 def overflow() -> None:
-    """Overflow the stack of C."""
+    """Overflow the C stack."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.setrecursionlimit(1 << 30)
     nested: list[object] = []
@@ -74,7 +74,7 @@ def overflow() -> None:
 
 
 def fill_memory() -> None:
-    """Fill as much as is allowed here, which is little."""
+    """Allocate memory until a low limit is reached."""
     resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
     kept = []
     while True:
@@ -82,7 +82,7 @@ def fill_memory() -> None:
 
 
 def write_to_pipes() -> None:
-    """Write to every pipe that is open, but for output and errors."""
+    """Write to every open pipe except stdout and stderr."""
     for descriptor in range(3, 100):
         with suppress(OSError):
             if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -133,7 +133,7 @@ ACTS: dict[str, Callable[[], object]] = {
 
 
 class HostileSession(AdderSession):
-    """Acts in its second step."""
+    """Session that performs the act in its second step."""
 
     num_steps = 0
 
@@ -145,7 +145,7 @@ class HostileSession(AdderSession):
 
 
 class HostileEngines(Adders):
-    """Makes sessions that act."""
+    """Engines with hostile sessions."""
 
     def open(self, spec: EngineSpec, observed: bool) -> AdderSession:
         return HostileSession(spec, False)

@@ -1,4 +1,4 @@
-"""Checks of layers that are one task: to the bit what their operators compute one by one; others run as they are."""
+"""Checks of fused layers: bit-identical to their operators; other variants are not fused."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,7 +60,7 @@ def _embedding_of(cache: torch.Tensor, rotary: int, neox: bool = True) -> Simple
 
 
 def _ran(schedule: Schedule, call: Any, given: tuple[Any, ...], on: Device) -> tuple[int, list[torch.Tensor]]:
-    """Return how many tasks a call launches, and what it returns, as the host sees it."""
+    """Return how many device tasks a call launches, and its results on the host."""
     on.begin(schedule)
     returned = call(*given)
     num_tasks = on.end().counts["run"]
@@ -68,10 +68,10 @@ def _ran(schedule: Schedule, call: Any, given: tuple[Any, ...], on: Device) -> t
     return num_tasks, [each.cpu() for each in results if each is not None]
 
 
-def a_layer_is_one_task_and_the_same_bits(device: Device) -> None:
+def fused_layer_is_one_task_and_bit_identical(device: Device) -> None:
     for schedule in (EAGER, LAZY):
         x, residual, weight = (each.to(SIM) for each in (_random(ROWS, 64), _random(ROWS, 65)[:, 1:], _random(64)))
-        # Parts of a projection, with a stride, as queries and keys are.
+        # Strided views of one projection, as queries and keys are in an engine.
         projected = _random(ROWS, 4 * HEADS * HEAD_SIZE).to(SIM)
         query, key = projected[:, : HEADS * HEAD_SIZE], projected[:, HEADS * HEAD_SIZE :][:, :HEAD_SIZE]
         positions = torch.tensor([3, 0, 7, 7, 1]).to(SIM)
@@ -86,12 +86,12 @@ def a_layer_is_one_task_and_the_same_bits(device: Device) -> None:
             for fused, plain, given in calls:
                 num_tasks, results = _ran(schedule, fused, given, device)
                 assert num_tasks == 1, plain
-                num_operators, wanted = _ran(schedule, plain, given, device)
+                num_operators, expected = _ran(schedule, plain, given, device)
                 assert num_operators > 1, plain
-                assert all(map(torch.equal, results, wanted)), plain
+                assert all(map(torch.equal, results, expected)), plain
 
 
-def another_kind_of_layer_runs_as_it_is(device: Device) -> None:
+def layer_of_another_variant_is_not_fused(device: Device) -> None:
     half, weight = _random(ROWS, 64).to(SIM).half(), _random(64).to(SIM).half()
     x, query = half.float(), _random(ROWS, HEAD_SIZE).to(SIM)
     positions, cache = torch.arange(ROWS).to(SIM), _random(9, 8).to(SIM)
@@ -104,12 +104,12 @@ def another_kind_of_layer_runs_as_it_is(device: Device) -> None:
     ]
     for fused, plain, given in calls:
         num_tasks, results = _ran(EAGER, fused, given, device)
-        num_operators, wanted = _ran(EAGER, plain, given, device)
+        num_operators, expected = _ran(EAGER, plain, given, device)
         assert num_tasks == num_operators > 1, plain
-        assert all(map(torch.equal, results, wanted)), plain
+        assert all(map(torch.equal, results, expected)), plain
 
 
-def a_position_past_the_cache_is_told_of_its_layer(device: Device) -> None:
+def error_in_a_fused_layer_names_the_line_that_launched_it(device: Device) -> None:
     query, cache, positions = _random(ROWS, HEAD_SIZE).to(SIM), _random(9, 8).to(SIM), torch.tensor([0, 1, 9, 2, 3])
     given = (_embedding_of(cache, 8), positions.to(SIM), query, query)
     device.pass_over([Path(layers.__file__)])

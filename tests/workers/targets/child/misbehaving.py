@@ -1,7 +1,7 @@
-"""A process that answers as an engine's does, but for one question: it needs no package, and so begins at once.
+"""Process that answers like an engine's process, except for one question.
 
-Its engine gives every request the token 1 in each step. Its arguments are the question at which it misbehaves, how, and
-whether it reports a race.
+It imports no packages, so it starts at once. Its engine generates output token 1 for every request in each step. The
+arguments are the question at which it misbehaves, how, and whether it reports a race.
 """
 
 import json
@@ -23,37 +23,37 @@ _RACE = {
 
 
 def say(text: bytes) -> None:
-    """Write all of it."""
+    """Write all bytes to stdout."""
     while text:
         text = text[os.write(1, text) :]
 
 
 def line_of(message: Message) -> bytes:
-    """Return a message as a line."""
+    """Return a message as a line of JSON."""
     return json.dumps(message).encode() + b"\n"
 
 
 def silence(closed: int | None = None) -> None:
-    """Say nothing until it is killed, with a stream closed."""
+    """Write nothing until the process is killed, after closing a descriptor if one is given."""
     if closed is not None:
         os.close(closed)
     while True:
         signal.pause()
 
 
-def go_on() -> None:
-    """Do nothing more."""
+def proceed() -> None:
+    """Continue without misbehaving."""
 
 
 def dribble() -> None:
-    """Say a byte again and again."""
+    """Write one byte at a time, forever."""
     while True:
         say(b" ")
         select.select([], [], [], 0.01)
 
 
 class Engine:
-    """Answers every question."""
+    """Answers every question correctly."""
 
     def __init__(self) -> None:
         self._left: dict[str, int] = {}
@@ -88,7 +88,7 @@ class Engine:
 
 
 def right(number: int, answer: Message) -> bytes:
-    """Return the right answer."""
+    """Return the correct answer."""
     return line_of({"number": number, "answer": answer})
 
 
@@ -98,40 +98,40 @@ def nothing(number: int, answer: Message) -> bytes:
 
 
 def half(number: int, answer: Message) -> bytes:
-    """Return half of the right answer."""
+    """Return the first half of the correct answer."""
     line = right(number, answer)
     return line[: len(line) // 2]
 
 
 def interrupting(number: int, answer: Message) -> bytes:
-    """Interrupt who waits for the right answer, which comes then."""
+    """Interrupt the process that waits for the answer, then return the correct answer."""
     os.kill(int(os.environ["DRIVER"]), signal.SIGINT)
     return right(number, answer)
 
 
 def deaf(number: int, answer: Message) -> bytes:
-    """Close the input, and answer for the last time."""
+    """Close stdin, and return the correct answer."""
     os.close(0)
     return right(number, answer)
 
 
 def spoilt(number: int, answer: Message) -> bytes:
-    """Return an answer in which every field is of a wrong type, or one that is not to be there."""
+    """Return an answer in which every field has a wrong type; an empty one gets an extra field."""
     fields = {name: {"wrong": 1} if not isinstance(value, dict) else 1 for name, value in answer.items()}
     return right(number, fields or {"more": 1})
 
 
 def short(number: int, answer: Message) -> bytes:
-    """Return an answer without its first field, or nothing for one without fields."""
+    """Return an answer without its first field, or null for an empty answer."""
     return line_of({"number": number, "answer": dict([*answer.items()][1:]) if answer else None})
 
 
 def misled(number: int, answer: Message) -> bytes:
-    """Return an answer to a step that delivers to a request that is not there."""
+    """Return an answer to `step` with output tokens for a request that does not exist."""
     return right(number, {**answer, "deliveries": [{**answer["deliveries"][0], "request": "z"}]})
 
 
-# By how it misbehaves what it says, given the right answer; what is not here says nothing.
+# Output for each kind of misbehaviour, given the correct answer; no output for kinds that are not listed.
 SAYS: dict[str, Callable[[int, Message], bytes]] = {
     "says half a line and ends": half,
     "says half a line": half,
@@ -166,7 +166,7 @@ SAYS: dict[str, Callable[[int, Message], bytes]] = {
     "answers the next question too": lambda number, answer: right(number, answer) + right(number + 1, {}),
     "delivers to nobody": misled,
 }
-# What it does then; who is not here goes on.
+# Action after the output; kinds that are not listed continue.
 THEN: dict[str, Callable[[], None]] = {
     "dies of SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "dies of SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
@@ -184,8 +184,8 @@ THEN: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    """Answer until there are no more questions."""
-    # Whoever has forgotten it, it does not stay.
+    """Answer questions until stdin ends."""
+    # End in any case after two minutes, even if the test has leaked this process.
     signal.alarm(120)
     engine, number, question = Engine(), 0, "greet"
     message: Message = {}
@@ -193,7 +193,7 @@ def main() -> None:
         answer = engine.answer(question, message)
         if question == AT:
             say(SAYS.get(HOW, nothing)(number, answer))
-            THEN.get(HOW, go_on)()
+            THEN.get(HOW, proceed)()
         else:
             say(right(number, answer))
         line = sys.stdin.buffer.readline()

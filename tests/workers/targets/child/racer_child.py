@@ -1,8 +1,8 @@
-"""A tiny PyTorch engine inside a process of its own, on the simulated device: each token is the sum of all before it.
+"""Tiny PyTorch engine in a child process on the simulated device: it adds up tokens.
 
-Its sums come back by a copy to pinned memory; `unordered` reads them before the copy is known to be done, and what it
-does with a sum that is not there yet is a word of its own: `stuck`, `crash`,
-`exit`, or else it is a wrong token.
+Each output token is the sum of all tokens before it. The sums return by a copy to pinned memory. With the argument
+`unordered`, the host reads them before the copy is complete. A further argument is the effect of a wrong sum: `stuck`,
+`crash`, `exit`, or by default a wrong output token.
 """
 
 import os
@@ -21,23 +21,23 @@ from workers.targets.child.messages import Message
 
 
 class Buffers:
-    """Memory of the engine, which reports name by its attributes."""
+    """Memory of the engine; reports name it by its attributes."""
 
     def __init__(self) -> None:
         self.sums = torch.zeros(1, dtype=torch.int64, device="sim")
-        # Buffers that are used in turn.
+        # Two buffers that are used in turn.
         self.results = [torch.zeros(1, dtype=torch.int64, pin_memory=True) for _ in range(2)]
 
 
 class Runner:
-    """What is named: it has no memory of its own."""
+    """Object that a session names; it has no memory of its own."""
 
     def __init__(self) -> None:
         self.buffers = Buffers()
 
 
 class RacerSession:
-    """One trace, of one request at a time."""
+    """One trace with one request at a time."""
 
     def __init__(self, runner: Runner, vocab_size: int, arguments: Sequence[str]) -> None:
         self.probes: Mapping[str, int] = {}
@@ -76,17 +76,17 @@ class RacerSession:
         return not self._live
 
     def ended(self) -> None:
-        """Nothing is observed."""
+        """This engine has no observations."""
 
     def seen(self) -> list[Message]:
         return []
 
     def close(self) -> None:
-        """The buffers stay."""
+        """The buffers are kept."""
 
 
 class Racers:
-    """One engine, whose buffers are kept."""
+    """One engine with buffers that are kept between traces."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._runner, self._arguments = Runner(), arguments

@@ -1,4 +1,4 @@
-"""An engine of a few lines in a process of its own, judged as any other: nothing but these two files knows of it."""
+"""A minimal engine in a child process: its target is these two files, and judges check it."""
 
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ expect: {abort: 1}
 
 
 class Adder(ChildKind):
-    """The kind of the tiny engine, with its mistake or without."""
+    """The kind of the adder engine, optionally with its bug."""
 
     name = "adder"
     capabilities = Capabilities(
@@ -54,20 +54,20 @@ def judged(kind: Adder) -> Verdict:
         kind.kept.stop()
 
 
-def test_an_engine_in_a_process_of_its_own_agrees_with_itself_run_otherwise() -> None:
+def test_engine_in_child_process_agrees_with_its_references() -> None:
     verdict = judged(Adder())
     assert isinstance(verdict, Agreed)
     assert (verdict.stats.requests, verdict.stats.captures, verdict.stats.probes) == (2, 2, {"abort": 1})
 
 
-def test_a_mistake_of_the_asynchronous_engine_is_found() -> None:
+def test_bug_of_async_scheduling_is_found() -> None:
     verdict = judged(Adder("ahead"))
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.variable, verdict.difference.position) == ("tokens", 0)
     assert signature_of(verdict, TRACE) is not None
 
 
-def test_a_new_engine_is_in_the_same_process_until_that_is_restarted() -> None:
+def test_renew_keeps_the_process_and_restart_ends_it() -> None:
     kind, config = Adder(), RunConfig()
     first = kind.kept.process()
     try:

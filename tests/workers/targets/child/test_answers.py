@@ -1,4 +1,4 @@
-"""Answers are read as they were sent or refused: a missing field or one of another type is reported by its path."""
+"""Answers of an engine's process are validated; errors name the path of the wrong field."""
 
 import json
 from collections.abc import Iterator, Set
@@ -16,10 +16,10 @@ from workers.targets.child.messages import MessageError
 _SITE = {"function": "forward", "file": "model.py", "line": 1}
 _SIDE = {"lane": "main", "how": "read", "op": "copy", "step": 2, "replaced": None, "site": _SITE, "callers": [_SITE]}
 _ORDER = {"first": _SIDE, "second": _SIDE, "memory": "rows", "reused_as": "more", "allocated": _SITE}
-# Keys of evidence that have a default.
+# Keys of evidence that have a default value.
 _OPTIONAL = {"how", "replaced", "site", "file", "line", "reused_as", "allocated"}
 _OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers", "of"}
-# By point, keys of values that have a default: not every engine has or shows them.
+# For each point, the keys that have a default value, because not every engine has or shows them.
 _OPTIONAL_AT = {
     "opened": set(OpenedValues.model_fields) - {"vocab_size", "block_size", "state_sizes"},
     "scheduled": {"follows", "shared", "windows", "taken", "lookups", "num_tokens", "told"},
@@ -111,9 +111,9 @@ ANSWERS: dict[type[Value], dict[str, Any]] = {
     },
     Harmed: {"harm": {"kind": "masked", "task": _SIDE, "what": "reads", "given": _SIDE, "policy": "lazy", "error": ""}},
 }
-# Of another type than any field, and than any item of a field.
+# Values of types that no field, and no item of a field, has.
 WRONG = ({"wrong": "x"}, [["x", "x"]], 1.5, True, None)
-# Values of these that some fields accept, or items of such fields.
+# Exceptions: values in WRONG that these fields, or their items, accept.
 ALSO = {
     # A finish reason may be missing, and logprobs are floats.
     "output": (None, 1.5),
@@ -125,7 +125,10 @@ ALSO = {
 
 
 def spoilt(answer: Any, field: str = "", optional: Set[str] = frozenset(_OPTIONAL)) -> Iterator[tuple[str, Any]]:
-    """Yield an answer with each value in turn of a wrong type, and without each key in turn that is not optional."""
+    """Yield changed answers with a description each.
+
+    Each has one value of a wrong type, or lacks one key that is not in `optional`.
+    """
     for value in WRONG:
         is_same = type(value) is type(answer) or (isinstance(answer, bool) and isinstance(value, bool))
         if not is_same and not any(value is also or value == also for also in ALSO.get(field, ())):
@@ -148,14 +151,14 @@ def line_of(answer: Any) -> bytes:
 
 
 def _without_harm(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer without the harm of races, which is looked for later."""
+    """Return an answer without the harm of its races, which a later question returns."""
     for race in answer.get("races", ()):
         assert race["order"].pop("harm") is None
     return answer
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_answer_is_read_as_it_was_sent(kind: type[Value]) -> None:
+def test_answer_round_trips(kind: type[Value]) -> None:
     taken = answer_in(line_of(ANSWERS[kind]), 3, kind)
     assert isinstance(taken, kind)
     assert ANSWERS[kind] == _without_harm(taken.model_dump(mode="json"))
@@ -175,19 +178,19 @@ def test_answer_with_a_wrong_type_or_a_missing_key_is_refused(kind: type[Value])
     assert taken == []
 
 
-def test_failure_of_the_engine_is_read_in_place_of_any_answer() -> None:
+def test_exception_of_the_engine_is_accepted_as_any_answer() -> None:
     line = json.dumps(
         {"number": 3, "error": "RuntimeError: no", "where": _SITE, "callers": [_SITE], "seen": SEEN}
     ).encode()
-    told, site = answer_in(line, 3, Stepped), Site.model_validate(_SITE)
-    assert isinstance(told, Failed)
-    assert (told.error, told.where, told.callers) == ("RuntimeError: no", site, (site,))
-    assert [seen.model_dump(mode="json")["values"] for seen in told.seen] == [seen["values"] for seen in SEEN]
+    failed, site = answer_in(line, 3, Stepped), Site.model_validate(_SITE)
+    assert isinstance(failed, Failed)
+    assert (failed.error, failed.where, failed.callers) == ("RuntimeError: no", site, (site,))
+    assert [seen.model_dump(mode="json")["values"] for seen in failed.seen] == [seen["values"] for seen in SEEN]
     with pytest.raises(MessageError, match="an answer to question 3, not to 4"):
         answer_in(line, 4, Stepped)
 
 
-def test_wrong_answer_is_reported_in_one_line_with_its_path() -> None:
+def test_error_message_is_one_line_with_the_path_of_the_field() -> None:
     answer = {**ANSWERS[Stepped], "deliveries": [{**_DELIVERY, "output": [["x"], None]}]}
     with pytest.raises(MessageError, match=r"^deliveries\.0\.output\.0\.0: Input should be a valid integer$"):
         answer_in(line_of(answer), 3, Stepped)

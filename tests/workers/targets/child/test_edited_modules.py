@@ -1,4 +1,4 @@
-"""Modules imported with edits: they run edited, and every line number is that of the file."""
+"""Modules imported with edits run the edited code, and keep their line numbers."""
 
 import inspect
 import subprocess
@@ -56,14 +56,14 @@ def run(tmp_path: Path, names: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_edited_module_runs_edited_and_keeps_its_line_numbers(tmp_path: Path) -> None:
+def test_edited_module_runs_the_edits_and_keeps_line_numbers(tmp_path: Path) -> None:
     text = "raise (KeyError('line 7'))"
     assert run(tmp_path, "all") == ["['edited_example_doubles'] 12 -6", text, "KeyError 7"]
 
 
-def test_module_without_fixes_is_imported_as_it_is(tmp_path: Path) -> None:
+def test_module_without_fixes_is_imported_unchanged(tmp_path: Path) -> None:
     assert run(tmp_path, "") == ["[] 6 -6", 'raise ValueError("line 7")', "ValueError 7"]
 
 
-def test_module_of_the_test_has_the_line_that_it_names() -> None:
+def test_source_in_this_file_has_its_line_7_at_line_7() -> None:
     assert inspect.cleandoc(MODULE).splitlines()[6] == '    raise ValueError("line 7")'

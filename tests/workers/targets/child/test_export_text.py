@@ -1,4 +1,4 @@
-"""Texts of a stranger in an exported test: none becomes code."""
+"""Text from a finding cannot become code in an exported test."""
 
 import ast
 
@@ -41,6 +41,6 @@ def test_identifier_of_any_name_is_one_word(text: str) -> None:
     assert f"test_{identifier(text, 'vllm_')}".isidentifier()
 
 
-def test_plain_words_stay_as_they_are() -> None:
+def test_plain_text_is_unchanged() -> None:
     assert docstring("A title", 'Of "words".') == '"""A title\n\nOf "words".\n"""'
     assert identifier("vllm_min_tokens-bonus", "vllm_") == "min_tokens_bonus"

@@ -1,4 +1,4 @@
-"""Whatever a process does at whatever question, it ends in a verdict, or in a refusal at the start, in time."""
+"""Every misbehaviour of an engine's process becomes a verdict or a refusal, in time."""
 
 import os
 import sys
@@ -30,24 +30,24 @@ TRACE = loads(
     "events:\n  - {tick: 0, do: submit, request: a, prompt: [1], max_tokens: 3}\n",
     "x",
 )
-# What is waited for in vain, and for how long: only there, however long the process takes for all else.
-IN_VAIN = {
+# Misbehaviours that end by a timeout, with short timeouts for the one question; others keep the default.
+TIMEOUTS = {
     "says nothing": Seconds(start=1.0, answer=1.0),
     "says half a line": Seconds(start=1.0, answer=1.0),
     "says byte after byte": Seconds(start=1.0, answer=1.0),
     "closes its output": Seconds(end=0.1),
 }
-SECONDS = {**IN_VAIN, "closes its input": Seconds(end=0.1)}
+SECONDS = {**TIMEOUTS, "closes its input": Seconds(end=0.1)}
 SECONDS_MAX = 60.0
-# By how the process misbehaves, at any question, what is said of it.
-SAID = {
+# For each misbehaviour at any question, part of the message.
+MESSAGES = {
     "dies of SIGKILL": "died of SIGKILL",
     "dies of SIGSEGV": "died of SIGSEGV",
     "ends with exit code 0": "died with exit code 0",
     "ends with exit code 1": "died with exit code 1",
     "raises": "RuntimeError: no",
     "says half a line and ends": "died with exit code 1",
-    "says a line without an end": "said a line longer than 65536 bytes",
+    "says a line without an end": "wrote a line longer than 65536 bytes",
     "says no JSON": "a line that is no JSON: b'no JSON'",
     "says no number": "number: Field required",
     "says another number": "an answer to question",
@@ -57,8 +57,8 @@ SAID = {
     "answers twice": "with more than one line",
     "answers the next question too": "with more than one line",
 }
-# The same, at a step alone: what follows does not depend on the question.
-SAID_AT_A_STEP = {
+# The same for misbehaviours that are tested at a step only: their message does not depend on the question.
+MESSAGES_AT_A_STEP = {
     "dies of a signal without a name": "died of signal 35",
     "says an empty line": "a line that is no JSON: b''",
     "says no UTF-8": "a line that is no JSON",
@@ -73,27 +73,27 @@ SAID_AT_A_STEP = {
     "raises without a place": "where: Field required",
     "raises what is no text": "error: Input should be a valid string",
     "answers with a list": "answer: Input should be an object",
-    "delivers to nobody": "delivered to 'z', who was never submitted",
+    "delivers to nobody": "delivered to 'z', which was never submitted",
     "says nothing": "gave no answer in 1 s",
     "says half a line": "gave no answer in 1 s",
     "says byte after byte": "gave no answer in 1 s",
-    "closes its output": "closed its output and lived on",
-    "closes its input": "closed its input and lived on",
+    "closes its output": "closed its output but did not end",
+    "closes its input": "closed its input but did not end",
 }
 
 
 class Impatient(Keeper):
-    """Keeper of a process whose answer to one question alone is waited for briefly."""
+    """Keeper of a process with a short timeout for the answer to one question."""
 
-    def __init__(self, engine: str, launch: Launch, at: str, briefly: Seconds) -> None:
-        super().__init__(engine, lambda: launch, briefly if at == "greet" else process.SECONDS)
-        self._at, self._briefly = at, briefly
+    def __init__(self, engine: str, launch: Launch, at: str, short: Seconds) -> None:
+        super().__init__(engine, lambda: launch, short if at == "greet" else process.SECONDS)
+        self._at, self._short = at, short
 
     def process(self) -> EngineProcess:
         kept = super().process()
 
         def ask(question: Message, kind: type[A]) -> A:
-            kept._seconds = self._briefly if question["do"] == self._at else process.SECONDS
+            kept._seconds = self._short if question["do"] == self._at else process.SECONDS
             return EngineProcess.ask(kept, question, kind)
 
         kept.ask = ask  # type: ignore[method-assign]
@@ -101,7 +101,7 @@ class Impatient(Keeper):
 
 
 class Misbehaving(ChildKind):
-    """An engine that answers one question as it should not."""
+    """An engine that misbehaves at one question."""
 
     name = "misbehaving"
     capabilities = Capabilities(spec={"depth": (1,), "num_speculative_tokens": (0,), "layers": ()}, planes=("races",))
@@ -116,7 +116,7 @@ class Misbehaving(ChildKind):
 
 
 def judged(kind: Misbehaving) -> Verdict:
-    """Check the trace, races and their harm too, and leave no process behind."""
+    """Check the trace, including races and their harm, and end the process."""
     begun = monotonic()
     try:
         return check(TRACE, Tapes(), Options(blame=True), kind=kind)
@@ -132,7 +132,7 @@ def short_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_a_process_that_behaves_is_judged_by_what_it_computes() -> None:
+def test_correct_answers_are_judged() -> None:
     assert isinstance(judged(Misbehaving("never", "")), Agreed)
     raced = judged(Misbehaving("never", "", races=True))
     assert isinstance(raced, Diverged)
@@ -142,55 +142,55 @@ def test_a_process_that_behaves_is_judged_by_what_it_computes() -> None:
     assert order.harm == Harm(kind="benign")
 
 
-@pytest.mark.parametrize("how", SAID)
+@pytest.mark.parametrize("how", MESSAGES)
 @pytest.mark.parametrize("at", QUESTIONS)
-def test_whatever_a_process_does_at_a_question_is_a_crash(at: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misbehaviour_at_any_question_is_a_crash(at: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with short_lines(monkeypatch):
         verdict = judged(Misbehaving(at, how, races=at == "harm"))
     assert isinstance(verdict, Crashed)
-    assert SAID[how] in verdict.error
+    assert MESSAGES[how] in verdict.error
     assert verdict.where == (Site(function="run", file="core.py", line=1) if how == "raises" else ITS_PROCESS)
 
 
 @pytest.mark.parametrize("at", QUESTIONS)
-def test_a_signal_while_a_process_is_asked_ends_the_check_and_is_no_verdict(at: str) -> None:
+def test_interrupt_during_a_question_ends_the_check_without_verdict(at: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         judged(Misbehaving(at, "interrupts", races=at == "harm"))
 
 
-def test_an_engine_that_one_process_could_not_make_is_made_by_another() -> None:
+def test_engine_is_created_in_a_new_process_after_a_failed_open() -> None:
     kind, well = Misbehaving("open", "raises"), Misbehaving("never", "")
     launches = chain([kind.kept.launch()], repeat(well.kept.launch()))
     kind.kept = Keeper(kind.name, lambda: next(launches))
     assert isinstance(judged(kind), Agreed)
 
 
-@pytest.mark.parametrize("how", SAID_AT_A_STEP)
-def test_whatever_a_process_does_at_a_step_is_a_crash(how: str) -> None:
+@pytest.mark.parametrize("how", MESSAGES_AT_A_STEP)
+def test_misbehaviour_at_a_step_is_a_crash(how: str) -> None:
     verdict = judged(Misbehaving("step", how))
     assert isinstance(verdict, Crashed)
-    assert SAID_AT_A_STEP[how] in verdict.error
+    assert MESSAGES_AT_A_STEP[how] in verdict.error
     assert verdict.where == ITS_PROCESS
 
 
 @pytest.mark.parametrize(
-    "how", [*SAID, "says nothing", "says half a line", "says byte after byte", "closes its output"]
+    "how", [*MESSAGES, "says nothing", "says half a line", "says byte after byte", "closes its output"]
 )
-def test_whatever_a_process_does_at_its_start_refuses_the_engine(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misbehaviour_at_the_start_refuses_the_engine(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with short_lines(monkeypatch), pytest.raises(DeviceError, match=r"^engine misbehaving: ") as refused:
         judged(Misbehaving("greet", how))
-    assert (SAID | SAID_AT_A_STEP)[how] in str(refused.value)
+    assert (MESSAGES | MESSAGES_AT_A_STEP)[how] in str(refused.value)
 
 
-@pytest.mark.parametrize("how", [*SAID, *IN_VAIN])
-def test_a_process_that_fails_to_forget_its_engines_is_replaced(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", [*MESSAGES, *TIMEOUTS])
+def test_process_that_fails_at_forget_is_replaced(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with short_lines(monkeypatch):
         verdict = judged(Misbehaving("forget", how, races=True))
-    # The race is a finding, which is verified on new engines: those of a new process.
+    # The race is a finding, so it is verified on new engines, which a new process creates.
     assert isinstance(verdict, Diverged)
 
 
-def test_an_engine_that_cannot_be_started_is_refused() -> None:
+def test_engine_that_cannot_be_started_is_refused() -> None:
     launch = Launch(("/nowhere/python",), {}, CHILD.parent)
-    with pytest.raises(DeviceError, match="engine nobody: /nowhere/python cannot be started"):
-        Keeper("nobody", lambda: launch).process()
+    with pytest.raises(DeviceError, match="engine missing: /nowhere/python cannot be started"):
+        Keeper("missing", lambda: launch).process()

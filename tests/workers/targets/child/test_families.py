@@ -1,4 +1,4 @@
-"""Whatever processes an engine's process has started, they end with it, and its own end is seen at once."""
+"""All descendants of an engine's process end with it, and its end is noticed at once."""
 
 import os
 import select
@@ -16,8 +16,8 @@ from workers.targets.target import EngineFailed
 
 ROOT = Path(__file__).resolve().parents[4]
 SECONDS_MAX = 30.0
-# Starts a child, one that ignores SIGTERM, one that is stopped, a daemon, and a program in a session of its own that
-# knows nothing of its environment. All hold the pipes of the protocol.
+# Starts five descendants: a child, a child that ignores SIGTERM, a stopped child, a daemon, and a program in a session
+# of its own with an empty environment. All of them hold the pipes of the protocol.
 ENGINE = """
 import json, os, signal, sys, tempfile, time
 
@@ -72,7 +72,7 @@ for line in sys.stdin:
 
 
 class Started(Value):
-    """Processes that an engine's process has started, and its temporary folder."""
+    """Descendants that an engine's process has started, and its temporary folder."""
 
     pids: tuple[int, ...]
     folder: str
@@ -83,7 +83,7 @@ def launched() -> EngineProcess:
 
 
 def wait_for_ends(pids: tuple[int, ...]) -> None:
-    """Wait until processes have ended."""
+    """Wait until all processes have ended."""
     for pid in pids:
         try:
             descriptor = os.pidfd_open(pid)
@@ -99,14 +99,14 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_all_descendants_end_when_the_process_is_ended() -> None:
+def test_descendants_end_when_the_process_is_killed() -> None:
     child = launched()
     started = child.ask({"do": "start"}, Started)
     child.kill()
     wait_for_ends((child.pid, *started.pids))
 
 
-def test_a_process_that_ends_is_noticed_though_its_descendants_hold_its_pipes() -> None:
+def test_exit_is_noticed_while_descendants_hold_the_pipes() -> None:
     child = launched()
     started = child.ask({"do": "start"}, Started)
     with pytest.raises(EngineFailed, match="died with exit code 3"):
@@ -115,7 +115,7 @@ def test_a_process_that_ends_is_noticed_though_its_descendants_hold_its_pipes() 
     child.kill()
 
 
-def test_all_descendants_end_when_the_process_kills_its_parent() -> None:
+def test_descendants_end_when_the_process_kills_its_parent() -> None:
     child = launched()
     started = child.ask({"do": "start"}, Started)
     with pytest.raises(EngineFailed, match="died of SIGKILL"):
@@ -124,7 +124,7 @@ def test_all_descendants_end_when_the_process_kills_its_parent() -> None:
     child.kill()
 
 
-def test_all_descendants_end_when_the_outer_warden_is_killed() -> None:
+def test_descendants_end_when_the_outer_warden_is_killed() -> None:
     child = launched()
     started = child.ask({"do": "start"}, Started)
     os.kill(parent_of(parent_of(child.pid)), signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_all_descendants_end_when_the_outer_warden_is_killed() -> None:
     child.kill()
 
 
-def test_a_warden_that_is_stopped_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_warden_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.targets.child.process._END_SECONDS", 0.2)
     child = launched()
     started = child.ask({"do": "start"}, Started)
@@ -159,7 +159,7 @@ match sys.argv[1]:
 
 
 @pytest.mark.parametrize("how", ["ends", "SIGKILL"])
-def test_all_descendants_end_and_files_are_removed_when_the_driver_ends(how: str) -> None:
+def test_descendants_end_and_files_are_removed_when_the_driver_ends(how: str) -> None:
     ended = subprocess.run([sys.executable, "-c", DRIVER, how], cwd=ROOT, stdout=subprocess.PIPE, check=False)
     assert ended.returncode == (-signal.SIGKILL if how == "SIGKILL" else 0)
     *pids, folder = ended.stdout.decode().split()
@@ -169,7 +169,7 @@ def test_all_descendants_end_and_files_are_removed_when_the_driver_ends(how: str
     assert not Path(folder).exists()
 
 
-def test_a_signal_of_a_terminal_does_not_reach_the_process() -> None:
+def test_terminal_signal_does_not_reach_the_process() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, "hang"],
         cwd=ROOT,

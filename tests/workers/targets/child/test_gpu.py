@@ -1,4 +1,4 @@
-"""Delays at lines of a program, without a GPU: where they are due, and in which step."""
+"""Delays at source lines, tested without a GPU: at which line, call and step they apply."""
 
 import inspect
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ def late(seen: list[str]) -> None:
 
 
 def line_of(function: object, text: str) -> str:
-    """Return a line of a function as a delay names it."""
+    """Return the line of a function that contains a text, as a delay names it."""
     lines, first = inspect.getsourcelines(function)  # type: ignore[arg-type]
     return f"child/{FILE}:{first + next(index for index, line in enumerate(lines) if text in line)}"
 
 
-class Noted(DelayedLines):
-    """Delays that are noted in the place of being made."""
+class Recorded(DelayedLines):
+    """Delays that are recorded instead of made."""
 
     def __init__(self, delays: Sequence[Delay], seen: list[str]) -> None:
         super().__init__(delays)
@@ -45,7 +45,7 @@ class Noted(DelayedLines):
 
 def seen_with(delay: Delay, steps: int = 1) -> list[str]:
     seen: list[str] = []
-    with Noted([delay], seen) as lines:
+    with Recorded([delay], seen) as lines:
         for step in range(steps):
             lines.step = step
             early(seen)
@@ -57,43 +57,43 @@ LINE = line_of(copied, "the line")
 PLAIN = ["before", "the line", "behind"]
 
 
-def test_a_delay_is_made_before_its_line_or_behind_it() -> None:
+def test_delay_is_made_before_or_after_its_line() -> None:
     assert seen_with(Delay(at=(LINE,), microseconds=1)) == 2 * ["before", "pause stream", "the line", "behind"]
     behind = Delay(at=(LINE,), microseconds=1, where="behind", of="host")
     assert seen_with(behind) == 2 * ["before", "the line", "pause host", "behind"]
 
 
-def test_a_delay_behind_the_last_line_of_a_function_is_made_as_it_returns() -> None:
+def test_delay_after_the_last_line_is_made_at_return() -> None:
     last = Delay(at=(line_of(copied, '"behind"'),), microseconds=1, where="behind")
     assert seen_with(last) == 2 * [*PLAIN, "pause stream"]
 
 
-def test_a_delay_is_that_of_its_callers_and_of_its_step() -> None:
+def test_delay_applies_to_its_callers_and_its_step_only() -> None:
     called = Delay(at=(LINE, line_of(late, "copied(seen)")), microseconds=1)
     assert seen_with(called) == [*PLAIN, "before", "pause stream", "the line", "behind"]
     of_step = Delay(at=called.at, microseconds=1, step=1)
     assert seen_with(of_step, steps=2) == [*3 * PLAIN, "before", "pause stream", "the line", "behind"]
 
 
-def test_a_line_of_another_file_is_none_of_this_one() -> None:
+def test_delay_in_another_file_does_not_apply() -> None:
     assert seen_with(Delay(at=(LINE.replace("child/", "other/"),), microseconds=1)) == 2 * PLAIN
 
 
-def test_nothing_is_traced_behind_the_context() -> None:
+def test_tracing_ends_with_the_context() -> None:
     seen: list[str] = []
-    with Noted([Delay(at=(LINE,), microseconds=1)], seen):
+    with Recorded([Delay(at=(LINE,), microseconds=1)], seen):
         pass
     early(seen)
     assert seen == PLAIN
 
 
-def test_the_host_sleeps_for_what_a_delay_says() -> None:
+def test_delay_of_the_host_is_counted() -> None:
     with DelayedLines([Delay(at=(LINE,), microseconds=1, of="host")]) as lines:
         early([])
     assert lines.counts == {"delayed_host": 1}
 
 
 @pytest.mark.parametrize("at", [(), ("sampler.py",), ("sampler.py:0",), ("a b.py:1",)])
-def test_a_line_is_named_by_file_and_number(at: tuple[str, ...]) -> None:
+def test_delay_without_file_and_line_is_refused(at: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="at"):
         Delay(at=at, microseconds=1)

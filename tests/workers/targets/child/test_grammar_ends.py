@@ -1,4 +1,4 @@
-"""Grammars that end by stop tokens alone: which do, and what is made of those that do not."""
+"""Grammars that end by stop tokens alone: detection, and changes to the others."""
 
 import pytest
 
@@ -19,26 +19,26 @@ def submit(grammar: Grammar, stop: tuple[int, ...] = (), **params: object) -> Su
 
 MISFITS = {
     "state 0 ends without a stop token of the request": submit((((1, 1),), ()), (2,)),
-    "state 1 goes on behind a stop token of the request": submit((((1, 1),), ((2, 0),)), (2,)),
+    "state 1 continues after a stop token of the request": submit((((1, 1),), ((2, 0),)), (2,)),
     "state 0 ends by some stop tokens of the request and not by others": submit((((1, 1), (4, 0)), ()), (1, 3)),
 }
 
 
 @pytest.mark.parametrize("misfit", MISFITS)
-def test_a_grammar_that_ends_otherwise_is_described_and_changed(misfit: str) -> None:
+def test_grammar_that_ends_otherwise_is_described_and_changed(misfit: str) -> None:
     assert misfit_at_end(MISFITS[misfit]) == misfit
     changed = ending_by_stops(MISFITS[misfit], SPEC.vocab_size)
     assert misfit_at_end(changed) is None
     assert ending_by_stops(changed, SPEC.vocab_size) == changed
 
 
-def test_a_grammar_without_ends_or_that_ends_by_stops_stays_as_it_is() -> None:
+def test_grammar_without_ends_or_with_stop_ends_is_unchanged() -> None:
     for event in (submit((((1, 0),),), (2,)), submit((((1, 0), (2, 1), (3, 1)), ()), (2, 3))):
         assert ending_by_stops(event, SPEC.vocab_size) is event
 
 
 @pytest.mark.parametrize("number", range(40))
-def test_what_follows_a_generated_grammar_follows_the_changed_one_to_its_stop(number: int) -> None:
+def test_outputs_of_a_generated_grammar_fit_the_changed_grammar(number: int) -> None:
     stop = (below(SPEC.vocab_size, number, "stop", "", 0),) if number % 2 else ()
     event = submit((), stop).model_copy(update={"params": params_of(GRAMMAR | 128 * number, SPEC)})
     before = event.params.grammar
@@ -48,17 +48,17 @@ def test_what_follows_a_generated_grammar_follows_the_changed_one_to_its_stop(nu
     state = 0
     for step in range(20):
         # States keep their numbers.
-        going_on = {token: to for token, to in before[state] if token not in changed.stop}
-        assert going_on.items() <= {tuple(edge) for edge in after[state]}
+        continuing = {token: to for token, to in before[state] if token not in changed.stop}
+        assert continuing.items() <= {tuple(edge) for edge in after[state]}
         ends = {token for token, to in after[state] if not after[to]}
-        has_end = not before[state] or len(going_on) < len(before[state])
+        has_end = not before[state] or len(continuing) < len(before[state])
         assert ends == (set(changed.stop) if has_end else set())
-        if not going_on:
+        if not continuing:
             break
-        state = going_on[sorted(going_on)[below(len(going_on), number, "walk", "", step)]]
+        state = continuing[sorted(continuing)[below(len(continuing), number, "walk", "", step)]]
 
 
-def test_a_state_whose_every_token_is_banned_leaves_no_choice() -> None:
+def test_state_with_all_tokens_banned_is_named() -> None:
     grammar: Grammar = (((1, 1), (2, 0)), ((3, 2), (4, 0)), ())
     assert without_choice(submit(grammar, (3,))) is None
     assert without_choice(submit(grammar, (3,), allowed_tokens=(1, 2, 3))) is None

@@ -1,4 +1,4 @@
-"""The host of an engine's process: what goes wrong inside is answered with its place, and the next trace is run."""
+"""Host of an engine's process: answers, failures and harm; traces run after a failure."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ STALL = {"do": "stall", "tick": 0, "request": "a", "ticks": 1}
 
 
 class Recorded:
-    """A device that writes down what it is asked for; its tasks are the labels of steps."""
+    """A device that records its calls; its tasks are the labels of steps."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -53,7 +53,7 @@ class Recorded:
         return {"race": race, "runs": [len(eager), len(lazy)]}
 
 
-def test_a_trace_is_answered_step_by_step() -> None:
+def test_trace_is_answered_step_by_step() -> None:
     host = Host(Adders(ahead=False))
     assert host.answer(OPEN) == {}
     first = host.answer({"do": "step", "events": [SUBMIT]})
@@ -65,7 +65,7 @@ def test_a_trace_is_answered_step_by_step() -> None:
     assert host.answer(OPEN) == {}
 
 
-def test_a_race_is_looked_for_harm_by_running_the_trace_again_under_eager_and_lazy() -> None:
+def test_harm_question_runs_the_trace_again_under_eager_and_lazy() -> None:
     device: Any = Recorded()
     host = Host(Adders(ahead=False), device)
     host.answer(OPEN)
@@ -77,22 +77,22 @@ def test_a_race_is_looked_for_harm_by_running_the_trace_again_under_eager_and_la
     assert device.calls == [*first, *(call.format(policy) for policy in ("eager", "lazy") for call in again)]
 
 
-def test_what_an_engine_raises_is_reported_with_its_place_and_the_next_trace_runs() -> None:
+def test_exception_has_its_source_location_and_next_trace_runs() -> None:
     device: Any = Recorded()
     host = Host(Adders(ahead=False), device)
     host.answer(OPEN)
-    with pytest.raises(ValueError, match="stall is no event of this engine") as raised:
+    with pytest.raises(ValueError, match="stall is not an event of this engine") as raised:
         host.answer({"do": "step", "events": [STALL]})
-    told = failure(raised.value)
-    assert told["error"] == "ValueError: stall is no event of this engine"
-    assert (told["where"]["function"], told["where"]["file"]) == ("happen", "adder_child.py")
-    assert [caller["function"] for caller in told["callers"]] == [raised.traceback[0].name]
+    failed = failure(raised.value)
+    assert failed["error"] == "ValueError: stall is not an event of this engine"
+    assert (failed["where"]["function"], failed["where"]["file"]) == ("happen", "adder_child.py")
+    assert [caller["function"] for caller in failed["callers"]] == [raised.traceback[0].name]
     assert host.last_seen() == []
     host.abandon()
     assert device.calls[-1] == "abandon"
     assert host.answer(OPEN) == {}
 
 
-def test_an_unknown_message_is_refused_by_its_name() -> None:
-    with pytest.raises(ValueError, match="message 'sing'; known are open, step"):
+def test_unknown_message_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match="message 'sing'; expected one of open, step"):
         Host(Adders(ahead=False)).answer({"do": "sing"})

@@ -1,4 +1,4 @@
-"""Whatever an engine does to its own process, it ends in a verdict or in one message, and leaves no process behind."""
+"""Every hostile act of an engine in its process becomes a verdict or a one-line message."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from workers.targets.child.process import SECONDS, EngineProcess, Launch, Second
 from workers.targets.target import DeviceError
 
 ROOT = Path(__file__).resolve().parents[4]
-# By what the engine does in a step: what is said of it, nothing where it agrees.
+# For each act in a step, part of the message; None if the verdict is `Agreed`.
 IN_A_STEP = {
     "hangs": "gave no answer in 1 s",
     "prints for ever": "gave no answer in 1 s",
@@ -47,16 +47,16 @@ AT_THE_START = {
     "hangs": "gave no answer in 1 s: ",
     "prints for ever": "gave no answer in 1 s: ",
     "raises SystemExit": "SystemExit: 3",
-    "exits": "died with exit code 0: it said nothing",
+    "exits": "died with exit code 0: it printed nothing",
     "recurses": "RecursionError: maximum recursion depth exceeded",
     "raises from itself": "RuntimeError: no",
     "raises a long text": "RuntimeError: xxx",
 }
-IN_VAIN = ("hangs", "prints for ever")
+TIMEOUTS = ("hangs", "prints for ever")
 
 
 class Watched(Impatient):
-    """Keeper of impatience that knows each process it has kept."""
+    """Impatient keeper that records the process ids that it has kept."""
 
     pids: tuple[int, ...] = ()
 
@@ -71,9 +71,9 @@ class Hostile(Adder):
 
     def __init__(self, when: str, what: str) -> None:
         command = (sys.executable, "-m", "tests.workers.targets.child.hostile_child", when, what)
-        in_vain = Seconds(start=1.0, answer=1.0)
+        short = Seconds(start=1.0, answer=1.0)
         at = "greet" if when == "start" else "step"
-        self.watched = Watched(self.name, Launch(command, {}, ROOT), at, in_vain if what in IN_VAIN else SECONDS)
+        self.watched = Watched(self.name, Launch(command, {}, ROOT), at, short if what in TIMEOUTS else SECONDS)
         self.kept = self.watched
 
 
@@ -86,17 +86,17 @@ def judged(kind: Hostile) -> Verdict:
 
 
 @pytest.mark.parametrize("what", IN_A_STEP)
-def test_whatever_an_engine_does_in_a_step_ends_in_a_verdict(what: str) -> None:
-    verdict, said = judged(Hostile("step", what)), IN_A_STEP[what]
-    if said is None:
+def test_hostile_act_in_a_step_becomes_a_verdict(what: str) -> None:
+    verdict, message = judged(Hostile("step", what)), IN_A_STEP[what]
+    if message is None:
         assert isinstance(verdict, Agreed)
         return
     assert isinstance(verdict, Crashed)
-    assert said in verdict.error
+    assert message in verdict.error
 
 
 @pytest.mark.parametrize("what", AT_THE_START)
-def test_whatever_an_engine_does_when_it_is_loaded_is_one_message(what: str) -> None:
+def test_hostile_act_at_the_start_becomes_one_line(what: str) -> None:
     with pytest.raises(DeviceError) as refused:
         judged(Hostile("start", what))
     assert str(refused.value).startswith("engine adder: ")
@@ -104,7 +104,7 @@ def test_whatever_an_engine_does_when_it_is_loaded_is_one_message(what: str) -> 
     assert "\n" not in str(refused.value)
 
 
-def test_memory_ends_for_the_process_first() -> None:
+def test_process_is_killed_first_when_memory_runs_out() -> None:
     kind = Hostile("never", "exits")
     process = kind.kept.process()
     assert Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == "1000"

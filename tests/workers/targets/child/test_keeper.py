@@ -1,10 +1,10 @@
-"""A process is kept from trace to trace, and another one started once it has ended."""
+"""A keeper reuses its process from trace to trace, and starts a new one after it has ended."""
 
 from tests.workers.targets.child.test_adder import Adder, judged
 from workers.record.verdict import Agreed
 
 
-def test_a_process_is_kept_while_it_lives_and_another_one_takes_its_place() -> None:
+def test_process_is_reused_while_it_runs_and_then_replaced() -> None:
     kind = Adder()
     first = kind.kept.process()
     assert kind.kept.process() is first

@@ -1,4 +1,4 @@
-"""A process of which a GPU's context is lost says so in one line, and ends; another one takes its place."""
+"""A process that lost its CUDA context reports it in one line and ends."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ class AcceleratorError(RuntimeError):
 
 class Engines:
     def open(self, spec, observed):
-        raise AssertionError("no engine is asked for")
+        raise AssertionError("no engine is opened")
 
     def forget(self):
         raise %s
@@ -36,7 +36,7 @@ def keeper(raised: str, tmp_path: Path) -> Keeper:
 
 
 @pytest.mark.parametrize(
-    ("raised", "said", "is_kept"),
+    ("raised", "message", "is_kept"),
     [
         (
             'AcceleratorError("CUDA error: device-side assert triggered\\nFor debugging ...")',
@@ -46,19 +46,19 @@ def keeper(raised: str, tmp_path: Path) -> Keeper:
         ('ValueError("no\\nmore")', "ValueError: no\nmore", True),
     ],
 )
-def test_only_a_lost_device_ends_the_process(raised: str, said: str, is_kept: bool, tmp_path: Path) -> None:
+def test_only_a_lost_device_ends_the_process(raised: str, message: str, is_kept: bool, tmp_path: Path) -> None:
     kept = keeper(raised, tmp_path)
     try:
         first = kept.process()
         with pytest.raises(EngineFailed) as failed:
             first.ask({"do": "forget"}, Nothing)
-        assert str(failed.value) == said
+        assert str(failed.value) == message
         assert (kept.process() is first) == is_kept
     finally:
         kept.stop()
 
 
-def test_a_lost_device_is_known_by_what_was_raised_before_too() -> None:
+def test_lost_device_is_recognised_by_the_cause_of_an_exception() -> None:
     wrapped = RuntimeError("the step failed")
     wrapped.__cause__ = RuntimeError("CUDA error: an illegal memory access was encountered")
     assert loses_device(wrapped)

@@ -1,4 +1,4 @@
-"""What any engine needs in a process of its own names none of them."""
+"""The code that all engines in child processes share names none of them."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from workers.targets.target import SPECSTORM
 CHILD = Path(__file__).resolve().parents[4] / "workers" / "targets" / "child"
 
 
-def test_no_engine_is_named_where_any_engine_is_meant() -> None:
+def test_shared_code_names_no_engine() -> None:
     engines = {engine.partition("-")[0] for engine in known_engines() if engine != SPECSTORM} | {"sglang"}
     assert "vllm" in engines
     files = sorted(CHILD.rglob("*.py"))

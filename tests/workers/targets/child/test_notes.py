@@ -1,4 +1,4 @@
-"""Functions of an engine's sources are noted as they run, and run as they do otherwise."""
+"""Executed functions of an engine are recorded, and otherwise run unchanged."""
 
 import inspect
 import sys
@@ -47,7 +47,7 @@ FILE = "noted_engine/scheduler.py"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with an installed package, which is gone from this process afterwards."""
+    """A folder with an installed package, which is unloaded afterwards."""
     package = tmp_path / "installed" / "noted_engine"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -66,7 +66,7 @@ def loaded(notes: Notes) -> ModuleType:
     return import_module("noted_engine.scheduler")
 
 
-def test_blocks_are_noted_each_time_that_they_are_asked_for(folder: Path) -> None:
+def test_blocks_are_recorded_again_after_each_report(folder: Path) -> None:
     notes = Notes("noted_engine", all_of)
     module = loaded(notes)
     assert notes.ran() == [f"noted_engine/__init__.py:{MODULE}", f"{FILE}:{MODULE}", f"{FILE}:jit"]
@@ -77,7 +77,7 @@ def test_blocks_are_noted_each_time_that_they_are_asked_for(folder: Path) -> Non
     assert notes.ran() == [f"{FILE}:__mangled"]
 
 
-def test_a_kernel_is_noted_by_its_launches(folder: Path) -> None:
+def test_kernel_is_recorded_by_its_launches(folder: Path) -> None:
     notes = Notes("noted_engine", all_of)
     loaded(notes)
     notes.ran()
@@ -85,7 +85,7 @@ def test_a_kernel_is_noted_by_its_launches(folder: Path) -> None:
     assert notes.ran() == [f"{FILE}:compiled"]
 
 
-def test_noted_functions_keep_their_lines_docstrings_and_globals(folder: Path) -> None:
+def test_recorded_functions_keep_lines_docstrings_and_globals(folder: Path) -> None:
     notes = Notes("noted_engine", all_of)
     schedule = loaded(notes).Scheduler.schedule
     with pytest.raises(ValueError, match="nothing to run") as raised:
@@ -98,7 +98,7 @@ def test_noted_functions_keep_their_lines_docstrings_and_globals(folder: Path) -
     assert elsewhere(None, [3]) == [3]
 
 
-def test_of_an_overlay_the_edited_functions_alone_are_noted_and_once(folder: Path) -> None:
+def test_edited_functions_of_an_overlay_are_recorded_once(folder: Path) -> None:
     over = folder / "over" / "noted_engine"
     over.mkdir(parents=True)
     (over / "__init__.py").touch()
@@ -117,7 +117,7 @@ def test_of_an_overlay_the_edited_functions_alone_are_noted_and_once(folder: Pat
     assert notes.ran() == [f"{FILE}:Scheduler.schedule"]
 
 
-def test_fixes_have_their_functions_noted_and_edits_outside_functions_the_module(folder: Path) -> None:
+def test_fixed_functions_are_recorded_or_else_the_module(folder: Path) -> None:
     edits = [
         Edit(at="noted_engine.scheduler:Scheduler.finish", find="'installed'", put="'fixed'"),
         Edit(at="noted_engine.other", find="1", put="2"),
@@ -135,7 +135,7 @@ def test_fixes_have_their_functions_noted_and_edits_outside_functions_the_module
     assert notes.ran() == [f"noted_engine/other.py:{MODULE}"]
 
 
-def test_notes_are_refused_once_the_package_is_loaded(folder: Path) -> None:
+def test_recording_is_refused_after_the_import_of_the_package(folder: Path) -> None:
     import_module("noted_engine")
     with pytest.raises(AssertionError, match="noted_engine was loaded before"):
         Notes("noted_engine", all_of).install()

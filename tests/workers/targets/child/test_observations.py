@@ -1,17 +1,17 @@
-"""Observations of a step come in the order in which a GPU comes to them, what the host tells among them."""
+"""Observations of a step are delivered in the order of a GPU, including host values."""
 
 from collections.abc import Callable, Mapping
 
 from workers.targets.child.inside.observations import Observations
-from workers.targets.child.inside.readback import ByCopies, Parts, Told
+from workers.targets.child.inside.readback import CopyReadback, Parts, Receive
 from workers.targets.child.messages import Message
 
 
-class Late(ByCopies):
-    """Copies that are there once they are waited for, without a GPU."""
+class Late(CopyReadback):
+    """Copies that complete only when they are waited for, without a GPU."""
 
-    def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
-        self._coming.append((self, lambda: told(tensors)))
+    def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
+        self._coming.append((self, lambda: receive(tensors)))
 
     def query(self) -> bool:
         return False
@@ -25,7 +25,7 @@ def observations(number_of: Callable[[str], int] = int) -> Observations:
     return Observations(Late(), number_of, lambda point, name: (name,), seen, "engine")
 
 
-def test_what_the_host_tells_waits_for_what_was_launched_before_it() -> None:
+def test_host_values_wait_for_copies_launched_before_them() -> None:
     of_step = observations()
     of_step.note("scheduled", ["1"], begun=[])
     of_step.read("inputs", ["1"], {}, lambda views: {"input_ids": [4, 5]})

@@ -1,4 +1,4 @@
-"""An engine's own process: what it says is read within bounds, and however it ends is reported."""
+"""An engine's process: messages have a maximum length, and every way to end is reported."""
 
 import io
 import os
@@ -30,14 +30,14 @@ for line in sys.stdin:
         case "litter": say(number, {"text": tempfile.mkstemp()[1]})
         case "be deaf": say(number, {}); signal.pause()
         case "be interrupted": os.kill(int(os.environ["DRIVER"]), signal.SIGINT)
-        case "babble when told":
+        case "babble on a signal":
             signal.signal(signal.SIGUSR1, lambda *_: print("more", flush=True))
             say(number, {})
 """
 
 
 class Text(Value):
-    """An answer with a text in it."""
+    """An answer that contains a text."""
 
     text: str
 
@@ -47,7 +47,7 @@ def started(script: str, seconds: Seconds = SECONDS) -> EngineProcess:
 
 
 @pytest.mark.parametrize("line", [b"[1]\n", b"{\n", b"\xff\n", b'{"cut": "of', b""])
-def test_what_is_no_message_is_refused_and_the_end_is_the_end(line: bytes) -> None:
+def test_invalid_line_is_refused_and_end_of_stream_is_none(line: bytes) -> None:
     if not line:
         assert read_message(io.BytesIO(line)) is None
         return
@@ -55,7 +55,7 @@ def test_what_is_no_message_is_refused_and_the_end_is_the_end(line: bytes) -> No
         read_message(io.BytesIO(line))
 
 
-def test_messages_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_message_is_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "LINE_BYTES_MAX", 20)
     assert read_message(io.BytesIO(line_of({"a": 1}))) == {"a": 1}
     with pytest.raises(MessageError, match="at most 20"):
@@ -64,7 +64,7 @@ def test_messages_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> 
         read_message(io.BytesIO(b'{"a": "bbbbbbbbbbbbbbbbbbbbb"}\n'))
 
 
-def test_a_process_is_greeted_and_asked_by_numbers() -> None:
+def test_questions_are_numbered_after_the_greeting() -> None:
     child = started(ECHO)
     assert child.greeting.version == "1"
     assert child.ask({"do": "echo", "n": 7}, Text).text == '{"number":1,"do":"echo","n":7}'
@@ -72,17 +72,17 @@ def test_a_process_is_greeted_and_asked_by_numbers() -> None:
     assert child.is_alive()
     child.kill()
     assert not child.is_alive()
-    with pytest.raises(EngineFailed, match="was ended before it was asked"):
+    with pytest.raises(EngineFailed, match="has already ended"):
         child.ask({"do": "echo"}, Text)
 
 
-def test_a_question_longer_than_a_pipe_is_answered() -> None:
+def test_question_longer_than_a_pipe_is_answered() -> None:
     child, text = started(ECHO), "b" * (1 << 20)
     assert text in child.ask({"do": "echo", "a": text}, Text).text
     child.kill()
 
 
-def test_a_process_that_does_not_read_a_long_question_is_ended() -> None:
+def test_process_that_does_not_read_a_long_question_is_ended() -> None:
     child = started(ECHO)
     child.ask({"do": "be deaf"}, Nothing)
     child._seconds = Seconds(answer=1.0)
@@ -92,7 +92,7 @@ def test_a_process_that_does_not_read_a_long_question_is_ended() -> None:
     child.kill()
 
 
-def test_a_signal_while_an_answer_is_waited_for_ends_the_process() -> None:
+def test_interrupt_while_waiting_for_an_answer_ends_the_process() -> None:
     child = started(ECHO)
     with pytest.raises(KeyboardInterrupt):
         child.ask({"do": "be interrupted"}, Nothing)
@@ -100,20 +100,20 @@ def test_a_signal_while_an_answer_is_waited_for_ends_the_process() -> None:
     child.kill()
 
 
-def test_what_is_said_unasked_ends_the_process() -> None:
+def test_output_without_a_question_ends_the_process() -> None:
     child = started(ECHO)
-    child.ask({"do": "babble when told"}, Nothing)
+    child.ask({"do": "babble on a signal"}, Nothing)
     os.kill(child.pid, signal.SIGUSR1)
     select.select([child._answers], [], [])
-    with pytest.raises(EngineFailed, match="said b'more"):
+    with pytest.raises(EngineFailed, match="wrote b'more"):
         child.ask({"do": "echo"}, Text)
-    with pytest.raises(EngineFailed, match="was ended before it was asked"):
+    with pytest.raises(EngineFailed, match="has already ended"):
         child.ask({"do": "echo"}, Text)
     child.kill()
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_what_a_process_leaves_in_its_temporary_folder_is_removed_with_it(ends: bool) -> None:
+def test_temporary_folder_is_removed_with_the_process(ends: bool) -> None:
     child = started(ECHO)
     file = Path(child.ask({"do": "litter"}, Text).text)
     assert file.exists()
@@ -124,11 +124,11 @@ def test_what_a_process_leaves_in_its_temporary_folder_is_removed_with_it(ends: 
     assert not file.parent.exists()
 
 
-def test_the_folder_of_a_process_that_is_gone_is_removed_by_the_next(
+def test_folder_of_a_killed_driver_is_removed_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    # No process has a number as large.
+    # No process id is as large as this.
     gone, lives = tmp_path / "specstorm-engine-99999999-a", tmp_path / f"specstorm-engine-{os.getpid()}-a"
     for folder in (gone, lives):
         folder.mkdir()
@@ -137,6 +137,6 @@ def test_the_folder_of_a_process_that_is_gone_is_removed_by_the_next(
     assert [path.name for path in tmp_path.iterdir()] == [lives.name]
 
 
-def test_a_process_that_cannot_begin_says_why() -> None:
+def test_process_that_cannot_start_reports_the_error() -> None:
     with pytest.raises(StartFailed, match="died with exit code 1: ImportError: no engine here"):
         started("raise ImportError('no engine here')")

@@ -1,4 +1,4 @@
-"""An engine on the simulated device in a process of its own: its races are found, named, known or looked for harm."""
+"""An engine on the simulated device in a child process: its races are found and named."""
 
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ MEMORY = "runner.buffers.results"
 
 
 class Racer(ChildKind):
-    """The kind of the tiny engine, with its race, known or not, or without."""
+    """The kind of the racer engine, optionally with its race."""
 
     name = "racer"
     capabilities = Capabilities(
@@ -63,12 +63,12 @@ CHILD_FILE = "tests/workers/targets/child/racer_child.py"
 
 
 @needs_device
-def test_an_engine_that_waits_for_its_copies_agrees_under_a_late_device() -> None:
+def test_engine_that_waits_for_its_copies_agrees_under_lazy() -> None:
     assert isinstance(judged(Racer(), "lazy"), Agreed)
 
 
 @needs_device
-def test_a_copy_that_is_read_too_soon_is_a_race_with_memory_lines_and_harm() -> None:
+def test_unordered_copy_is_a_race_with_memory_lines_and_harm() -> None:
     verdict = judged(Racer("unordered"))
     assert isinstance(verdict, Diverged)
     found = verdict.difference
@@ -81,7 +81,7 @@ def test_a_copy_that_is_read_too_soon_is_a_race_with_memory_lines_and_harm() -> 
 
 
 def swept(racer: Racer, monkeypatch: pytest.MonkeyPatch, trace: Trace = TRACE, sweep: bool = True) -> Judgement:
-    """Return the judgement of a worker on a trace."""
+    """Return a worker's judgement of a trace."""
     monkeypatch.setattr(f"{__name__}.the_racer", lambda: racer, raising=False)
     monkeypatch.setitem(registry._KINDS, "racer", (__name__, "the_racer"))
     try:
@@ -91,7 +91,7 @@ def swept(racer: Racer, monkeypatch: pytest.MonkeyPatch, trace: Trace = TRACE, s
 
 
 def leads_with_its_race(judgement: Judgement) -> bool:
-    """Return whether a finding prints its missing order first, and has it in its fingerprint."""
+    """Return whether a finding prints its race first, and has it in its fingerprint."""
     signature = signature_of(judgement.verdict, judgement.trace)
     lines = finding_lines(judgement.verdict)[:2]
     is_first = any(line.startswith("missing order: nothing orders ") and MEMORY in line for line in lines)
@@ -107,7 +107,7 @@ def test_finding_of_a_sweep_leads_with_its_race(symptom: str, kind: str, monkeyp
 
 
 @needs_device
-def test_process_that_ends_leads_with_the_race_of_an_eager_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_of_the_process_leads_with_the_race_of_an_eager_run(monkeypatch: pytest.MonkeyPatch) -> None:
     late = TRACE.model_copy(update={"schedule": Schedule(policy="lazy")})
     judgement = swept(Racer("unordered", "exit"), monkeypatch, late, sweep=False)
     assert isinstance(judgement.verdict, Crashed)

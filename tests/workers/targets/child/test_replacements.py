@@ -1,4 +1,4 @@
-"""Names are replaced or refused by name, hooks are found wherever a class has them, sources are laid over others."""
+"""Replacements, hooks and overlays of an engine's modules; missing attributes are named."""
 
 import sys
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ VERSION = Version("engine", "1.4.0", ("1.4.0", "1.5.0"))
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package that is installed, and gone from this process afterwards."""
+    """A folder with an installed package, which is unloaded afterwards."""
     package = tmp_path / "installed" / "tiny_engine"
     (package / "core").mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -63,10 +63,10 @@ def ours(before: Any) -> Any:
 
 
 def replacement(name: str, since: str = "", until: str = "") -> Replacement:
-    return Replacement("tiny_engine.core.scheduler", name, "a test wants it", ours, since, until)
+    return Replacement("tiny_engine.core.scheduler", name, "for this test", ours, since, until)
 
 
-def test_a_name_is_replaced_by_what_is_made_of_it(installed: Path) -> None:
+def test_attribute_is_replaced_by_the_made_value(installed: Path) -> None:
     replacement("Scheduler.schedule").apply(VERSION)
     from tiny_engine.core.scheduler import Scheduler  # type: ignore[import-not-found]  # noqa: PLC0415
 
@@ -74,17 +74,15 @@ def test_a_name_is_replaced_by_what_is_made_of_it(installed: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Scheduler.plan", "Planner.schedule", "plan"])
-def test_a_name_to_replace_that_a_version_lacks_is_refused_unless_it_is_older(name: str, installed: Path) -> None:
-    missing = rf"engine 1\.4\.0 has no tiny_engine\.core\.scheduler\.{name}; known are 1\.4\.0, 1\.5\.0"
+def test_missing_attribute_is_refused_except_before_since(name: str, installed: Path) -> None:
+    missing = rf"engine 1\.4\.0 has no tiny_engine\.core\.scheduler\.{name}; supported versions: 1\.4\.0, 1\.5\.0"
     with pytest.raises(Unknown, match=missing):
         replacement(name, since="1.4").apply(VERSION)
     replacement(name, since="1.4.1").apply(VERSION)
 
 
 @pytest.mark.parametrize(("until", "made"), [("1.4", "theirs"), ("1.5", "ours, then theirs")])
-def test_a_name_that_has_moved_is_replaced_where_it_was_in_older_versions_alone(
-    until: str, made: str, installed: Path
-) -> None:
+def test_attribute_is_replaced_only_before_until(until: str, made: str, installed: Path) -> None:
     replacement("Scheduler.schedule", until=until).apply(VERSION)
     from tiny_engine.core.scheduler import Scheduler  # noqa: PLC0415
 
@@ -95,7 +93,7 @@ def hooks(holder: str, *names: str, module: str = "scheduler", since: str = "") 
     return Hooks(f"tiny_engine.core.{module}", holder, " ".join(names), since)
 
 
-def test_a_hook_is_a_method_a_field_or_an_attribute_that_a_method_sets(installed: Path) -> None:
+def test_hook_is_a_method_a_field_or_an_attribute_set_in_a_method(installed: Path) -> None:
     hooks("Scheduler", "schedule", "begin", "running", "waiting").check(VERSION)
     hooks("Plan", "rows").check(VERSION)
     hooks("", "Plan", "wrapped").check(VERSION)
@@ -112,16 +110,18 @@ def test_a_hook_is_a_method_a_field_or_an_attribute_that_a_method_sets(installed
         ("planner", hooks("Scheduler", "schedule", module="planner")),
     ],
 )
-def test_a_hook_that_a_version_lacks_is_refused_by_its_name(missing: str, lacking: Hooks, installed: Path) -> None:
-    with pytest.raises(Unknown, match=rf"^engine 1\.4\.0 has no tiny_engine\.core\.{missing}; known are 1\.4\.0, "):
+def test_missing_hook_is_refused_by_its_name(missing: str, lacking: Hooks, installed: Path) -> None:
+    with pytest.raises(
+        Unknown, match=rf"^engine 1\.4\.0 has no tiny_engine\.core\.{missing}; supported versions: 1\.4\.0, "
+    ):
         lacking.check(VERSION)
 
 
-def test_what_only_later_versions_have_is_no_hook_of_this_one(installed: Path) -> None:
+def test_hook_of_later_versions_is_not_checked(installed: Path) -> None:
     hooks("Planner", "schedule", since="1.10.0").check(VERSION)
 
 
-def test_a_tree_of_sources_lies_over_the_installed_package_and_leaves_the_rest(installed: Path) -> None:
+def test_overlay_replaces_its_modules_and_keeps_the_others(installed: Path) -> None:
     over = installed / "over" / "tiny_engine" / "core"
     over.mkdir(parents=True)
     (over / "__init__.py").write_text("WHERE = 'laid over'\n")
@@ -133,8 +133,8 @@ def test_a_tree_of_sources_lies_over_the_installed_package_and_leaves_the_rest(i
     assert scheduler.Scheduler().schedule() == "theirs"
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_of_a_whole_tree_the_installation_adds_nothing_but_what_is_compiled(is_whole: bool, installed: Path) -> None:
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_complete_overlay_takes_only_compiled_modules_from_elsewhere(is_complete: bool, installed: Path) -> None:
     over, package = installed / "over" / "tiny_engine", installed / "installed" / "tiny_engine"
     (over / "core").mkdir(parents=True)
     for file in (over / "__init__.py", over / "core" / "__init__.py"):
@@ -142,32 +142,34 @@ def test_of_a_whole_tree_the_installation_adds_nothing_but_what_is_compiled(is_w
     for file in (package, over):
         (file / f"_compiled{EXTENSION_SUFFIXES[0]}").touch()
     (over / f"_of_another_build{EXTENSION_SUFFIXES[0]}").touch()
-    sys.meta_path.insert(0, Overlay("tiny_engine", installed / "over", is_whole))
-    assert (find_spec("tiny_engine.core.scheduler") is None) == is_whole
+    sys.meta_path.insert(0, Overlay("tiny_engine", installed / "over", is_complete))
+    assert (find_spec("tiny_engine.core.scheduler") is None) == is_complete
     compiled = find_spec("tiny_engine._compiled")
     assert compiled is not None
     assert compiled.origin == str(package / f"_compiled{EXTENSION_SUFFIXES[0]}")
-    with pytest.raises(ModuleNotFoundError, match=r"tiny_engine\._of_another_build is compiled, and not installed"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"tiny_engine\._of_another_build is a compiled module that is not installed"
+    ):
         import_module("tiny_engine._of_another_build")
 
 
-def test_an_installed_distribution_is_found_under_another_name_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distribution_is_found_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = version_of("pytest")
     monkeypatch.setattr(sys, "meta_path", [OtherName("tiny-engine", f"{installed}+cpu"), *sys.meta_path])
     assert metadata.version("tiny-engine") == f"{pytest.__version__}+cpu"
     assert (installed, version_of("no-such-engine")) == (pytest.__version__, "")
 
 
-def test_sources_laid_over_another_version_are_told_with_both_and_a_checkout_is_the_newest() -> None:
+def test_overlay_reports_both_versions_and_a_checkout_is_the_newest() -> None:
     laid_over = Version("engine", "1.5.0", ("1.4.0",), over="1.4.0")
     assert (VERSION.text, laid_over.text) == ("1.4.0", "1.5.0 over 1.4.0")
-    assert str(laid_over.lacks("a.b")) == "engine 1.5.0 over 1.4.0 has no a.b; known are 1.4.0"
+    assert str(laid_over.lacks("a.b")) == "engine 1.5.0 over 1.4.0 has no a.b; supported versions: 1.4.0"
     assert laid_over.has("1.5.0")
     assert not VERSION.has("1.5.0")
     assert Version("engine", "dev", (), over="1.4.0").has("1.5.0")
 
 
-def test_a_message_names_files_from_their_package_on_wherever_the_package_lies(installed: Path) -> None:
+def test_file_names_in_messages_start_at_their_package(installed: Path) -> None:
     text = f"at {installed}/over/tiny_engine/core/scheduler.py:3, called from /usr/lib/site-packages/torch/nn.py:1"
     shorter = "called from torch/nn.py:1"
     assert from_packages_on(text) == f"at {installed}/over/tiny_engine/core/scheduler.py:3, {shorter}"

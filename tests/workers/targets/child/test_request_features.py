@@ -1,4 +1,4 @@
-"""Tables of request features: engines name declared features, and their parameters, limits and tests follow."""
+"""Tables of request features: declared names, parameters, limits and exported tests."""
 
 import pytest
 
@@ -39,26 +39,26 @@ def test_every_sampling_parameter_is_declared_and_generated() -> None:
 
 
 @pytest.mark.parametrize("table", [vllm.FIRST, vllm.SECOND, sglang.FEATURES], ids=["first", "second", "sglang"])
-def test_tables_of_engines_name_declared_features_once(table: RequestFeatures) -> None:
+def test_engine_table_has_each_declared_feature_at_most_once(table: RequestFeatures) -> None:
     assert set(table.names) <= set(FEATURES)
     assert len(set(table.names)) == len(table.names)
     keys = [key for each in table.rows for key in (*each.sampling, *each.request)]
     assert len(set(keys)) == len(keys)
 
 
-def test_parameters_of_a_request_are_those_of_its_features() -> None:
+def test_parameters_follow_from_the_request() -> None:
     submit = submit_of(priority=3, min_p=0.5)
     assert TABLE.sampling(submit) == {"top_k": -1, "minimum": 0.5}
     assert TABLE.request(submit) == {"priority": 3}
 
 
-def test_exported_parameters_are_those_that_a_request_changes() -> None:
+def test_exported_test_has_only_changed_parameters() -> None:
     assert TABLE.written(submit_of(top_k=4)) == {"top_k": 4}
     assert TABLE.unwritten(submit_of(top_k=4)) is None
     assert TABLE.unwritten(submit_of(priority=3)) == "priority has no call"
 
 
-def test_lacks_hold_for_specifications_and_limits_for_requests() -> None:
+def test_lacks_depend_on_the_spec_and_limits_on_the_request() -> None:
     (without,) = TABLE.lacks
     assert (without.features, without.when(SPEC)) == (("min_p",), True)
     (limit,) = TABLE.limits

@@ -1,4 +1,4 @@
-"""Sessions of engines in a process of their own: a part that comes too late is not handed to the engine."""
+"""Streaming sessions of engines in child processes: a part after an abort is not submitted."""
 
 import pytest
 
@@ -16,10 +16,10 @@ PARTS = tuple(
 )
 
 
-@pytest.mark.parametrize("given_up", [Abort(tick=2, request="a"), Pause(tick=2)])
-def test_a_part_of_the_tick_in_which_the_part_before_is_given_up_does_not_come(given_up: AnyEvent) -> None:
+@pytest.mark.parametrize("aborting", [Abort(tick=2, request="a"), Pause(tick=2)])
+def test_part_in_the_tick_of_the_abort_before_it_is_not_submitted(aborting: AnyEvent) -> None:
     kind = Adder()
-    trace = Trace(spec=EngineSpec(depth=1, num_speculative_tokens=0), events=(PARTS[0], given_up, PARTS[1]))
+    trace = Trace(spec=EngineSpec(depth=1, num_speculative_tokens=0), events=(PARTS[0], aborting, PARTS[1]))
     try:
         run = Run(trace.explicit(), Tapes(), UNJUDGED, kind, DEFAULT_CONFIG)
         assert run.to_end() is None

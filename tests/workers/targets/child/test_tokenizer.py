@@ -1,4 +1,4 @@
-"""Tokenizer of a model: every token is one character, also in the text of a grammar."""
+"""Tokenizer with one character per token, also in the text of a grammar."""
 
 import json
 
@@ -17,14 +17,14 @@ events:
 """
 
 
-def test_every_token_of_a_tokenizer_is_a_character_of_its_own() -> None:
+def test_each_token_has_its_own_character() -> None:
     files = tokenizer_files(130)
     vocabulary = json.loads(files["tokenizer.json"])["model"]["vocab"]
     assert sorted(vocabulary.values()) == list(range(130))
     assert all(len(character) == 1 for character in vocabulary)
 
 
-def test_a_state_that_stops_may_end_and_a_stop_token_is_no_character() -> None:
+def test_state_with_a_stop_token_may_end_without_its_character() -> None:
     one, two, three = map(character_of, (1, 2, 3))
     root, *states = text_of(loads(TRACE, "x").submits()[0]).splitlines()
     assert root == "root ::= s0"

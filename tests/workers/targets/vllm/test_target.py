@@ -126,7 +126,8 @@ EVENTS = {
         "a grammar ends by stop tokens alone, all of them or none in a state"
     ),
     f"{GRAMMAR}[[[4, 0]]], bad_words: [[4]]}}}}": (
-        "events.1.params.grammar: state 0 leaves only what stops, bad words or allowed_tokens ban; one must be left"
+        "events.1.params.grammar: state 0 allows only tokens that stop, bad_words or allowed_tokens ban; "
+        "each state must allow a token"
     ),
 }
 

@@ -243,7 +243,7 @@ def test_a_version_that_lacks_a_hooked_or_replaced_name_is_refused_by_it(
 ) -> None:
     laid_over(tmp_path, file, name, f"{name}_renamed")
     assert cli.run(["replay", str(FILES[0]), "--engine", VLLM_V1, "--engine-path", str(tmp_path)]) == 2
-    refusal = f"Unknown: vLLM 0.32.0 has no {missing}.{name}; known are 0.32.0, 0.33.0"
+    refusal = f"Unknown: vLLM 0.32.0 has no {missing}.{name}; supported versions: 0.32.0, 0.33.0"
     assert capsys.readouterr().err.endswith(f"specstorm: engine vllm-v1: {refusal}\n")
 
 

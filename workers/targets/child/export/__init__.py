@@ -1,1 +1,1 @@
-"""Export of findings as tests of an engine: Python text, and the parts of a driver that a test needs."""
+"""Export of findings as test files of an engine: Python text, and source of the test driver."""

@@ -1,4 +1,4 @@
-"""Parts of the driver's source: the functions that a test calls, what these need, and their imports."""
+"""Source of the test driver: functions that a test calls, their dependencies, their imports."""
 
 import ast
 import sys
@@ -10,13 +10,13 @@ from pathlib import Path
 from workers.targets.child.export.text import WIDTH
 
 MODELS = Path(__file__).parent / "driver" / "models.py"
-# What the checkers of this project are told in the driver's source.
+# Comments for this project's linters, which are removed from the driver's source.
 _REMARKS = ("  # type: ignore[", "  # noqa: ")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A function, class or constant of the driver: its source, the names that it uses, and its position."""
+    """A function, class or constant of the driver: its source, position, and the names it uses."""
 
     name: str
     source: str
@@ -26,19 +26,20 @@ class Part:
 
 
 def source_of(files: tuple[Path, ...], names: Iterable[str], package: str) -> tuple[list[str], list[str]]:
-    """Return imports, and the source of parts of the shared driver and of an engine's files with all that they use.
+    """Return the import statements and the driver source that a test needs.
 
-    Constants come first, then functions in the order of their files. What a later file defines anew takes the place of
-    an earlier one's. Imports of the engine's `package` are the last.
+    The test calls `names`, which the shared driver or the engine's driver `files` define; their dependencies are
+    included. Constants come first, then functions in the order of their files. If several files define a name, the last
+    definition is taken. Imports of the engine's `package` come last.
     """
     files = (MODELS, *files)
     parts, imports = _parts(files), _imports(files)
-    wanted, to_see = set[str](), [*names]
-    while to_see:
-        name = to_see.pop()
+    wanted, pending = set[str](), [*names]
+    while pending:
+        name = pending.pop()
         if name in parts and name not in wanted:
             wanted.add(name)
-            to_see += parts[name].uses
+            pending += parts[name].uses
     taken = sorted((parts[name] for name in wanted), key=lambda part: (not part.is_constant, part.place))
     used = {*names, *(name for part in taken for name in part.uses)}
     imported = {name: imports[name] for name in used if name in imports} | {"os": ("os", "")}
@@ -72,7 +73,7 @@ def _without_remark(line: str) -> str:
 
 
 def _start(node: ast.stmt, lines: list[str]) -> int:
-    """Return the index of the first line of a part, with its decorators and the comments above it."""
+    """Return the index of a part's first line, including decorators and comments above it."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     first = min([node.lineno, *(each.lineno for each in decorators)]) - 1
     while first and lines[first - 1].startswith("#"):
@@ -91,7 +92,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 @cache
 def _imports(files: tuple[Path, ...]) -> Mapping[str, tuple[str, str]]:
-    """Return by name what is imported: a module, and a name of it or nothing."""
+    """Return the imports by name: the module, and the name in it (empty for a module)."""
     found: dict[str, tuple[str, str]] = {}
     for file in files:
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
@@ -104,7 +105,10 @@ def _imports(files: tuple[Path, ...]) -> Mapping[str, tuple[str, str]]:
 
 
 def _import_lines(imports: Mapping[str, tuple[str, str]], package: str) -> list[str]:
-    """Return import statements: of the standard library, of others, and of a package, with a line between."""
+    """Return import statements in groups, separated by an empty line.
+
+    The groups are the standard library, other packages, and `package`.
+    """
     groups: dict[int, dict[str, set[str]]] = {}
     for module, name in imports.values():
         groups.setdefault(_group(module, package), {}).setdefault(module, set()).add(name)

@@ -1,4 +1,4 @@
-"""Python text: values and calls, broken where a line would be longer than in the tests of an engine."""
+"""Python source text: values and calls, with line breaks where a line would be too long."""
 
 import re
 import textwrap
@@ -9,7 +9,7 @@ WIDTH = 88
 
 
 class Code(NamedTuple):
-    """An expression that stands as it is."""
+    """An expression that is inserted unchanged."""
 
     text: str
 
@@ -23,7 +23,7 @@ class Call(NamedTuple):
 
 
 def literal(value: object) -> str:
-    """Return a value as Python writes it, tuples as lists."""
+    """Return the Python source of a value; tuples become lists."""
     match value:
         case Code(text=text):
             return text
@@ -40,7 +40,7 @@ def literal(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as it is between double quotes: nothing in it ends them, or the line."""
+    """Return the text between the double quotes of a string literal, escaped."""
     return _printable(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
 
 
@@ -49,8 +49,11 @@ def _printable(text: str) -> str:
 
 
 def docstring(title: str, *sentences: str) -> str:
-    """Return the docstring of a module: a title, and sentences that begin a line each; no text in it ends it."""
-    # One quote alone stays as it is.
+    """Return a module docstring: a title, and sentences that start on a new line each.
+
+    All text is escaped, so that it cannot end the docstring.
+    """
+    # A single quote character needs no escape.
     safe = [_printable(re.sub('"(?=")', '\\\\"', text.replace("\\", "\\\\"))) for text in (title, *sentences)]
     lines = [
         *textwrap.wrap(safe[0], WIDTH - 3),
@@ -61,21 +64,21 @@ def docstring(title: str, *sentences: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Return a text as a comment of one line."""
+    """Return a text as a one-line comment."""
     return f"# {_printable(text)}"
 
 
 def identifier(name: str, prefix: str) -> str:
-    """Return the name of a finding as a part of the name of a test, without the prefix of its engine."""
+    """Return the name of a finding as part of a test name, without the engine's prefix."""
     return re.sub("[^a-z0-9]", "_", name.removeprefix(prefix).lower()).strip("_") or "finding"
 
 
-def broken(value: object, before: str = "", behind: str = "", width: int = WIDTH - 4) -> list[str]:
-    """Return the lines of a value between two texts, as wide as the body of a function may be.
+def broken(value: object, before: str = "", after: str = "", width: int = WIDTH - 4) -> list[str]:
+    """Return the lines of `before`, a value and `after`, broken to fit a function body.
 
-    What is too long has an item a line, but for a list of numbers, which is filled up.
+    A value that is too long gets one line for each item; a list of numbers fills its lines instead.
     """
-    line = f"{before}{literal(value)}{behind}"
+    line = f"{before}{literal(value)}{after}"
     if len(line) <= width:
         return [line]
 
@@ -88,12 +91,12 @@ def broken(value: object, before: str = "", behind: str = "", width: int = WIDTH
         case Call(name=name, arguments=arguments, options=options):
             inner = [text for each in arguments for text in item(each)]
             inner += [text for key, each in options.items() for text in item(each, f"{key}=")]
-            return [f"{before}{name}(", *inner, f"){behind}"]
+            return [f"{before}{name}(", *inner, f"){after}"]
         case dict():
             inner = [text for key, each in value.items() for text in item(each, f"{literal(key)}: ")]
-            return [f"{before}{{", *inner, f"}}{behind}"]
+            return [f"{before}{{", *inner, f"}}{after}"]
         case tuple() | list():
-            return [f"{before}[", *_items(value, width - 4), f"]{behind}"]
+            return [f"{before}[", *_items(value, width - 4), f"]{after}"]
     return [line]
 
 
@@ -104,10 +107,10 @@ def _items(values: Sequence[Any], width: int) -> list[str]:
 
 
 def call(name: str, arguments: Sequence[object] = (), options: Mapping[str, object] | None = None) -> list[str]:
-    """Return the lines of a call that is a statement."""
+    """Return the lines of a call statement."""
     return broken(Call(name, arguments, options or {}))
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """Return lines of a block."""
+    """Return the lines of an indented block."""
     return [f"    {line}" if line else line for line in lines]

@@ -1,1 +1,4 @@
-"""Inside the process of an engine: run by the engine's Python, beside the engine itself."""
+"""Code that runs in the child process, alongside the engine's scheduler and model runner.
+
+The engine's own Python interpreter runs it.
+"""

@@ -1,4 +1,4 @@
-"""Import of an engine's modules with edits: source files stay as they are, and so do all line numbers."""
+"""Import of an engine's modules with edits; source files and line numbers do not change."""
 
 import ast
 import linecache
@@ -15,10 +15,10 @@ from workers.edits.fix import Applied, applied, fixes_of, selected
 
 
 def install(package: str, names: str, overlays: Sequence[Path]) -> Applied:
-    """Have the modules of a package imported with the fixes of some findings, where they fit; return what is applied.
+    """Import the modules of a package with the fixes of findings; return the applied fixes.
 
-    `names` is `all`, or names of findings with commas between them, or empty. `overlays` are source trees laid over the
-    installed package, the first of them first.
+    A fix is applied if it matches the sources. `names` is `all`, comma-separated names of findings, or empty.
+    `overlays` are source trees over the installed package, in order of precedence.
     """
     fixes = selected(fixes_of(package), names)
     spec = PathFinder.find_spec(package)
@@ -31,14 +31,17 @@ def install(package: str, names: str, overlays: Sequence[Path]) -> Applied:
 
 
 def next_spec(finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-    """Return where the finders after a finder in `sys.meta_path` find a module, None if they do not find it."""
+    """Return the module spec that the finders after `finder` in `sys.meta_path` return, or None."""
     later = sys.meta_path[next(at for at, each in enumerate(sys.meta_path) if each is finder) + 1 :]
     specs = (each.find_spec(name, path, target) for each in later if hasattr(each, "find_spec"))
     return next((spec for spec in specs if spec is not None), None)
 
 
 class EditedModules(MetaPathFinder):
-    """Finder of modules with edits, by name; the finders after it say where the source of a module is."""
+    """Finder of modules that have edits, by module name.
+
+    The finders after it locate the source of a module.
+    """
 
     def __init__(self, by_module: Mapping[str, Sequence[Edit]]) -> None:
         self._by_module = by_module
@@ -62,7 +65,7 @@ class Loader(SourceFileLoader):
         self._edits = edits
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code of the edited module; bytecode of the unedited one is never used.
+        """Return the code of the edited module; cached byte code of the unedited module is not used.
 
         Raises:
             EditError: an edit does not match.
@@ -76,7 +79,7 @@ class Loader(SourceFileLoader):
             EditError: an edit does not match.
         """
         source = decode_source(self.get_data(self.path))
-        # Triton's interpreter and `inspect` read the text of a function, in which no line has moved.
+        # Triton's interpreter and `inspect` read the source text of a function; edits change no line numbers.
         text = edited(source, self._edits)
         linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
         return edited_tree(source, self._edits)

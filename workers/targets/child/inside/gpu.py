@@ -1,10 +1,14 @@
-"""Schedule on the streams of a GPU: a stream spins, or the host sleeps, where a trace says.
+"""Schedules on the streams of a GPU: the trace says where a stream spins or the host sleeps.
 
-A delay says where: before or behind a line of the engine's program, called from other lines, in a step or in all. A
-policy delays launches: under `lazy` each waits on its stream, under `random` for a time drawn of its seed, and so does
-the host. Joined, the host waits for each launch, with all streams: a run without any order of its own to keep.
-Verifies: nothing; whoever drives the engine judges it.
-Does not verify: that a delay brings about the order it aims at; it is as long as it is.
+A delay names a source line of the engine and whether to wait before or after it; optionally also the lines that called
+it, and one step. It can, for example, make the copy of a step's output tokens arrive late at the scheduler. The policy
+delays kernel launches: under `lazy` each launch waits on its stream, under `random` the launch and the host wait for
+times derived from the seed. With `joined`, the host synchronises with the device after each launch, so that no order
+between streams can be missing.
+
+Verifies: nothing; the caller that drives the engine judges its results.
+
+Does not verify: that a delay causes the intended order; it only waits for a fixed time.
 """
 
 import sys
@@ -23,18 +27,19 @@ from scenarios.draw import words
 from scenarios.events import Delay, Schedule
 from workers.targets.child.messages import Message
 
-# Longer than the host takes to launch what comes next, and the most that a launch and the host wait by draws.
+# A lazy launch waits for longer than the host needs for the next launch. A random one, and the host, wait for at most
+# RANDOM_MICROSECONDS.
 LAZY_MICROSECONDS = 60
 RANDOM_MICROSECONDS = 120
 HOST_SHARE = 4
 _CYCLES = 2_000_000
-# Typed as Any: its functions are untyped.
+# Any, because its functions have no types.
 cuda: Any = torch.cuda
 
 
 @cache
 def cycles_per_microsecond() -> float:
-    """Measure how long the device spins for a number of cycles."""
+    """Measure how many cycles of `torch.cuda._sleep` take a microsecond."""
     start, end = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda._sleep(_CYCLES)
     start.record()
@@ -45,26 +50,29 @@ def cycles_per_microsecond() -> float:
 
 
 def spin(microseconds: float) -> None:
-    """Have the current stream do nothing for some time."""
+    """Enqueue a busy wait on the current stream."""
     cuda._sleep(int(microseconds * cycles_per_microsecond()))
 
 
 class Gpu:
-    """The GPU of this process, begun for each trace; nothing of what runs there is watched."""
+    """The GPU of this process, prepared for each trace; memory accesses there are not watched."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
         self._delaying: list[DelayedLines | _Launches] = []
 
     def idle(self) -> None:
-        """Delay nothing: an engine is being made."""
+        """Stop all delays, e.g. while an engine is created."""
         self._open.close()
         self._delaying = []
 
     def begin(
         self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
     ) -> None:
-        """Begin a trace under a schedule; what else is asked for is seen on the simulated device alone."""
+        """Begin a trace under a schedule.
+
+        The other arguments are for the simulated device only: a GPU reports no races, digests or writers.
+        """
         self.idle()
         if schedule.delays:
             cycles_per_microsecond()
@@ -77,19 +85,19 @@ class Gpu:
             each.step = tick
 
     def abandon(self) -> None:
-        """Delay nothing more."""
+        """Stop all delays of the trace."""
         self.idle()
 
     def report(self) -> Message:
-        """Return how often each kind of delay was made."""
+        """Return the number of delays of each kind."""
         counts = sum((each.counts for each in self._delaying), Counter[str]())
         return {"races": [], "counts": dict(counts)}
 
 
 class DelayedLines:
-    """Context in which functions that are called pause at some of their lines.
+    """Context in which functions pause at the source lines that delays name.
 
-    `pause` makes a delay; `step` is the one that is under way, `counts` those of delays by what was delayed.
+    `step` is the number of the current step; `counts` counts the delays of streams and of the host.
     """
 
     def __init__(self, delays: Sequence[Delay]) -> None:
@@ -116,7 +124,7 @@ class DelayedLines:
             spin(delay.microseconds)
 
     def _called(self, frame: FrameType, event: str, _: object) -> Any:
-        """Watch the lines of a function that has one of those of the delays."""
+        """Trace the lines of a function that contains a line of a delay."""
         code = frame.f_code
         found = self._of_code.get(code)
         if found is None:
@@ -134,8 +142,8 @@ class DelayedLines:
                 found.setdefault(int(line), []).append(delay)
         return found
 
-    def due(self, delays: Iterable[Delay], where: str, frame: FrameType) -> Iterable[Delay]:
-        """Return those of the delays that are due at a line, in this step and called from where they say."""
+    def matching(self, delays: Iterable[Delay], where: str, frame: FrameType) -> Iterable[Delay]:
+        """Return the delays that apply at a line in this step and with these callers."""
         return [
             each
             for each in delays
@@ -144,28 +152,31 @@ class DelayedLines:
 
 
 class _Lines:
-    """Tracer of one call of a function, some lines of which have delays."""
+    """Line tracer of one call of a function that has delayed lines."""
 
     def __init__(self, context: DelayedLines, delays: Mapping[int, Sequence[Delay]]) -> None:
         self._context, self._delays = context, delays
-        self._behind: Iterable[Delay] = ()
+        self._after: Iterable[Delay] = ()
 
     def __call__(self, frame: FrameType, event: str, _: object) -> Any:
         if event not in ("line", "return"):
             return self
-        for delay in self._behind:
+        for delay in self._after:
             self._context.pause(delay)
-        self._behind = ()
+        self._after = ()
         delays = self._delays.get(frame.f_lineno, ()) if event == "line" else ()
         if delays:
-            for delay in self._context.due(delays, "before", frame):
+            for delay in self._context.matching(delays, "before", frame):
                 self._context.pause(delay)
-            self._behind = self._context.due(delays, "behind", frame)
+            self._after = self._context.matching(delays, "behind", frame)
         return self
 
 
 def _is_called_from(frame: FrameType, lines: Sequence[str]) -> bool:
-    """Tell whether a function was called from lines, the nearest first, with others between them or not."""
+    """Return whether a function was called from the given lines, nearest first.
+
+    Other functions may be between them on the stack.
+    """
     above = frame.f_back
     for each in lines:
         file, _, line = each.rpartition(":")
@@ -178,21 +189,21 @@ def _is_called_from(frame: FrameType, lines: Sequence[str]) -> bool:
 
 
 class _Launches(TorchDispatchMode):
-    """Context in which what is launched by way of PyTorch or Triton is delayed by a policy, or waited for."""
+    """Context that delays launches by PyTorch and Triton, or waits for each of them."""
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.step = -1
         self.counts = Counter[str]()
         self._schedule = schedule
-        # By step the launches so far, which are numbered in each.
+        # Number of launches so far, by step.
         self._launched = Counter[int]()
 
     def __enter__(self) -> "_Launches":
         from triton import knobs  # noqa: PLC0415  a process without it has no GPU
 
         knobs.runtime.launch_enter_hook.add(self._before_kernel)
-        knobs.runtime.launch_exit_hook.add(self._behind_kernel)
+        knobs.runtime.launch_exit_hook.add(self._after_kernel)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -201,7 +212,7 @@ class _Launches(TorchDispatchMode):
 
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         knobs.runtime.launch_enter_hook.remove(self._before_kernel)
-        knobs.runtime.launch_exit_hook.remove(self._behind_kernel)
+        knobs.runtime.launch_exit_hook.remove(self._after_kernel)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -210,14 +221,14 @@ class _Launches(TorchDispatchMode):
             self._before(str(func))
         returned = func(*args, **kwargs)
         if is_launch:
-            self._behind()
+            self._after()
         return returned
 
     def _before_kernel(self, metadata: Any) -> None:
         self._before("kernel")
 
-    def _behind_kernel(self, metadata: Any) -> None:
-        self._behind()
+    def _after_kernel(self, metadata: Any) -> None:
+        self._after()
 
     def _before(self, op: str) -> None:
         self.counts["delayed_launches"] += 1
@@ -232,12 +243,12 @@ class _Launches(TorchDispatchMode):
             case _:
                 pass
 
-    def _behind(self) -> None:
+    def _after(self) -> None:
         if self._schedule.joined:
             cuda.synchronize()
 
 
 def _is_of_a_gpu(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether an op has to do with a GPU's memory."""
+    """Return whether an operator uses GPU memory."""
     tensors = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor))
     return any(each.is_cuda for each in tensors) or torch.device(kwargs.get("device") or "cpu").type == "cuda"

@@ -1,4 +1,4 @@
-"""Host of an engine's process: answers messages, one session at a time on engines that are kept."""
+"""Answers questions in an engine's process: one session at a time, on engines that are kept."""
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ from workers.targets.child.inside.session import Engines, Session
 from workers.targets.child.messages import Message
 
 if TYPE_CHECKING:
-    # They load PyTorch, which not every engine has.
+    # These modules import PyTorch, which not every engine has.
     from workers.targets.child.inside.gpu import Gpu
     from workers.targets.child.inside.simulated_device import SimulatedDevice
 
-# Under these a race is looked for harm; a trace may then take so many steps more.
+# The policies that show whether a race is harmful, and how many further steps the trace may take under them.
 _ORDERS: tuple[Policy, ...] = ("eager", "lazy")
 _STEPS_MORE = 100
-# Files of this project, and how many callers of a failure's place are told.
+# Prefix of this project's files, and the number of callers in a failure message.
 _OWN = f"{Path(__file__).resolve().parents[3]}/"
 _CALLERS_MAX = 5
 _TEXT_MAX = 20_000
@@ -30,9 +30,10 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
 class Host:
-    """Answers messages about `engines`, on the device of this process if schedules mean something there.
+    """Answers questions about `engines`.
 
-    `interpreted` returns why kernels do not run as their definitions, by name.
+    A schedule takes effect on `device`; without one, schedules have no effect. `interpreted` returns the reason why a
+    kernel is interpreted instead of replaced by its definition, by kernel name.
     """
 
     def __init__(
@@ -73,19 +74,25 @@ class Host:
                 self.engines.forget()
                 return {}
             case what:
-                known = "open, step, report, harm, close, kernels, ran and forget"
-                raise ValueError(f"message {what!r}; known are {known}")
+                known = "open, step, report, harm, close, kernels, ran, forget"
+                raise ValueError(f"message {what!r}; expected one of {known}")
 
     def last_seen(self) -> list[Message]:
-        """Return what the session has observed since the last answer, as far as it still can after an exception."""
+        """Return the observations since the last answer; none if observing itself fails.
+
+        They show what the scheduler, model runner and drafter did in the step that failed.
+        """
         try:
             return self.session.seen() if self.session is not None else []
         except Exception:
-            # Whatever has broken may be what observes.
+            # The observing code itself may have raised the exception.
             return []
 
     def abandon(self) -> None:
-        """Give up the session, and its engine with it: whatever went wrong may go on."""
+        """Drop the session and its engine after an exception.
+
+        The engine's scheduler and model runner may be in any state, so they are not used again.
+        """
         self.session = None
         if self._device is not None:
             self._device.abandon()
@@ -134,7 +141,10 @@ class Host:
         return {**report, "seen": self.session.seen()}
 
     def _harm(self, number: int) -> Message:
-        """Return the harm of a race of the last report: run the last session again, under eager and under lazy."""
+        """Return whether a race of the last report is harmful.
+
+        The last session runs twice again, under `eager` and under `lazy`; the race is harmful if the results differ.
+        """
         device = self._simulated()
         race, happened, spec = device.race(number), self._happened, self._spec
         self.close()
@@ -149,7 +159,7 @@ class Host:
         return device.harm(race, *runs)
 
     def _again(self, spec: EngineSpec, schedule: Schedule, happened: Sequence[Sequence[AnyEvent]]) -> Any:
-        """Run a session again under a schedule; return what each task read and wrote."""
+        """Run a session again under a schedule; return what each device task read and wrote."""
         self.open(spec, schedule, digests=True)
         for events in happened:
             self._step(events)
@@ -159,15 +169,15 @@ class Host:
         return self._simulated().digests()
 
     def _simulated(self) -> "SimulatedDevice":
-        """Return the simulated device, whose tasks and races alone are known."""
+        """Return the simulated device; only it has tasks and races."""
         assert hasattr(self._device, "race"), "races are the simulated device's"
         return cast("SimulatedDevice", self._device)
 
 
 def loses_device(error: BaseException | None) -> bool:
-    """Tell whether an exception is of a GPU's context, in which nothing of this process can run any more."""
+    """Return whether an exception means that the CUDA context of this process is lost."""
     seen: set[int] = set()
-    # An exception can be its own cause.
+    # A chain of exceptions can be a cycle.
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         if type(error).__name__ == "AcceleratorError" or "CUDA error" in _text_of(error):
@@ -177,7 +187,10 @@ def loses_device(error: BaseException | None) -> bool:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return what an exception says, within bounds and as Unicode; code of the engine runs for that."""
+    """Return the text of an exception, at most `_TEXT_MAX` characters of valid Unicode.
+
+    This calls the exception's `__str__`, which may be code of the engine.
+    """
     try:
         text = str(error)
     except Exception as another:
@@ -186,16 +199,16 @@ def _text_of(error: BaseException) -> str:
 
 
 def failure(error: BaseException) -> Message:
-    """Return how an exception is told: what it says, and where it was raised."""
-    # No line of a source file is read: its name may be anything.
+    """Return an exception as a message: its text, its source location and the callers."""
+    # `lookup_lines` stays false: the file name of a frame can be any text, so no file is opened.
     frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
-    # Of what raises within torch, who called it there says more.
+    # If torch raised the exception, the frame that called torch is more useful.
     where = next((frame for frame in reversed(frames) if "/torch/" not in frame.filename), frames[-1])
     above = [frame for frame in reversed(frames[: frames.index(where)]) if _is_of_engine(frame)]
-    # Of the frames in one file the innermost says most.
+    # If several frames are in one file, the innermost one is the most useful.
     by_file = {frame.filename: frame for frame in reversed(above) if frame.filename != where.filename}
     callers = [_place(frame) for frame in above if frame in by_file.values()][:_CALLERS_MAX]
-    # A path of this machine belongs to no finding, nor does advice behind an error of CUDA.
+    # A finding contains neither paths of this machine nor the advice that CUDA appends to its errors.
     is_last = loses_device(error)
     text = _text_of(error)
     text = from_packages_on(text.partition("\n")[0] if is_last else text)
@@ -208,5 +221,5 @@ def _place(frame: traceback.FrameSummary) -> Message:
 
 
 def _is_of_engine(frame: traceback.FrameSummary) -> bool:
-    """Tell whether a frame is neither of PyTorch nor of this project."""
+    """Return whether a stack frame belongs neither to PyTorch nor to this project."""
     return "/torch/" not in frame.filename and not frame.filename.startswith(_OWN)

@@ -1,4 +1,4 @@
-"""Interpreter for an engine's Triton kernels on a CPU: to be called before anything of the engine is loaded."""
+"""Triton's interpreter for an engine's kernels on a CPU; set up before the engine's import."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,10 @@ _INTERPRETER = "triton.runtime.interpreter"
 
 
 def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
-    """Return what is replaced of the interpreter where a device is simulated, and kernels have definitions."""
+    """Return the replacements in Triton's interpreter that make kernel launches device tasks.
+
+    A kernel that has a definition runs as that definition instead of being interpreted.
+    """
     notes = notes_of_process()
 
     def note_launch(kernel: Any) -> None:
@@ -24,14 +27,14 @@ def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
     launches = Replacement(
         _INTERPRETER,
         "InterpretedFunction.run",
-        "an interpreted kernel would run at once: its launch is a task of the device",
+        "an interpreted kernel would run immediately: its launch must be a device task",
         queued(definitions, note_launch),
     )
     accesses = (
         Replacement(
             _INTERPRETER,
             f"InterpreterBuilder.{name}",
-            "what a kernel touches is held against what its launch declared",
+            "the memory that a kernel accesses is compared with the accesses that its launch declared",
             made,
         )
         for name, made in CHECKED.items()
@@ -46,12 +49,13 @@ class _Driver:
 
 
 def interpret() -> None:
-    """Have Triton interpret, and builds for CPUs believe that it can: some take none without a backend for them.
+    """Make Triton interpret kernels, and let CPU builds of an engine accept this.
 
-    The backend is never asked for anything: what is interpreted is not compiled.
+    Some engines refuse Triton without a backend for CPUs. The backend that is registered here is never used, because
+    interpreted kernels are not compiled.
     """
     os.environ["TRITON_INTERPRET"] = "1"
-    from triton.backends import backends  # noqa: PLC0415  it reads its environment when it is loaded
+    from triton.backends import backends  # noqa: PLC0415  Triton reads its environment at import
     from triton.runtime import interpreter  # noqa: PLC0415
 
     builder = interpreter.InterpreterBuilder
@@ -61,7 +65,10 @@ def interpret() -> None:
 
 
 def _with_booleans(access: Callable[..., Any], mask_at: int) -> Callable[..., Any]:
-    """Return an access of the interpreter, which refuses masks that come of & with a scalar: words of 0 and 1."""
+    """Return a masked access that converts its mask to booleans first.
+
+    The interpreter refuses integer masks, which `mask & scalar` produces.
+    """
 
     def checked(self: Any, *arguments: Any) -> Any:
         mask = arguments[mask_at]

@@ -1,7 +1,7 @@
-"""Layers of transformers as one task each, where an engine would enqueue every operator of PyTorch for itself.
+"""Transformer layers as one device task each, instead of one task per PyTorch operator.
 
-On a GPU engines have compiled kernels for these; what they compute here is to the same bits what the engine's own
-operators compute, which are called where a layer is of another kind. Layers of different engines have the same names.
+On a GPU, engines have fused kernels for these layers. The replacements compute bit-identical results to the engine's
+PyTorch fallback, which is called for every other variant of a layer. The layers have the same names in all engines.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def _is_plain(*tensors: Any) -> bool:
 
 
 def normed(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the forward pass of a root mean square norm: of x, or of the sum of x and a residual, and that sum."""
+    """Return the forward pass of RMSNorm, optionally fused with the residual addition."""
 
     @wraps(before)
     def forward_native(
@@ -36,7 +36,7 @@ def normed(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rotated(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the forward pass of a rotary embedding: queries and keys, rotated by their positions."""
+    """Return the forward pass of a rotary embedding of queries and keys."""
 
     @wraps(before)
     def forward_native(
@@ -56,7 +56,7 @@ def rotated(before: Callable[..., Any]) -> Callable[..., Any]:
 
 def gated(before: Callable[..., Any]) -> Callable[..., Any]:
     """Return the forward pass of a SwiGLU activation."""
-    # In some engines it is a static method.
+    # In some engines the forward pass is a static method.
     takes = len(signature(before).parameters)
 
     @wraps(before)
@@ -67,8 +67,9 @@ def gated(before: Callable[..., Any]) -> Callable[..., Any]:
     return forward_native
 
 
-ONE_KERNEL = "on a GPU it is one compiled kernel, and here one task of the device, in place of many operators"
-# Of each layer its module, below those of an engine's layers, its class, and what makes its forward pass.
+ONE_KERNEL = "on a GPU it is one fused kernel, so it is one device task here instead of many operators"
+# For each layer: its module in the engine's package of layers, its class, and the function that returns its new
+# forward pass.
 LAYERS = (
     ("layernorm", "RMSNorm", normed),
     ("rotary_embedding.base", "RotaryEmbedding", rotated),

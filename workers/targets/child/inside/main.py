@@ -1,4 +1,4 @@
-"""Process of an engine: reads questions on its standard input and answers each on its standard output."""
+"""Main loop of an engine's process: read questions from stdin, write answers to stdout."""
 
 import os
 import sys
@@ -10,11 +10,11 @@ from workers.targets.child.messages import GREETING, line_of, read_message, writ
 
 
 def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
-    """Answer questions until there are no more.
+    """Answer questions until stdin ends.
 
-    `start` is given the arguments of the command line, loads the engine, and returns its host and its version.
+    `start` receives the command-line arguments, imports the engine, and returns its host and its version.
     """
-    # What the engine's libraries print would be read as an answer.
+    # Output that the engine's libraries print goes to stderr: on stdout it would be read as an answer.
     answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     questions = sys.stdin.buffer
@@ -29,7 +29,7 @@ def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
         try:
             line = line_of({"number": number, "answer": host.answer(question)})
         except BaseException as error:
-            # An engine that wants to exit has failed as well.
+            # BaseException: an engine that calls `sys.exit` has failed as well.
             seen = host.last_seen()
             host.abandon()
             line = line_of({"number": number, **failure(error), "seen": seen})

@@ -1,7 +1,8 @@
-"""Tiny models with random weights: a dense target and its drafters, from fixed seeds, kept by digest.
+"""Tiny models with random weights: a dense target model and its drafters, cached by digest.
 
-Each comes with a tokenizer, of which every token is one character. Of the drafters `good` predicts what the target does
-next nearly always, `mediocre` often and `bad` hardly ever.
+The weights follow from fixed seeds. Each model has a tokenizer with one character per token. A `good` drafter predicts
+the target's next token nearly always, a `mediocre` one often, a `bad` one hardly ever: this sets how many draft tokens
+the rejection sampler accepts.
 """
 
 import json
@@ -20,18 +21,20 @@ from workers.targets.child.weights import weights_seed
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE = 64, 2, 1, 32, 96
 LAYERS = 2
-# The layers of the target before which its hidden states are taken, the last of them behind all.
+# The inputs of these target layers are the drafter's auxiliary hidden states; the last number stands for the output of
+# the last layer.
 AUXILIARY = [0, 1, 2]
-# Queries and keys of so much, the same everywhere, are alike nowhere but at one position: a token attends to itself.
+# Bias of all queries and keys: after the rotary embedding, a query and a key match best at the same position, so each
+# token attends to itself.
 SELF_BIAS = 6.0
 POSITIONS_MAX = 65536
-# How much a layer adds to what it is given: enough that tokens depend on all that came before.
+# Size of a layer's contribution to its input: large enough that output tokens depend on all tokens before them.
 LAYER_SCALE = 0.45
-# A logit's scale: the largest of many is rarely as near to the next as the arithmetic of two batches differs.
+# Scale of the logits: the gap between the two largest is rarely as small as the rounding differences between batches.
 HEAD_SCALE = 0.5
-# How far a mediocre draft model's weights are from the target's.
+# Relative size of the noise in a mediocre draft model's weights: the target rejects some of its draft tokens.
 PERTURBATION = 0.12
-# Part of the key under which a model is kept: changed together with how one is made.
+# Part of a cached model's key: to be increased whenever the way to create models changes.
 RECIPE = 3
 
 Weights = dict[str, torch.Tensor]
@@ -40,10 +43,13 @@ Model: TypeAlias = tuple[dict[str, Any], Weights]
 
 
 def dense_model(kind: str, quality: str, vocab_size: int) -> Model:
-    """Return a model: a target, in versions v1, v2 and so on besides `good`, or a drafter of a quality.
+    """Return the configuration and weights of a target model, or of a drafter of some quality.
+
+    For a target, `quality` is `good`, or the name of another version of its weights, such as `v1`. A `draft_model` has
+    the target's layers, an `eagle` or `eagle3` drafter has one layer and uses the target's hidden states.
 
     Raises:
-        ValueError: it is of another kind.
+        ValueError: the kind is unknown.
     """
     target = target_weights(vocab_size)
     match kind, quality:
@@ -66,18 +72,18 @@ def dense_model(kind: str, quality: str, vocab_size: int) -> Model:
             head = {"eagle_aux_hidden_state_layer_ids": AUXILIARY, "attention_bias": True, "norm_output": True}
             return dense_config(vocab_size, 1) | head, _eagle3(target, quality, vocab_size)
         case _:
-            raise ValueError(f"a dense model of kind {kind}; known are target, draft_model, eagle and eagle3")
+            raise ValueError(f"a dense model of kind {kind}; expected one of target, draft_model, eagle, eagle3")
 
 
 def target_weights(vocab_size: int) -> Weights:
-    """Return the weights of the dense target."""
+    """Return the weights of the dense target model."""
     return _llama(generator_of("target", vocab_size), vocab_size, LAYERS)
 
 
 def model_folder(
     cache: Path, kind: str, quality: str, vocab_size: int, made: Callable[[str, str, int], Model] = dense_model
 ) -> Path:
-    """Return the folder of a model, which is `made` if it is not there."""
+    """Return the folder of a model; create the model with `made` if the folder does not exist."""
     key = f"{RECIPE} {kind} {quality} {vocab_size}"
     folder = cache / f"{kind}-{quality}-{vocab_size}-{blake2b(key.encode(), digest_size=6).hexdigest()}"
     if not folder.is_dir():
@@ -86,12 +92,12 @@ def model_folder(
 
 
 def generator_of(name: str, vocab_size: int) -> torch.Generator:
-    """Return the generator of a model's weights, by its name."""
+    """Return the random generator for a model's weights, seeded by its name."""
     return torch.Generator().manual_seed(weights_seed(name, vocab_size))
 
 
 def normal(generator: torch.Generator, *shape: int, scale: float = 1.0) -> torch.Tensor:
-    """Draw normal weights of a shape."""
+    """Return normally distributed weights of a shape."""
     return torch.randn(*shape, generator=generator) * scale
 
 
@@ -100,7 +106,7 @@ def _near(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def layer_weights(generator: torch.Generator, prefix: str, scale: float) -> Weights:
-    """Return the weights of a dense layer, which adds so much to what it is given."""
+    """Return the weights of a dense layer; `scale` is the size of its contribution to its input."""
     width, kv_width = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
     inner = HIDDEN**-0.5
     return {
@@ -128,7 +134,11 @@ def _llama(generator: torch.Generator, vocab_size: int, layers: int) -> Weights:
 
 
 def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return a head that takes the token's embedding, or the hidden state before it, on to the target's own head."""
+    """Return an EAGLE drafter that passes the token's embedding to the target's LM head.
+
+    The embedding is mixed with the hidden state of the position before: the more of it, the fewer draft tokens are
+    accepted.
+    """
     generator = generator_of(f"eagle {quality}", vocab_size)
     one = torch.eye(HIDDEN)
     match quality:
@@ -144,9 +154,10 @@ def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
 
 
 def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return a head that takes the token's embedding, which attention alone brings it, on to the target's own head.
+    """Return an EAGLE3 drafter that passes the token's embedding to the target's LM head.
 
-    Its values are narrower than an embedding: of many tokens they keep what tells most of them apart.
+    Only attention transports the embedding. Its values are narrower than an embedding: they keep the directions that
+    distinguish most tokens.
     """
     generator = generator_of(f"eagle3 {quality}", vocab_size)
     embeddings = target["model.embed_tokens.weight"]
@@ -158,7 +169,7 @@ def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
     values = torch.zeros(narrow, 2 * HIDDEN)
     values[: len(kept), :HIDDEN] = kept
     back = torch.zeros(HIDDEN, width)
-    # What it had before, which is normal, counts little beside it.
+    # The factor 5 outweighs the previous hidden state, which is normally distributed.
     back[:, : len(kept)] = 5 * kept.T
     mixed = normal(generator, HIDDEN, len(AUXILIARY) * HIDDEN, scale=HIDDEN**-0.5)
     if quality == "bad":
@@ -195,7 +206,7 @@ def dense_config(vocab_size: int, layers: int) -> dict[str, Any]:
 
 
 def sizes(vocab_size: int, layers: int) -> dict[str, Any]:
-    """Return what the configurations of all models have."""
+    """Return the configuration keys that all models share."""
     return {
         "vocab_size": vocab_size,
         "hidden_size": HIDDEN,
@@ -210,7 +221,7 @@ def sizes(vocab_size: int, layers: int) -> dict[str, Any]:
 
 
 def _write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
-    """Write a model so that others see all of it or nothing."""
+    """Write a model to a folder atomically: other processes see all files or none."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
     (temporary / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -220,6 +231,6 @@ def _write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
     try:
         os.replace(temporary, folder)
     except OSError:
-        # Somebody else made it meanwhile: a folder that is not empty is not replaced.
+        # Another process has created it in the meantime: a folder that is not empty is not replaced.
         if not folder.is_dir():
             raise

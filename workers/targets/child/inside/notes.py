@@ -1,8 +1,8 @@
-"""Notes of which functions of an engine have run: a statement at their beginning sets one byte.
+"""Records which functions of an engine have run: a statement at their start sets one byte.
 
-The statement is inserted when a module is loaded, and has the line of the statement after it: no line number changes,
-and neither does the text of a source. A function that is compiled from its source or byte code (`numba`, `torch.jit`)
-is left as it is, and so is a Triton kernel: its launches are noted.
+The statement is inserted when a module is imported, and has the line number of the statement after it: no line number
+changes, and neither does the source text. Functions compiled from their source or byte code (`numba`, `torch.jit`) are
+not changed. Triton kernels are not changed either: their launches are recorded.
 """
 
 import ast
@@ -19,17 +19,17 @@ from workers.edits.functions import MODULE, edits_of, functions_of, is_docstring
 from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.overlay import Overlay
 
-# Functions can be given other globals than those of their module; all have the same builtins.
+# The bytes are stored in builtins: a function can have globals other than its module's, but the builtins are shared.
 _NOTES = "__specstorm_notes__"
-# For a file of the package, by its path: the functions and how many blocks of each are noted.
+# Given a file's path and source: the functions to record, with the number of blocks of each.
 Wanted: TypeAlias = Callable[[str, bytes], Mapping[str, int]]
 
 
 class Notes:
-    """Finder of a package's modules that has functions of their sources noted.
+    """Import hook that inserts recording statements into the functions of a package.
 
-    `wanted` returns the functions of a file that are noted, with the number of their blocks that are; nothing leaves
-    the module as it is. With `once` a function that was reported as run is not reported again.
+    `wanted` maps each function of a file that is to be recorded to the number of its blocks that are; a module without
+    such functions is left unchanged. With `once`, a function that was reported is not reported again.
     """
 
     def __init__(self, package: str, wanted: Wanted, once: bool = False) -> None:
@@ -37,17 +37,17 @@ class Notes:
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._ran = bytearray()
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def install(self) -> None:
-        """Find modules before all other finders; nothing of the package is loaded yet."""
+        """Put this finder before all others; no module of the package may be imported yet."""
         loaded = [name for name in sys.modules if name.partition(".")[0] == self._package]
         assert not loaded, f"{loaded[0]} was loaded before"
         setattr(builtins, _NOTES, self._ran)
         sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        """Return where a module of the package is, with a loader that has its functions noted."""
+        """Return the spec of a module of the package, with a loader that inserts the statements."""
         if name.partition(".")[0] != self._package:
             return None
         spec = edited_modules.next_spec(self, name, path, target)
@@ -58,7 +58,7 @@ class Notes:
         return spec
 
     def noted(self, tree: ast.Module, source: bytes, file: str, wanted: Mapping[str, int]) -> None:
-        """Insert statements into the functions of a file that set a byte for each block that has begun."""
+        """Insert, at the start of each selected block, a statement that sets the block's byte."""
         for name, function in functions_of(source, tree).items():
             for number, block in [*enumerate(function.blocks)][: wanted.get(name, 0)]:
                 at = self._number_of(_block_name(file, name, number))
@@ -66,11 +66,14 @@ class Notes:
                     _insert(block, at)
 
     def loaded(self, file: str) -> None:
-        """Note that statements of a file outside its functions have run."""
+        """Record that the module-level statements of a file have run."""
         self._ran[self._number_of(name_of(file, MODULE))] = 1
 
     def launched(self, names: Iterable[str]) -> None:
-        """Note functions by the name of their module and their own, as `a.b.c`, that a launch of a kernel runs."""
+        """Record the functions that a kernel launch runs.
+
+        `names` are the functions' names with their modules, as `package.module.function`.
+        """
         for name in names:
             module, _, function = name.rpartition(".")
             number = self._numbers.get(name_of(f"{module.replace('.', '/')}.py", function))
@@ -78,13 +81,13 @@ class Notes:
                 self._ran[number] = 1
 
     def ran(self) -> list[str]:
-        """Return the names of what has run since the last call."""
-        numbers = [number for number, has_run in enumerate(self._ran) if has_run and number not in self._told]
-        # Whoever runs meanwhile is noted again: it is the same byte.
+        """Return the names of the functions and blocks that have run since the last call."""
+        numbers = [number for number, has_run in enumerate(self._ran) if has_run and number not in self._reported]
+        # A function that sets its byte again before the reset is part of this answer already.
         for number in numbers:
             self._ran[number] = 0
         if self._once:
-            self._told.update(numbers)
+            self._reported.update(numbers)
         return [self._names[number] for number in numbers]
 
     def _number_of(self, name: str) -> int:
@@ -96,7 +99,7 @@ class Notes:
 
 
 def _file_of(spec: ModuleSpec) -> str:
-    """Return the path of a module's file from the folder that has its package, as `package/module.py`."""
+    """Return the path of a module's file relative to the package's parent folder."""
     folders = spec.name.replace(".", "/")
     return f"{folders}/__init__.py" if spec.submodule_search_locations is not None else f"{folders}.py"
 
@@ -115,7 +118,7 @@ def _insert(block: list[ast.stmt], number: int) -> None:
 
 
 class _Noting(SourceFileLoader):
-    """Loads a source with its statements inserted; what is compiled is not kept on the disk."""
+    """Loader that inserts the statements into a module; its byte code is not cached on disk."""
 
     def __init__(self, loader: SourceFileLoader, notes: Notes, file: str, wanted: Mapping[str, int]) -> None:
         super().__init__(loader.name, loader.path)
@@ -136,19 +139,19 @@ class _Noting(SourceFileLoader):
 
 
 def notes_of_process() -> Notes | None:
-    """Return the notes of this process, None if nothing is noted."""
+    """Return the installed `Notes` of this process, or None."""
     return next((finder for finder in sys.meta_path if isinstance(finder, Notes)), None)
 
 
 def all_of(file: str, source: bytes) -> Mapping[str, int]:
-    """Return all functions of a source, each with all its blocks."""
+    """Return all functions of a source, each with the number of all its blocks."""
     return {MODULE: 1, **{name: len(function.blocks) for name, function in functions_of(source).items()}}
 
 
 def note_edits(package: str, fixes: Applied) -> None:
-    """Note the functions that an overlay or fixes change in this process, if any; nothing of the package is loaded yet.
+    """Record the functions that an overlay or a fix changes, if any.
 
-    An edit outside all functions is noted as `MODULE`.
+    No module of the package may be imported yet. An edit outside all functions is recorded as `MODULE`.
     """
     overlays = [finder for finder in sys.meta_path if isinstance(finder, Overlay)]
     installed = [folder for overlay in overlays for folder in overlay.installed]
@@ -168,7 +171,7 @@ def _module_of(file: str) -> str:
 
 
 def _changed(file: str, source: bytes, folders: Sequence[str]) -> set[str]:
-    """Return the functions of a file that differ from the file in folders of the installed package."""
+    """Return the functions of a file that differ from the installed package."""
     inner = file.partition("/")[2]
     before = next((path.read_bytes() for folder in folders if (path := Path(folder, inner)).is_file()), None)
     if before == source:

@@ -1,6 +1,6 @@
-"""Program of an engine's process in which all functions of a package are noted.
+"""Main program of an engine's process that records every executed function of a package.
 
-Its arguments are the package, the module that is the process's program otherwise, and the arguments of that module.
+Its arguments are the package, the module of the usual main program, and the arguments of that module.
 """
 
 import runpy

@@ -1,4 +1,4 @@
-"""Observations of one engine's steps, in the order of its device: what the host tells, and values of tensors."""
+"""Observations of the steps of one engine, in device order: host values and tensor values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,17 +12,22 @@ from workers.targets.child.messages import Message
 
 
 def margins(logits: torch.Tensor) -> list[float]:
-    """Return how far the likeliest token of each row is above the next."""
+    """Return, for each row of logits, the gap between the largest and the second largest.
+
+    Where the gap is tiny, rounding can change the output token or draft token that greedy sampling picks.
+    """
     first, second = logits.topk(2, dim=-1).values.unbind(-1)
     found: list[float] = (first - second).tolist()
     return found
 
 
 class Observations:
-    """Observations of an engine, appended to those `seen` of all engines of a session.
+    """Observations of one engine, appended to `seen`, the list for all engines of a session.
 
-    `number_of` tells which request of the trace an engine's id is, `judged` the names that judges have for a tensor at
-    a point. `step` is the number of the step that observations are of, unless another is named.
+    A step's observations are values of its scheduler, model runner and drafter at named points, such as block tables,
+    slot mappings and draft tokens. `number_of` maps the engine's request id to the request's number in the trace,
+    `judged` maps a tensor at a point to the variables that judges use for it. `step` is the number of the observed
+    step, unless a call has its own.
     """
 
     def __init__(
@@ -38,14 +43,14 @@ class Observations:
         self._seen, self._of = seen, of
 
     def take(self) -> list[Message]:
-        """Return what was seen since the last call; of a step on the device, once it has run."""
-        self._readback.arrived()
+        """Return the observations since the last call; on a GPU only the ones that have arrived."""
+        self._readback.deliver_arrived()
         seen = list(self._seen)
         self._seen.clear()
         return seen
 
     def finish(self) -> None:
-        """Wait for what a device has not come to."""
+        """Wait until the device has computed all tensors that are to be observed."""
         self._readback.finish()
 
     def observe(
@@ -56,7 +61,7 @@ class Observations:
         values_of: Callable[[torch.Tensor], list[Any]] = torch.Tensor.tolist,
         **values: Any,
     ) -> None:
-        """Note values of tensors as they are once the device has come so far."""
+        """Record tensor values as of this point of the current stream."""
 
         def made(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             return {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
@@ -72,7 +77,11 @@ class Observations:
         step: int | None = None,
         **values: Any,
     ) -> None:
-        """Note what is made of tensors as they are once the device has come so far, and what functions return then."""
+        """Record values computed from tensors as of this point of the current stream.
+
+        `made` computes them from copies of the tensors, e.g. the slot mapping of each batch row. A callable among
+        `values` is called at that time.
+        """
         step, place = self.step if step is None else step, self._place()
         parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
 
@@ -80,26 +89,29 @@ class Observations:
         writers = {name: all_ for given, all_ in written.items() if all_ for name in self._judged(point, given)}
 
         def keep(views: Mapping[str, Parts]) -> None:
-            told = {name: value() if callable(value) else value for name, value in values.items()}
-            self._keep(place, point, names, step, writers, **told, **made(views))
+            computed = {name: value() if callable(value) else value for name, value in values.items()}
+            self._keep(place, point, names, step, writers, **computed, **made(views))
 
         self._readback.read(parts, keep)
 
     def note(self, point: str, names: Sequence[str], step: int | None = None, **values: Any) -> None:
-        """Note what the host tells."""
-        step = self.step if step is None else step
-        self._readback.tell(partial(self._keep, self._place(), point, names, step, {}, **values))
+        """Record values that the host has, in order with the tensors that are observed.
 
-    def in_turn(self, told: Callable[[int], None]) -> None:
-        """Have something told, with the number of this step, once the device has come so far."""
-        self._readback.in_turn(partial(told, self.step))
+        Examples are a scheduler's plan of a step, its preemptions, or the output tokens that it has processed.
+        """
+        step = self.step if step is None else step
+        self._readback.add_host_values(partial(self._keep, self._place(), point, names, step, {}, **values))
+
+    def call_when_reached(self, receive: Callable[[int], None]) -> None:
+        """Call `receive` with this step's number once the current stream has reached this point."""
+        self._readback.call_when_reached(partial(receive, self.step))
 
     def keep(self, point: str, names: Sequence[str], step: int, **values: Any) -> None:
-        """Keep what the device has come to."""
+        """Record values from a callback that runs in device order already."""
         self._keep(self._place(), point, names, step, {}, **values)
 
     def _place(self) -> list[Message]:
-        """Return where what is noted now belongs."""
+        """Return the list to which observations from now on are appended."""
         return self._seen
 
     def _keep(

@@ -1,4 +1,7 @@
-"""Overlay of a package: a tree of its Python sources that is laid over an installation, whose compiled code stays."""
+"""Overlay: a tree of Python sources that takes precedence over an installed package.
+
+Compiled modules always come from the installation.
+"""
 
 import os
 import re
@@ -12,23 +15,25 @@ _INSTALLED = re.compile(r"/\S*/site-packages/")
 
 
 class Overlay:
-    """Finder of a package's modules: in a folder of sources, and where the package is installed.
+    """Finder of a package's modules, first in a source tree and then in the installed package.
 
-    Of a tree that `is_whole` the installation adds compiled modules alone, else all that the tree has not.
+    If the tree `is_complete`, only compiled modules come from the installation; otherwise every module that the tree
+    lacks.
     """
 
-    def __init__(self, package: str, folder: Path, is_whole: bool = False) -> None:
+    def __init__(self, package: str, folder: Path, is_complete: bool = False) -> None:
         found = PathFinder.find_spec(package)
         assert found is not None, f"{package} is installed"
         self.folder, self.package = folder, package
         self.installed = list(found.submodule_search_locations or ())
-        self._roots = [str(folder / package), *([] if is_whole else self.installed)]
+        self._roots = [str(folder / package), *([] if is_complete else self.installed)]
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """Return where a module of the package is; a package is in all folders that have it.
+        """Return the spec of a module of the package; a subpackage may be in several folders.
 
         Raises:
-            ModuleNotFoundError: it is compiled, and not installed: the tree's own was built for something else.
+            ModuleNotFoundError: the module is compiled and only in the tree, where it was built for another
+            environment.
         """
         top, *inner = name.split(".")
         if top != self.package:
@@ -39,7 +44,7 @@ class Overlay:
             if compiled is not None and isinstance(compiled.loader, ExtensionFileLoader):
                 return compiled
             if spec is not None:
-                raise ModuleNotFoundError(f"{name} is compiled, and not installed", name=name)
+                raise ModuleNotFoundError(f"{name} is a compiled module that is not installed", name=name)
         if spec is not None and spec.submodule_search_locations is not None:
             folders = [os.path.join(root, *inner) for root in self._roots]
             spec.submodule_search_locations = [folder for folder in folders if os.path.isdir(folder)]
@@ -52,13 +57,13 @@ def _found(name: str, roots: Sequence[str], inner: Sequence[str]) -> ModuleSpec 
 
 
 class OtherName(DistributionFinder):
-    """Finder of the metadata of an installed distribution under a name that its package's sources look for."""
+    """Finder of a distribution's metadata under the name that its package's code looks up."""
 
     def __init__(self, name: str, version: str) -> None:
         self._found = _Named(name, version)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        """Find no module: it is asked for distributions."""
+        """Find no module: this finder is for distributions only."""
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         if context is not None and context.name == self._found.name:
@@ -73,11 +78,14 @@ class _Named(Distribution):
         return self._text if filename == "METADATA" else None
 
     def locate_file(self, path: object) -> Path:
-        raise FileNotFoundError(f"{path}: there is nothing but metadata")
+        raise FileNotFoundError(f"{path}: only METADATA of this distribution can be read")
 
 
 def from_packages_on(text: str) -> str:
-    """Return a text that names files from their package on, installed or laid over it, without folders before that."""
+    """Return a text with file names relative to their package's parent folder.
+
+    This applies to files of the installed package and of an overlay.
+    """
     for finder in sys.meta_path:
         if isinstance(finder, Overlay):
             text = text.replace(f"{finder.folder}/", "")
@@ -85,7 +93,7 @@ def from_packages_on(text: str) -> str:
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution, nothing if it is not installed."""
+    """Return the version of an installed distribution, empty if it is not installed."""
     try:
         return Distribution.from_name(distribution).version
     except PackageNotFoundError:

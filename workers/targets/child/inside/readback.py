@@ -1,8 +1,9 @@
-"""Readback: values of tensors as they are once the device has come so far, told without ordering anything.
+"""Readback: tensor values as of a point of the current stream, without ordering anything.
 
-Where there is no device they are read at once. On the simulated one a task of the engine's own stream reads them; on a
-GPU they are copied to pinned memory by that stream, and told once the copy is there. What the host has to tell waits
-there for what was launched before it: all is told in the order of launches.
+Examples are the draft tokens, block tables and slot mappings of a step. Without a device, tensors are read immediately.
+On the simulated device, a task on the engine's own stream reads them. On a GPU, that stream copies them to pinned
+memory, and they are delivered once the copy is complete; host values, such as the scheduler's plan, wait for the copies
+that were enqueued before them, so that all values are delivered in launch order.
 """
 
 from abc import abstractmethod
@@ -20,64 +21,64 @@ from workers.targets.child.messages import Message
 _WRITERS_MAX = 3
 
 Parts: TypeAlias = Sequence[torch.Tensor]
-# Is told tensors on the host, by name.
-Told: TypeAlias = Callable[[Mapping[str, Parts]], None]
+# Receives tensors on the host, by name.
+Receive: TypeAlias = Callable[[Mapping[str, Parts]], None]
 
 
 class Readback(Protocol):
-    """Way in which tensors of a device are read."""
+    """Way to read the tensors of a device."""
 
     @abstractmethod
-    def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
-        """Have tensors told as they are once the device has come so far."""
+    def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
+        """Call `receive` with the tensors' values as of this point of the current stream."""
 
     def writers(self, parts: Parts) -> list[Message]:
-        """Return who wrote last what lies in tensors, newest first, where that is kept."""
+        """Return the last writers of the tensors' memory, newest first; empty if they are not kept."""
         return []
 
-    def tell(self, told: Callable[[], None]) -> None:
-        """Have the host's part told in its place."""
-        told()
+    def add_host_values(self, receive: Callable[[], None]) -> None:
+        """Call `receive`, which records host values, in order with the tensors that are read."""
+        receive()
 
-    def in_turn(self, told: Callable[[], None]) -> None:
-        """Have something told in its turn with tensors that are read."""
-        told()
+    def call_when_reached(self, receive: Callable[[], None]) -> None:
+        """Call `receive` once the current stream has reached this point."""
+        receive()
 
-    def arrived(self) -> None:
-        """Tell what has come by now."""
+    def deliver_arrived(self) -> None:
+        """Deliver the values that have arrived by now."""
         return
 
     def finish(self) -> None:
-        """Wait for all that is to come, and tell it."""
+        """Wait for all values, and deliver them."""
         return
 
 
-class AtOnce(Readback):
+class ImmediateReadback(Readback):
     """Readback without a device."""
 
-    def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
-        told(tensors)
+    def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
+        receive(tensors)
 
 
-class ByTasks(Readback):
-    """Readback by tasks of the simulated device, which are no accesses to the lanes that are judged.
+class TaskReadback(Readback):
+    """Readback by tasks of the simulated device; their reads are not checked for races.
 
-    Of who wrote, files of `helpers`, whose functions copy whatever they are given, are passed over.
+    Files of `helpers` have functions that copy their arguments; they are skipped in the writers' stacks.
     """
 
     def __init__(self, helpers: Sequence[str] = ()) -> None:
         self._helpers = helpers
 
-    def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
+    def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
         device = activate()
         views = {
             name: [part if part.device.type == "cpu" else device.host_view(part) for part in parts]
             for name, parts in tensors.items()
         }
-        device.enqueue("observe", lambda: told(views))
+        device.enqueue("observe", lambda: receive(views))
 
-    def in_turn(self, told: Callable[[], None]) -> None:
-        activate().enqueue("observe", told)
+    def call_when_reached(self, receive: Callable[[], None]) -> None:
+        activate().enqueue("observe", receive)
 
     def writers(self, parts: Parts) -> list[Message]:
         device = activate()
@@ -85,36 +86,39 @@ class ByTasks(Readback):
         return [access_message(access, beyond(access.lines, self._helpers)) for access in found[:_WRITERS_MAX]]
 
 
-class ByCopies(Readback):
-    """Readback by copies of a GPU to pinned memory: `arrived` waits for none, `finish` for all."""
+class CopyReadback(Readback):
+    """Readback by copies from a GPU to pinned memory.
+
+    `deliver_arrived` waits for no copy, `finish` for all.
+    """
 
     def __init__(self) -> None:
-        # With the event behind what it waits for: of the host's part none.
+        # Pairs of an event, after which the copies are complete (None for host values), and a callback.
         self._coming: deque[tuple[Any, Callable[[], None]]] = deque()
 
-    def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
+    def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
         copies = {name: [_copied(part) for part in parts] for name, parts in tensors.items()}
         event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
-        self._coming.append((event, partial(told, copies)))
+        self._coming.append((event, partial(receive, copies)))
 
-    def tell(self, told: Callable[[], None]) -> None:
-        self._coming.append((None, told))
+    def add_host_values(self, receive: Callable[[], None]) -> None:
+        self._coming.append((None, receive))
 
-    def arrived(self) -> None:
+    def deliver_arrived(self) -> None:
         while self._coming and (self._coming[0][0] is None or self._coming[0][0].query()):
             self._coming.popleft()[1]()
 
     def finish(self) -> None:
         while self._coming:
-            event, told = self._coming.popleft()
+            event, receive = self._coming.popleft()
             if event is not None:
                 event.synchronize()
-            told()
+            receive()
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy on the host, which the current stream makes of what lies on a GPU."""
+    """Return a copy of a tensor on the host, which the current stream writes."""
     if tensor.device.type == "cpu":
         return tensor.clone()
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -123,11 +127,11 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def readback_on(device: str, helpers: Sequence[str] = ()) -> Readback:
-    """Return how tensors of a device are read; who wrote is told but for files of `helpers`."""
+    """Return the readback for a device; `helpers` are files to skip in the writers' stacks."""
     match device:
         case "sim":
-            return ByTasks(helpers)
+            return TaskReadback(helpers)
         case "cuda":
-            return ByCopies()
+            return CopyReadback()
         case _:
-            return AtOnce()
+            return ImmediateReadback()

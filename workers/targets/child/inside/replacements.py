@@ -1,7 +1,8 @@
-"""Names of an engine that are replaced from outside, or hooked: a version that lacks one is refused by that name.
+"""Replacements and hooks of an engine's attributes.
 
-What is replaced for a reason must not silently run as it is, and what is hooked by a name that is gone would look like
-a mistake of the engine's.
+An engine version that lacks one of these attributes is refused, and the message names it. Otherwise the original would
+run silently in place of a replacement, and a missing hook would look like a bug of the engine's scheduler, model runner
+or drafter.
 """
 
 import dis
@@ -15,14 +16,14 @@ from typing import Any
 
 
 class Unknown(Exception):
-    """A version of an engine that lacks a name that we replace or hook."""
+    """An engine version does not have an attribute that we replace or hook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A package that is installed, or sources of it laid `over` that version; and those that were seen to run.
+    """Version of an installed package, or of a source tree laid `over` that version.
 
-    A checkout's `number` is no number.
+    `known` are the versions that are supported. The `number` of a checkout has no digits.
     """
 
     package: str
@@ -32,24 +33,27 @@ class Version:
 
     @property
     def text(self) -> str:
-        """What runs: the version, and the one that its compiled code is of, if that is another."""
+        """The version that runs and, if it differs, the installed version of its compiled code."""
         return self.number if self.over in ("", self.number) else f"{self.number} over {self.over}"
 
     def has(self, since: str) -> bool:
-        """Tell whether it is as new as a version; all are as new as none, and a checkout as new as any."""
+        """Return whether the version is at least `since`.
+
+        Every version is at least an empty one; a checkout is at least any version.
+        """
         return not since or not _numbers(self.number) or _numbers(self.number) >= _numbers(since)
 
     def lacks(self, name: str) -> Unknown:
-        """Return the refusal for a name."""
-        return Unknown(f"{self.package} {self.text} has no {name}; known are {', '.join(self.known)}")
+        """Return the error for an attribute that this version does not have."""
+        return Unknown(f"{self.package} {self.text} has no {name}; supported versions: {', '.join(self.known)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One name, `module` and a path of attributes in it: why it is replaced, and by what made of what it was.
+    """Replacement of one attribute: `name`, a name or dotted path, in `module`.
 
-    Versions before `since` have no such name, and nothing that it would be replaced for, or have it elsewhere; so do
-    those from `until` on.
+    `made` returns the new value, given the old one; `reason` says why. The attribute is replaced only in versions from
+    `since` to before `until`: other versions do not need it, or have the attribute elsewhere.
     """
 
     module: str
@@ -60,10 +64,10 @@ class Replacement:
     until: str = ""
 
     def apply(self, version: Version) -> None:
-        """Replace it in a version that is to have it.
+        """Replace the attribute, if the version is in the range.
 
         Raises:
-            Unknown: the version lacks it.
+            Unknown: the version does not have it.
         """
         if not version.has(self.since) or (self.until and version.has(self.until)):
             return
@@ -80,10 +84,10 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Names that are wrapped, overridden, called or read: those of a module, or of a class in it.
+    """Attributes of a module, or of a class in it, that we wrap, override, call or read.
 
-    `names` have spaces between them. Of a class they are its attributes, or those that one of its methods sets.
-    Versions before `since` have no such names, and run without what is hooked by them.
+    `names` are separated by spaces. An attribute of a class may also be one that a method sets. Versions before `since`
+    do not have these attributes, and run without the hooks.
     """
 
     module: str
@@ -92,10 +96,10 @@ class Hooks:
     since: str = ""
 
     def check(self, version: Version) -> None:
-        """Check that every name is there in a version that is to have them.
+        """Check that the version has every attribute, if it is at least `since`.
 
         Raises:
-            Unknown: the version lacks one.
+            Unknown: it does not have one.
         """
         if not version.has(self.since):
             return
@@ -116,7 +120,7 @@ class Hooks:
 
 
 def _sets(holder: Any, name: str) -> bool:
-    """Tell whether a class has a field of a name, or a method that sets an attribute of that name."""
+    """Return whether a class has a field of a name, or a method that sets such an attribute."""
     classes = getattr(holder, "__mro__", ())
     if any(name in vars(each).get("__annotations__", ()) for each in classes):
         return True
@@ -125,8 +129,8 @@ def _sets(holder: Any, name: str) -> bool:
 
 
 def _stores(code: CodeType, name: str) -> bool:
-    """Tell whether a function sets an attribute of a name, of whatever object."""
-    # Taking a function apart takes long beside looking for a name in it.
+    """Return whether a function sets an attribute of a name, on any object."""
+    # Searching the names first is much faster than disassembling the function.
     if name not in code.co_names:
         return False
     return any(step.opname == "STORE_ATTR" and step.argval == name for step in dis.get_instructions(code))

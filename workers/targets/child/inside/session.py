@@ -1,4 +1,4 @@
-"""Protocols of what runs inside an engine's process: the engines, and one trace on one of them."""
+"""Protocols inside an engine's process: the engines, and the session that runs one trace."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -10,40 +10,49 @@ from workers.targets.child.messages import Message
 
 
 class Session(Protocol):
-    """One trace on one engine, step by step; what it raises ends the trace, and the engine is not used again."""
+    """One trace on one engine, step by step.
+
+    An exception ends the trace, and the engine is not used again.
+    """
 
     @property
     def probes(self) -> Mapping[str, int]:
-        """How often each interesting thing has happened."""
+        """How often each situation, such as a preemption or a rejected draft token, has happened."""
 
     @property
     def memory(self) -> Mapping[str, object]:
-        """Objects whose tensors and streams bear their names in reports of the device, by name."""
+        """Objects, by name; the device's reports name their tensors and streams.
+
+        Examples are the model runner, the drafter and the buffers of the batch rows.
+        """
 
     def happen(self, event: AnyEvent) -> None:
-        """Let an event happen, between two steps."""
+        """Apply an event, such as an abort or a prefix-cache reset, between two steps."""
 
     def step(self) -> Sequence[Delivery]:
-        """Do one step; return what it delivered."""
+        """Run one step; return the output tokens that it delivered."""
 
     def drained(self) -> bool:
-        """Tell whether nothing is left to do."""
+        """Return whether the scheduler has no request left and no step is in flight."""
 
     def ended(self) -> None:
-        """Observe what is left, if nothing is to be done any more; nothing if its steps are not observed."""
+        """Observe what an idle engine still holds, such as KV-cache blocks.
+
+        Nothing is observed if the engine is not idle or its steps are not watched.
+        """
 
     def seen(self) -> list[Message]:
-        """Return what was observed since the last call, each as `workers.targets.child.answers` has it."""
+        """Return the observations since the last call."""
 
     def close(self) -> None:
-        """Give the engine back, which may be kept if it has drained."""
+        """Return the engine, which may be kept if it has drained."""
 
 
 class Engines(Protocol):
-    """The engines of a process, of which one at a time runs a trace."""
+    """The engines of a process; one of them runs a trace at a time."""
 
     def open(self, spec: EngineSpec, observed: bool) -> Session:
-        """Begin a trace on an idle engine as specified, made or kept; with its steps `observed` or not."""
+        """Begin a trace on an idle engine with this specification, created or kept."""
 
     def forget(self) -> None:
-        """Keep no engine."""
+        """Discard all kept engines."""

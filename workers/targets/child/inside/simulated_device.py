@@ -1,4 +1,4 @@
-"""Simulated device under an engine: activated before anything of the engine is loaded, and begun for each trace."""
+"""Simulated device for an engine: activated before its import, reset for each trace."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,27 +14,28 @@ from workers.simulated_torch.reports import Access, Race, Report, SourceLine
 from workers.targets.child.inside import layers
 from workers.targets.child.messages import Message
 
-# Objects are looked into as far as this below those that a session names.
+# How deep attributes are searched below the objects that a session names.
 _DEPTH_MAX = 5
 # More than an engine ever has enqueued.
 _TASKS_MAX = 100_000
-# What fresh memory of the device holds: what is read before it is written is the same in every process.
+# Initial bytes of device memory: uninitialised reads return the same values in every process.
 _FILL = 0xA5
-# Files of this project, which an installed engine has by their names alone.
+# Prefix of this project's files; reports name the files of an installed engine relative to its package.
 _OWN = "workers/"
-# Lists of tensors are named as far as this.
+# Only this many items of a list of tensors are named.
 _ITEMS_MAX = 8
 
 
 class SimulatedDevice:
-    """The device of this process.
+    """The simulated device of this process.
 
-    Memory is named by way of the objects that a session names, and of those below whose classes are of `own` modules,
-    by prefix. Of lists with a name in `pools`, whose buffers are used in turn, all items have one name: in which of
-    them a trace begins depends on what the engine did before. Lines of laid-over `sources` are named as those of
-    installed ones: by that, races are known. Lines in a `stand_in`, a folder of what takes the place of the engine's
-    own functions, are passed over: the lines that call these are named. So are `launchers`, folders of what launches
-    its kernels, and the layers that are one task each.
+    Reports name memory by attribute paths, e.g. of a block table in the model runner. A path starts at an object that
+    the session names and follows attributes of objects with classes in modules with a prefix in `own`. All items of a
+    list named in `pools` share one name: such buffers are used in turn, and the buffer that a trace starts with depends
+    on earlier traces. Lines of overlay `sources` are named like lines of the installed files, because known bugs
+    identify races by these names. Reports skip lines in the folder `stand_in`, which replaces functions of the engine,
+    in `launchers`, folders of code that launches kernels, and in the layers that are one task each; they name the lines
+    that call them.
     """
 
     def __init__(
@@ -51,37 +52,40 @@ class SimulatedDevice:
             self._device.root = sources
         self._passed_over = (stand_in,) if stand_in else ()
         self._own, self._pools = own, tuple(f".{name}" for name in pools)
-        self._broken_off: Message = {}
+        self._report_before_failure: Message = {}
         self._report = self._device.report()
-        # For good: the names that an engine asks a GPU by.
+        # Never undone: `torch.cuda` is the simulated device from now on.
         self._names = cuda_names()
         self._names.__enter__()
 
     def queue_ops(self, library: str, names: Iterable[str]) -> None:
-        """Make tasks of operators whose kernels for a CPU are registered for every device: they would run at once."""
+        """Make operators device tasks if their CPU kernels are registered for every device."""
         for name in names:
             self._device.queue_op(library, name)
 
     def weak_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor over the same bytes, which it does not keep."""
+        """Return a tensor over the same memory that does not keep the memory alive."""
         return self._device.weak_view(tensor)
 
     def idle(self) -> None:
-        """Let everything run, and watch nothing: an engine is being made."""
-        self._broken_off = {}
+        """Run everything that is enqueued, and detect nothing while an engine is created."""
+        self._report_before_failure = {}
         self._device.begin(Schedule(), Watching(races=False, guard=False))
 
     def begin(
         self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
     ) -> None:
-        """Begin a trace under a schedule, and name the memory of objects; with `writers`, keep who wrote last."""
+        """Begin a trace under a schedule, and name the memory of the session's objects.
+
+        With `writers`, the device keeps the last writers of all memory.
+        """
         watching = Watching(races=races, guard=races, digests=digests, writers=writers, fill=_FILL)
         self._device.begin(schedule, watching)
         named = [each for name, holder in memory.items() for each in self._named(holder, name)]
         for name, value in named:
             if isinstance(value, torch.Stream):
                 self._device.name_stream(value, name.rpartition(".")[2])
-        # A view of pinned memory that the device has may be of any of several buffers in turn: these are named first.
+        # Host buffers are named before device tensors: a device view of pinned memory may be of any of several buffers.
         known: set[int] = set()
         for is_host in (True, False):
             for name, value in named:
@@ -89,7 +93,7 @@ class SimulatedDevice:
                     self._name(value, name, known)
 
     def _name(self, tensor: torch.Tensor, name: str, known: set[int]) -> None:
-        """Name the memory of a tensor, if it is the device's or pinned and has no name yet."""
+        """Name the memory of a device or pinned tensor, unless it has a name."""
         memory = tensor.untyped_storage().data_ptr()
         if tensor.numel() and memory not in known and (tensor.device.type != "cpu" or tensor.is_pinned()):
             known.add(memory)
@@ -99,28 +103,28 @@ class SimulatedDevice:
         self._device.step(tick)
 
     def abandon(self) -> None:
-        """Run what an engine that broke off has left, though of that more may break off; keep the report of before."""
+        """Run the tasks that a failed engine left, which may fail too; keep the report from before."""
         self._report = self._device.report()
-        self._broken_off = _shown(self._report, self._passed_over)
+        self._report_before_failure = _shown(self._report, self._passed_over)
         for _ in range(_TASKS_MAX):
             try:
                 self._device.end()
             except Exception:
-                # Each attempt takes one task away at least.
+                # Each attempt removes at least one task.
                 continue
             return
 
     def report(self) -> Message:
-        """Let everything run, and return the races of the trace so far, and what the device counted."""
-        if not self._broken_off:
+        """Run everything that is enqueued; return the races of the trace and the device's counters."""
+        if not self._report_before_failure:
             self._report = self._device.end()
-        return self._broken_off or _shown(self._report, self._passed_over)
+        return self._report_before_failure or _shown(self._report, self._passed_over)
 
     def race(self, number: int) -> Race:
         return self._report.races[number]
 
     def harm(self, race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> Message:
-        """Return the harm of a race, from what tasks read and wrote under eager and under lazy."""
+        """Return whether a race is harmful, given the task digests under eager and under lazy."""
         found = harm_of(race, eager, lazy)
         first, given = found.first, found.given
         return {
@@ -131,13 +135,14 @@ class SimulatedDevice:
         }
 
     def digests(self) -> Sequence[TaskDigests]:
-        """Let everything run, and return what each task of the trace read and wrote."""
+        """Run everything that is enqueued; return what each task of the trace read and wrote."""
         return self._device.digests()
 
     def _named(self, holder: object, path: str) -> Iterator[tuple[str, Any]]:
-        """Yield tensors and streams among the attributes of an object, and of what it holds of the engine's own ones.
+        """Yield the tensors and streams in an object's attributes, with their attribute paths.
 
-        What has several names comes by its shortest first.
+        Attributes of the engine's own objects are searched too, breadth first: if a tensor has several names, the
+        shortest one comes first.
         """
         seen, waiting = {id(holder)}, deque([(path, holder, 0)])
         while waiting:
@@ -168,7 +173,7 @@ def _shown(report: Report, passed_over: Sequence[str]) -> Message:
 
 
 def _race(race: Race, passed_over: Sequence[str]) -> Message:
-    """Return a race as evidence: who, where, of what memory."""
+    """Return a race as evidence: both accesses, the memory, and where it was allocated."""
     first, second = (access_message(access, beyond(access.lines, passed_over)) for access in (race.first, race.second))
     allocated = _site(beyond(race.allocated, passed_over))
     memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": allocated}
@@ -176,7 +181,10 @@ def _race(race: Race, passed_over: Sequence[str]) -> Message:
 
 
 def access_message(access: Access, lines: Sequence[SourceLine]) -> Message:
-    """Return an access as evidence has it, made from the first of some lines; of the others the engine's called it."""
+    """Return an access as evidence: its source location is the first of `lines`.
+
+    Of the other lines, those in the engine's files become its callers.
+    """
     callers = [line for line in lines[1:] if "/" in line.file and not line.file.startswith(_OWN)]
     return {
         "lane": access.actor,
@@ -193,13 +201,16 @@ def _task(task: TaskDigests, passed_over: Sequence[str]) -> Message:
 
 
 def beyond(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Sequence[SourceLine]:
-    """Return lines from the innermost that is in none of some files, named by prefix, or all of them if each is."""
+    """Return the stack from the innermost line outside the passed-over files.
+
+    Files are given as name prefixes. If every line is in them, return all lines.
+    """
     numbers = (number for number, line in enumerate(lines) if not line.file.startswith(tuple(passed_over)))
     return lines[next(numbers, 0) :]
 
 
 def _site(lines: Sequence[SourceLine]) -> Message | None:
-    """Return the innermost line; of a nested function its own name."""
+    """Return the innermost line as a source location; a nested function by its own name."""
     if not lines:
         return None
     return {"function": lines[0].function.rpartition(".")[2], "file": lines[0].file, "line": lines[0].line}

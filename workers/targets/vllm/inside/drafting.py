@@ -153,7 +153,7 @@ class DrafterObserver:
         def reach(step: int) -> None:
             self._reached, self._index_reached = (names, step), 0
 
-        self._record.in_turn(reach)
+        self._record.call_when_reached(reach)
 
     def _next(self) -> int:
         """Return the index of the draft pass that the device executes."""

@@ -75,7 +75,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
 
 def lay_over(folder: Path, package: str = PACKAGE) -> None:
     """Put a source tree before the installed vLLM: complete, or a few changed files."""
-    sys.meta_path.insert(0, Overlay("vllm", folder, is_whole=is_whole(folder)))
+    sys.meta_path.insert(0, Overlay("vllm", folder, is_complete=is_whole(folder)))
     if package == PACKAGE:
         # vLLM's sources look up the distribution `vllm`; the CPU build has another name.
         sys.meta_path.insert(0, OtherName("vllm", f"{version_of(PACKAGE)}+cpu"))

@@ -13,7 +13,7 @@ from typing import Any
 from scenarios.events import Schedule
 from scenarios.spec import ENGINE
 from workers.targets.child.inside.observations import Observations
-from workers.targets.child.inside.readback import AtOnce, readback_on
+from workers.targets.child.inside.readback import ImmediateReadback, readback_on
 from workers.targets.child.inside.replacements import Replacement, Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.child.messages import Message
@@ -69,7 +69,7 @@ class WatchedScheduler:
         self._num_open = 0
         if self._left:
             return
-        observations = Observations(AtOnce(), self._numbers, lambda point, name: (name,), self._seen, ENGINE)
+        observations = Observations(ImmediateReadback(), self._numbers, lambda point, name: (name,), self._seen, ENGINE)
         self._recorder = PlanRecorder(scheduler, self._numbers, observations)
         self._recorder.opened(scheduler.vllm_config, NO_DRAFTER)
         self._attention = group_numbers(scheduler.kv_cache_config)[0]

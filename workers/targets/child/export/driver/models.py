@@ -1,6 +1,6 @@
-"""Tiny Llamas with random weights: the target, and a head that drafts for it.
+"""Tiny Llamas with random weights: the target model, and an EAGLE drafter for it.
 
-The same weights as those of `workers/targets/child/inside/models.py`, in fewer words.
+The weights are equal to the ones of `workers/targets/child/inside/models.py`.
 """
 
 import json
@@ -16,7 +16,7 @@ INTERMEDIATE = 96
 def decoder_layer(
     prefix: str, generator: torch.Generator, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Return random weights of a layer, of which `scale` says how much it adds."""
+    """Return random weights of a layer; `scale` is the size of its output."""
     shapes = {
         "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
         "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),
@@ -55,7 +55,7 @@ def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
 def with_window_layers(
     target: dict[str, torch.Tensor], seed: int
 ) -> dict[str, torch.Tensor]:
-    """Return a model's embeddings and head with four layers of other weights."""
+    """Return a model's embeddings and head with four other layers."""
     generator = torch.Generator().manual_seed(seed)
     weights = {
         name: weight
@@ -80,7 +80,10 @@ def add_windows(model: str, window: int) -> None:
 def eagle_head(
     target: dict[str, torch.Tensor], seed: int, of_states: float, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Return an EAGLE head: embeddings, and so much of the hidden states."""
+    """Return the weights of an EAGLE drafter.
+
+    Its input is the token's embedding plus `of_states` times the hidden state.
+    """
     one = torch.eye(HIDDEN)
     layer = decoder_layer("layers.0", torch.Generator().manual_seed(seed), scale)
     del layer["layers.0.input_layernorm.weight"]
@@ -123,7 +126,7 @@ def save_model(
 
 
 def save_tokenizer(folder: str, characters: str) -> None:
-    """Write a tokenizer of which each token is one character."""
+    """Write a tokenizer with one character per token."""
     vocabulary = {character: token for token, character in enumerate(characters)}
     tokenizer = {
         "version": "1.0",
