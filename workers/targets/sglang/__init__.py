@@ -1,1 +1,1 @@
-"""Target SGLang: the real engine, in a process of its own."""
+"""Target SGLang: the unmodified engine, in a child process."""

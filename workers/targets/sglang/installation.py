@@ -1,4 +1,4 @@
-"""Installation of SGLang in an environment of its own, and how an engine's process is started there."""
+"""Installation of SGLang in its own virtual environment, and how its process is started."""
 
 from functools import cache, partial
 from pathlib import Path
@@ -8,14 +8,14 @@ from workers.targets.child.installation import kept, making_of, python_of
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.target import DeviceError, Kernels, RunConfig
 
-# As `--engine` takes it.
+# The name that `--engine` takes.
 SGLANG = "sglang"
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.sglang.inside.main"
 HOME = ".venv-sglang"
-# No compilation. The barrier is CUDA's alone without being asked for. Of long outputs
-# as little is reckoned with as of those that servers see: a pool runs short here, too. Logprobs are those of the
-# model's own distribution, not at a request's temperature. Sums are made in one order on all processors with AVX2.
+# No compilation. The write-after-read barrier is on, as it is on CUDA by default. The scheduler reserves slots for only
+# 8 further output tokens of a request, so that a small KV cache runs out of slots, as on a busy server. Logprobs are
+# computed without the request's temperature. Sums have the same order on all processors with AVX2.
 ENVIRONMENT = {
     **installation.ENVIRONMENT,
     "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "8",
@@ -31,20 +31,20 @@ ENVIRONMENT = {
 
 
 def home_of(config: RunConfig) -> Path:
-    """Return the folder of the installation that is asked for, by default this checkout's."""
+    """Return the folder of the selected installation, by default this checkout's."""
     return Path(config.engine_home) if config.engine_home else ROOT / HOME
 
 
 def making() -> str:
-    """Return how an installation is made, from a checkout or from what was installed of a wheel."""
+    """Return how to make an installation."""
     return making_of("sglang", HOME, ROOT)
 
 
 def python_at(home: Path) -> Path:
-    """Return the Python of an installation.
+    """Return the Python interpreter of an installation.
 
     Raises:
-        DeviceError: it is not installed; the message says what to do.
+        DeviceError: SGLang is not installed there; the message says what to do.
     """
     python = python_of(home)
     if python is None:
@@ -53,10 +53,10 @@ def python_at(home: Path) -> Path:
 
 
 def launch(home: Path, overlay: str = "", kernels: Kernels = "defined", fixes: str = "") -> Launch:
-    """Return how a process is started: with a source tree laid over the installed one, and with fixes applied.
+    """Return how to start the process, optionally with an overlay and with fixes.
 
     Raises:
-        DeviceError: it is not installed; the message says what to do.
+        DeviceError: SGLang is not installed; the message says what to do.
     """
     python = python_at(home)
     own = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
@@ -67,18 +67,18 @@ def launch(home: Path, overlay: str = "", kernels: Kernels = "defined", fixes: s
 
 @cache
 def keeper_of(home: Path, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
-    """Return the keeper of the process of an installation with a tree laid over it and fixes; it ends with ours."""
+    """Return the keeper of the process for an installation, overlay, kernels and fixes."""
     return kept(SGLANG, partial(launch, home, overlay, kernels, fixes))
 
 
 def overlay_text(tree: str, home: Path) -> str:
-    """Return what runs where files are laid over the installation in a folder."""
+    """Return how many files of a tree overlay which version of SGLang, for reports."""
     count = len([*Path(tree, "sglang").rglob("*.py")])
     return f"{count} file{'s' * (count != 1)} of {tree} over SGLang {installed(home) or 'of an unknown version'}"
 
 
 def installed(home: Path) -> str:
-    """Return the version of the installation in a folder; nothing where none is told."""
+    """Return the version of SGLang installed in a folder; empty if it is unknown."""
     for found in home.glob("lib/python*/site-packages/sglang-*.dist-info"):
         return found.name.removesuffix(".dist-info").partition("-")[2]
     return ""

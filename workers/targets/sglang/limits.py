@@ -6,59 +6,63 @@ from scenarios.spec import EngineSpec
 from workers.targets.sglang.request_features import FEATURES
 from workers.targets.sglang.situations import SITUATIONS
 
-# Sizes of vocabularies that models are made for.
+# Vocabulary sizes of the models.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
-# The size for which logits stay a view of padded rows, as they do in a model with float32 weights. For the other
-# sizes each row of logits follows the one before it, as in a model whose logits are converted to float32.
-VOCABULARY_OF_VIEWS = 97
-# A prompt of SGLang is refused so many tokens before what its model allows.
-CONTEXT_BEYOND = 6
-# Tokens of the shortest request that a pool has room for.
-_ROOM_MIN = 8
+# With this size, logits stay a view of padded rows, as in a model with float32 weights. With the other sizes they are
+# contiguous, as in a model that converts its logits to float32.
+VOCABULARY_WITH_VIEW = 97
+# SGLang refuses prompts that are less than this many tokens shorter than the model's context length.
+CONTEXT_MARGIN = 6
+# The KV cache must have slots for a request of this many tokens.
+_REQUEST_TOKENS_MIN = 8
 _MIXING = ("eagle", "eagle3")
 
 
-def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: the tokens of a page are a power of 2."""
+def page_size_is_a_power_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: the page size of the KV cache is a power of 2."""
     size = 1 << (spec.block_size.bit_length() - 1)
     if spec.block_size == size:
         return None
-    # No smaller a pool, in smaller pages.
-    mended = {"block_size": size, "num_blocks": -(-spec.num_blocks * spec.block_size // size)}
+    # Keep the number of slots, in smaller pages.
+    fixed = {"block_size": size, "num_blocks": -(-spec.num_blocks * spec.block_size // size)}
     reason = "SGLang's kernels need a page size that is a power of 2"
-    return Excess("block_size", spec.block_size, "a power of 2 is allowed", spec.model_copy(update=mended), reason)
+    return Excess("block_size", spec.block_size, "a power of 2 is allowed", spec.model_copy(update=fixed), reason)
 
 
-def chunks_are_of_pages(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: chunks of prompts end where pages of the cache do."""
+def chunk_size_is_a_multiple_of_the_page_size(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: the prefill chunk size is a multiple of the page size."""
     rest = spec.max_num_batched_tokens % spec.block_size
     if not rest:
         return None
-    mended = spec.model_copy(update={"max_num_batched_tokens": spec.max_num_batched_tokens - rest + spec.block_size})
+    fixed = spec.model_copy(update={"max_num_batched_tokens": spec.max_num_batched_tokens - rest + spec.block_size})
     allowed = f"a multiple of block_size {spec.block_size} is allowed"
-    return Excess("max_num_batched_tokens", spec.max_num_batched_tokens, allowed, mended)
+    return Excess("max_num_batched_tokens", spec.max_num_batched_tokens, allowed, fixed)
 
 
-def streams_are_beside_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: a stream plans what is drafted, and lengths are relayed to a host that goes ahead of accepted drafts."""
+def plan_stream_and_relayed_lengths_need_draft_tokens(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: `plan_stream` needs draft tokens; `relay_lengths` also needs async scheduling.
+
+    The plan stream prepares draft steps. Lengths are relayed only to a host that runs ahead of the accepted draft
+    tokens.
+    """
     if spec.plan_stream and not spec.num_speculative_tokens:
-        mended = spec.model_copy(update={"plan_stream": False})
+        fixed = spec.model_copy(update={"plan_stream": False})
         return Excess(
             "plan_stream",
             True,
             "without drafts False is allowed",
-            mended,
+            fixed,
             "it prepares draft steps only",
         )
     if spec.relay_lengths and (not spec.num_speculative_tokens or spec.depth == 1):
-        mended = spec.model_copy(update={"relay_lengths": False})
+        fixed = spec.model_copy(update={"relay_lengths": False})
         allowed = "without drafts, or at depth 1, False is allowed"
-        return Excess("relay_lengths", True, allowed, mended, "the host knows the lengths then")
+        return Excess("relay_lengths", True, allowed, fixed, "the host knows the lengths then")
     return None
 
 
-def decodes_beside_prompts_are_of_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: decodes are taken along without drafts, or with those of some drafters."""
+def mixed_chunks_exclude_some_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: `mixed_chunks`, decode rows in prefill batches, excludes some drafters."""
     if not spec.mixed_chunks or not spec.num_speculative_tokens or spec.drafter in _MIXING:
         return None
     allowed = f"with drafts it needs drafter {' or '.join(_MIXING)}"
@@ -71,29 +75,32 @@ def decodes_beside_prompts_are_of_few_drafters(spec: EngineSpec) -> Excess[Engin
     )
 
 
-def trees_are_of_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: several tokens are proposed behind each one by drafters with a model, of drafts alone that it makes."""
+def draft_trees_need_a_draft_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: a draft tree needs a drafter with a model."""
     if spec.tree_width == 1 or (spec.num_speculative_tokens and spec.drafter != "ngram_corpus"):
         return None
     allowed = "without drafts, or with drafter ngram_corpus, 1 is allowed"
-    mended, reason = spec.model_copy(update={"tree_width": 1}), "only a draft model uses it"
-    return Excess("tree_width", spec.tree_width, allowed, mended, reason)
+    fixed, reason = spec.model_copy(update={"tree_width": 1}), "only a draft model uses it"
+    return Excess("tree_width", spec.tree_width, allowed, fixed, reason)
 
 
-def room_of(spec: EngineSpec) -> int:
-    """Return how many tokens a request may have in the pool of an engine.
+def request_tokens_max(spec: EngineSpec) -> int:
+    """Return the most tokens that a request may have in the engine's KV cache.
 
-    It is refused, or cut short, to leave two pages free; and ended for want of slots for the drafts of two steps.
+    SGLang refuses or shortens a request to keep two pages free, and ends it if two steps' draft tokens have no slots.
     """
-    return spec.num_blocks * spec.block_size - _kept_free(spec)
+    return spec.num_blocks * spec.block_size - _reserved_slots(spec)
 
 
-def _kept_free(spec: EngineSpec) -> int:
-    return max(CONTEXT_BEYOND, 2 * spec.block_size) + 2 * _slots_of_a_step(spec)
+def _reserved_slots(spec: EngineSpec) -> int:
+    return max(CONTEXT_MARGIN, 2 * spec.block_size) + 2 * _slots_per_decode_step(spec)
 
 
-def _slots_of_a_step(spec: EngineSpec) -> int:
-    """Return how many slots a decode may take: those verified, or of all that is proposed, in pages for each branch."""
+def _slots_per_decode_step(spec: EngineSpec) -> int:
+    """Return the most slots that a decode step takes for a request.
+
+    It takes slots for the verified tokens, or for all nodes of the draft tree, with separate pages for each branch.
+    """
     k, page, width = spec.num_speculative_tokens, spec.block_size, spec.tree_width
     if width == 1 or page == 1:
         return max(1 + k, k * width)
@@ -101,17 +108,17 @@ def _slots_of_a_step(spec: EngineSpec) -> int:
 
 
 def pool_has_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: the pool has room for a short request."""
-    least = -(-(_ROOM_MIN + _kept_free(spec)) // spec.block_size)
+    """Limit: the KV cache has enough slots for a short request."""
+    least = -(-(_REQUEST_TOKENS_MIN + _reserved_slots(spec)) // spec.block_size)
     if spec.num_blocks >= least:
         return None
-    mended, reason = spec.model_copy(update={"num_blocks": least}), "SGLang keeps some slots of its KV pool free"
-    return Excess("num_blocks", spec.num_blocks, f"at least {least} is allowed", mended, reason)
+    fixed, reason = spec.model_copy(update={"num_blocks": least}), "SGLang keeps some slots of its KV pool free"
+    return Excess("num_blocks", spec.num_blocks, f"at least {least} is allowed", fixed, reason)
 
 
 CAPABILITIES = Capabilities(
     events=("abort", "pause", "resume"),
-    # A server's loop takes what comes between two steps.
+    # SGLang's event loop receives requests between two steps.
     places=("before_schedule",),
     features=FEATURES.names,
     spec={
@@ -134,7 +141,7 @@ CAPABILITIES = Capabilities(
         "mixed_chunks": (),
         "tree_width": (1, 2),
     },
-    # Streams are the engine's own; a schedule orders their tasks.
+    # The streams are SGLang's own; a schedule orders their tasks.
     devices={"sim": ("streams",)},
     policies=("eager", "lazy", "random"),
     probes=(
@@ -155,16 +162,16 @@ CAPABILITIES = Capabilities(
     ),
     limits=Limits(
         features=FEATURES.lacks,
-        # Its front end has no pause in which requests come to their ends.
+        # SGLang has no pause that waits until running requests have finished.
         events=(OneOf(Pause, "mode", ("keep", "abort"), "modes"), *FEATURES.limits),
         spec=(
-            streams_are_beside_drafts,
-            decodes_beside_prompts_are_of_few_drafters,
-            trees_are_of_few_drafters,
-            pages_are_powers_of_two,
-            chunks_are_of_pages,
+            plan_stream_and_relayed_lengths_need_draft_tokens,
+            mixed_chunks_exclude_some_drafters,
+            draft_trees_need_a_draft_model,
+            page_size_is_a_power_of_two,
+            chunk_size_is_a_multiple_of_the_page_size,
             pool_has_room,
-            KeyAtMost("max_model_len", room_of, "the KV pool less its reserved slots"),
+            KeyAtMost("max_model_len", request_tokens_max, "the KV pool less its reserved slots"),
         ),
     ),
     situations=SITUATIONS,

@@ -1,4 +1,4 @@
-"""Request features of SGLang: its parameter for each, when it lacks one, and what it delivers of an output."""
+"""Request features of SGLang: its parameters and limits, and how its outputs are read."""
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -12,7 +12,7 @@ from workers.targets.child.grammar_ends import each_state_allows_a_token, gramma
 from workers.targets.child.inside.tokenizer import BROKEN, text_of, token_of
 from workers.targets.child.request_features import Has, NotWith, RequestFeatures, of
 
-_DRAWN = "is not greedy: no call stands for that"
+_DRAWN = "is not greedy: an exported test has no call for that"
 
 
 def _changes_logits(submit: Submit, spec: EngineSpec) -> bool:
@@ -21,12 +21,12 @@ def _changes_logits(submit: Submit, spec: EngineSpec) -> bool:
 
 
 def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: the stop token of a request with a grammar is the last of the vocabulary."""
+    """Limit: the stop token of a request with a grammar is the vocabulary's last token."""
     last = spec.vocab_size - 1
     if not isinstance(event, Submit) or not event.params.grammar or event.stop == (last,):
         return None
-    allowed, mended = f"with grammar {(last,)} is allowed", event.model_copy(update={"stop": (last,)})
-    return Excess("stop", event.stop, allowed, mended, "this token ends the grammar of every request")
+    allowed, fixed = f"with grammar {(last,)} is allowed", event.model_copy(update={"stop": (last,)})
+    return Excess("stop", event.stop, allowed, fixed, "this token ends the grammar of every request")
 
 
 def _has_drafts(spec: EngineSpec) -> bool:
@@ -38,8 +38,8 @@ def _grammar(submit: Submit) -> str | None:
     return BROKEN if params.broken_grammar else text_of(submit) if params.grammar else None
 
 
-# With drafts penalties are those of the tokens before a step, "a relaxed version" (`eagle_prepare_for_decode` in
-# `speculative/eagle_utils.py`), and a minimum counts steps for tokens.
+# With draft tokens, penalties count only the output tokens before the step, "a relaxed version"
+# (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`), and `min_new_tokens` counts steps instead of tokens.
 FEATURES = RequestFeatures(
     (
         Has(
@@ -53,7 +53,7 @@ FEATURES = RequestFeatures(
             for name in ("presence", "frequency", "repetition")
         ),
         Has("stop", {"stop_token_ids": lambda submit: sorted(set(submit.stop)) or None}),
-        # Its detokenizer, which is not part of the scheduler, leaves the stop token out of the text; tokens have it.
+        # Only the detokenizer, which does not run here, removes the stop token from the text; output tokens include it.
         Has("include_stop_str_in_output", of("include_stop_str_in_output", "no_stop_trim")),
         Has(
             "logit_bias",
@@ -73,20 +73,20 @@ FEATURES = RequestFeatures(
                     "SGLang computes logprobs after these change the logits",
                 ),
             ),
-            unwritten="is not greedy tokens alone: no call stands for that",
+            unwritten="asks for more than tokens: an exported test has no call for that",
         ),
         Has("temperature", of("temperature"), unwritten=_DRAWN),
         Has("top_k", {"top_k": lambda submit: submit.params.top_k or -1}),
         Has("top_p", of("top_p")),
-        # With a seed its sampler refuses min_p.
+        # SGLang's sampler refuses min_p with a seed.
         Has("seed", {"sampling_seed": lambda submit: submit.params.seed if submit.params.temperature else None}),
         Has(
             "grammar",
             {"ebnf": _grammar},
             limits=(grammars_end_by_one_token, grammars_end_by_stops, each_state_allows_a_token),
-            unwritten="is compiled by a backend of ours: no call stands for that",
+            unwritten="is compiled by our grammar backend: an exported test has no call for that",
         ),
-        Has("broken_grammar", unwritten="is refused by the front end: no call stands for that"),
+        Has("broken_grammar", unwritten="is refused by the front end: an exported test has no call for that"),
         Has("priority"),
         Has("continues"),
     )
@@ -94,21 +94,24 @@ FEATURES = RequestFeatures(
 
 
 def delivered(output: Any, row: int) -> Output:
-    """Return what a row of a batch of outputs delivers."""
+    """Return the output tokens, logprobs and finish reason of one row of an output batch."""
     reason = _reason(output.finished_reasons[row])
-    # Of a request that is refused its front end reports the reason alone, although a step was made of it.
+    # SGLang's front end reports only the error for a refused request, although a step has computed output tokens.
     tokens = () if reason == "error" else tuple(output.output_ids[row])
     return Output(tokens, reason, tuple(_logprobs(output, row)), stop_reason=_stop(output.finished_reasons[row]))
 
 
 def _stop(finished: Mapping[str, Any] | None) -> int | tuple[int, ...] | None:
-    """Return the token that an output ended by, nothing for another end."""
+    """Return the stop token that ended an output, None if it ended otherwise."""
     matched = finished.get("matched", ()) if finished is not None else None
     return tuple(map(token_of, matched)) if isinstance(matched, str) else matched
 
 
 def _reason(finished: Mapping[str, Any] | None) -> str | None:
-    """Return the reason for an end: what its front end could not have asked for is no abort of its client's."""
+    """Return the finish reason of an output.
+
+    An abort with status 400 is not the client's abort but a refused request: `error`.
+    """
     if finished is None:
         return None
     is_refused = finished["type"] == "abort" and finished.get("status_code") == HTTPStatus.BAD_REQUEST
@@ -116,7 +119,10 @@ def _reason(finished: Mapping[str, Any] | None) -> str | None:
 
 
 def _logprobs(output: Any, row: int) -> Iterator[int | float]:
-    """Yield the logprobs of a request's new tokens: ids, each followed by its logprob, of each token its own first."""
+    """Yield the logprobs of a request's new output tokens, as token id and logprob in turn.
+
+    For each output token, its own logprob comes first, then the top logprobs at its position.
+    """
     if not output.output_token_logprobs_val or not output.output_token_logprobs_val[row]:
         return
     own = zip(output.output_token_logprobs_idx[row], output.output_token_logprobs_val[row], strict=True)

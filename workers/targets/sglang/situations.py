@@ -1,4 +1,4 @@
-"""Situations of SGLang alone: its keys, pools and pages of its sizes, and requests that meet a step in flight."""
+"""Situations of SGLang's traces alone: its keys, KV-cache sizes, retractions, grammars."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from scenarios.generation.weights import Area
 from scenarios.sampling import Grammar
 from scenarios.spec import EngineSpec
 
-# The areas of situations that a change of its files is about, by patterns of paths below a root of the sources.
+# The areas of situations that a change of SGLang's files affects, by path patterns relative to a source root.
 AREAS: Mapping[Area, Sequence[str]] = {
     "scheduling": ("*/managers/schedule*", "*/managers/overlap*", "*/managers/prefill*"),
     "speculation": ("*/speculative/*",),
@@ -18,16 +18,17 @@ AREAS: Mapping[Area, Sequence[str]] = {
     "kv_cache": ("*/mem_cache/allocator*", "*/mem_cache/memory_pool*", "*/mem_cache/common.py"),
     "prefix_cache": ("*/mem_cache/*radix*", "*/mem_cache/*chunk_cache*"),
 }
-# For pools that run short: lengths of the longest request, and what is kept free at most, in pages and runs of drafts.
+# For a KV cache that runs out of slots: lengths of the longest request, and the reserved slots at most, in pages and in
+# steps' draft tokens.
 _LENGTH_MIN, _LENGTH_MAX = 6, 40
 _KEPT_PAGES, _KEPT_RUNS = 3, 2
 _WIDE_PAGE = 16
-# Ticks between pairs of requests: two short outputs, one after the other.
+# Ticks between pairs of requests: enough for two short outputs, one after the other.
 _APART = 16
-# A grammar without an end allows one token of so many.
+# A grammar without an end allows one in this many tokens.
 _ALLOWED_EVERY = 3
 _REPEATED_MIN = 3
-# Tokens of a prompt and an output that are repeated, and more.
+# More tokens than a repeated prompt and its output have.
 _ROOM = 32
 
 
@@ -63,7 +64,10 @@ def no_drafts_more_often(trace: TraceBuilder) -> None:
 
 @situation(stage="size", replaces="outgrown_pool")
 def short_pool(trace: TraceBuilder) -> None:
-    """Let the pool hold one of the longest requests and what is kept free; all become that long."""
+    """Shrink the KV cache to one request of the greatest length and the reserved slots.
+
+    All requests become about that long, so that some are preempted (SGLang: retracted).
+    """
     spec = trace.spec
     length = max(_LENGTH_MIN, min(spec.max_model_len, _LENGTH_MAX))
     kept = _KEPT_PAGES * spec.block_size + _KEPT_RUNS * (1 + spec.num_speculative_tokens)
@@ -74,14 +78,14 @@ def short_pool(trace: TraceBuilder) -> None:
         tokens = 1 + trace.pick(length // 3, "first tokens", index)
         trace.lengthen(index, tokens)
         tick = trace.pick(6, "at once", index) + (TURN_AFTER if submit.tick > TURN_AFTER else 0)
-        # Most of them end by their length, at different times.
+        # Most requests end by their length, at different times.
         count = length - tokens - trace.pick(max(1, length // 3), "before the longest", index)
         trace.change(index, tick=tick, max_tokens=count)
 
 
 @situation(stage="size", replaces="hits_at_model_end")
 def wide_pages(trace: TraceBuilder) -> None:
-    """End the model with a page wider than those of other traces, and most requests there."""
+    """Use wide pages, and let most requests end at the model's length limit, which ends a page."""
     pages = 1 + trace.pick(3, "wide blocks")
     length = _WIDE_PAGE * pages
     trace.at_least(num_blocks=2 * pages + _KEPT_PAGES + _KEPT_RUNS)
@@ -93,9 +97,10 @@ def wide_pages(trace: TraceBuilder) -> None:
 
 @situation(stage="last")
 def retract_at_last_token(trace: TraceBuilder) -> None:
-    """Let pairs of requests meet: the second takes the only row from the first about when that ends.
+    """Let a request preempt the only running request near its last output token.
 
-    With drafts the first has a grammar without an end in every other trace.
+    Requests come in pairs, and the second one takes the only batch row. With draft tokens, in every other trace the
+    first one has a grammar without an end.
     """
     indexes = _submits(trace, 2)
     has_grammars = trace.spec.num_speculative_tokens > 0 and trace.one_in(2, "grammars taken back")
@@ -108,7 +113,8 @@ def retract_at_last_token(trace: TraceBuilder) -> None:
         count = 2 + (0, 0, 1, 2, 4)[trace.pick(5, "tokens taken back", index)]
         tick = begin if is_first else end + (0, 0, 0, -1, 1)[trace.pick(5, "about the end", index)]
         trace.change(index, tick=tick, priority=int(is_first), max_tokens=count, at="before_schedule")
-        # A prompt of one step: so many ticks later the last token is in flight, if no draft is right.
+        # The prompt fits into one prefill chunk: if every draft token is rejected, the last output token is in flight
+        # `count` ticks later.
         most = min(trace.spec.max_num_batched_tokens, trace.spec.max_model_len - 1)
         trace.lengthen(index, min(most, trace.prompt(index).tokens))
         end = begin + count if is_first else end
@@ -119,7 +125,10 @@ def retract_at_last_token(trace: TraceBuilder) -> None:
 
 @situation(stage="last")
 def repeated_grammars(trace: TraceBuilder) -> None:
-    """Let a corpus draft for requests, one after the other, with one prompt and a grammar of one output."""
+    """Let the n-gram corpus draft for equal requests, one after the other, with a grammar.
+
+    All have the same prompt tokens, and the grammar allows a single output, so the corpus predicts it.
+    """
     indexes = _submits(trace, _REPEATED_MIN)
     spec, k = trace.spec, trace.spec.num_speculative_tokens or EngineSpec().num_speculative_tokens
     last = spec.vocab_size - 1
@@ -127,7 +136,7 @@ def repeated_grammars(trace: TraceBuilder) -> None:
     _make_room(trace, _ROOM)
     trace.set(drafter="ngram_corpus", draft_sampling="greedy", drafter_max_len=0, num_speculative_tokens=k)
     count = 2 + trace.pick(4, "repeated tokens")
-    # Where all drafts are right the end is one of them, not the token after.
+    # If all draft tokens are accepted, the last token of the grammar is a draft token, not the bonus token.
     count += (count - 1) % (1 + k) == k
     tokens = [*(trace.pick(last, "repeated token", index) for index in range(count)), last]
     grammar = (*(((token, 1 + state),) for state, token in enumerate(tokens)), ())
@@ -140,14 +149,20 @@ def repeated_grammars(trace: TraceBuilder) -> None:
 
 
 def _make_room(trace: TraceBuilder, length: int) -> None:
-    """Make room for requests of so many tokens in the model, and in the pool for all rows."""
+    """Make room for longer requests.
+
+    The model must allow `length` tokens, and the KV cache must have slots for all batch rows and one more.
+    """
     trace.at_least(max_model_len=length)
     rows = 1 + trace.spec.max_num_seqs
     trace.at_least(num_blocks=rows * -(-trace.spec.max_model_len // trace.spec.block_size))
 
 
 def _submits(trace: TraceBuilder, least: int) -> Sequence[int]:
-    """Add submits up to a number, if there are any, and return the indexes of those with generated prompts."""
+    """Add submits until there are `least`, unless the trace has no submit.
+
+    Return the indexes of the submits with generated prompts.
+    """
     submits = [each for _, each in trace.submits()]
     for number in range(least - len(submits) if submits else 0):
         trace.events.append(submits[0].model_copy(update={"request": f"more{number}"}))
@@ -155,7 +170,7 @@ def _submits(trace: TraceBuilder, least: int) -> Sequence[int]:
 
 
 def _set_grammar(trace: TraceBuilder, index: int, grammar: Grammar) -> None:
-    """Give a request a grammar, and nothing that conflicts with it."""
+    """Give a request a grammar, and remove parameters that conflict with it."""
     trace.set_params(index, grammar=grammar, broken_grammar=False, min_tokens=0, num_logprobs=0)
 
 

@@ -1,4 +1,4 @@
-"""Target SGLang: the real engine, unmodified, in a process of its own that is kept between traces."""
+"""Target SGLang: the unmodified engine in a child process that is kept between traces."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +16,13 @@ from workers.targets.sglang.situations import AREAS
 from workers.targets.target import Kernels, RunConfig
 
 _DEFINITION_IS_WRONG = (
-    "what is found with the definitions of kernels in workers/targets/sglang/inside/kernels is not found with those "
-    "themselves, interpreted: a definition is wrong; `make test-sglang` says which, --kernels interpreted does without"
+    "the finding occurs with the kernel definitions in workers/targets/sglang/inside/kernels but not with the "
+    "interpreted kernels: a definition is wrong; `make test-sglang` shows which, --kernels interpreted avoids them"
 )
 
 
 class Sglang(ChildKind):
-    """The kind of engine that is SGLang's, as it is installed or with some of its files laid over that."""
+    """Kind of the engine SGLang, as installed or with an overlay."""
 
     name = SGLANG
     package = "sglang"
@@ -30,12 +30,12 @@ class Sglang(ChildKind):
     kernels: Sequence[Kernels] = ("defined", "interpreted")
     definition_is_wrong = _DEFINITION_IS_WRONG
     exports = True
-    # SGLang's repository has its package below `python`.
+    # In SGLang's repository the package is in the folder `python`.
     source_roots = ("", "python")
     executed = Path(__file__).parent / "executed.json"
     areas = AREAS
     smoke = ("chunked_prefill", "eagle", "radix_reuse", "retraction")
-    # Seen to run beside the packages of constraints-sglang.txt, oldest first.
+    # Tested with the packages of constraints-sglang.txt; oldest first.
     releases = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
 
     def home(self, config: RunConfig) -> Path:
@@ -43,9 +43,10 @@ class Sglang(ChildKind):
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
-        """Install a release of SGLang beside the packages of an installation; its processes end with the context.
+        """Install a release of SGLang; yield the configuration that runs it.
 
-        What it was built with does not matter: nothing of its compiled kernels is called.
+        Other packages are shared with the current installation. The processes that were started end with the context.
+        The torch version that the release was built with does not matter: its compiled kernels are not called.
         """
         release = Release(self.package, version, has_compiled_code=False)
         environment = environment_of(release, folder, python_at(home_of(config)))
@@ -57,7 +58,7 @@ class Sglang(ChildKind):
 
     @contextmanager
     def over(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
-        """Lay some files of SGLang's sources over an installation; its processes end with the context."""
+        """Overlay an installation with source files of SGLang; end its processes afterwards."""
         laid = config.model_copy(update={"engine_path": str(tree)})
         try:
             yield laid
@@ -75,7 +76,7 @@ class Sglang(ChildKind):
         return overlay_text(config.engine_path, home_of(config)) if config.engine_path else ""
 
     def exported(self, finding: Finding) -> ExportedTest:
-        return exported_test(finding, FEATURES, limits.CONTEXT_BEYOND)
+        return exported_test(finding, FEATURES, limits.CONTEXT_MARGIN)
 
     def version(self, config: RunConfig) -> str:
         return installed(home_of(config))

@@ -1,4 +1,4 @@
-"""Findings of SGLang as tests that need only SGLang and pytest: the example, and what is refused."""
+"""Exported tests of SGLang findings: the example in docs/exported, and refusals."""
 
 import json
 import os
@@ -31,10 +31,8 @@ def test_export_with_evidence_of_an_example_writes_the_same_test(
 
 
 @pytest.mark.parametrize(("plugin", "code"), [((), 2), (("-p", "workers.targets.sglang.inside.absent"), 0)])
-def test_a_plugin_stands_in_for_the_modules_that_are_not_installed(
-    plugin: tuple[str, ...], code: int, tmp_path: Path
-) -> None:
-    # The plugin asks the library for models first whether torchvision is there.
+def test_plugin_provides_modules_that_are_not_installed(plugin: tuple[str, ...], code: int, tmp_path: Path) -> None:
+    # The plugin first asks transformers whether torchvision is installed.
     library = tmp_path / "transformers" / "utils"
     library.mkdir(parents=True)
     (library / "import_utils.py").write_text("def is_torchvision_available() -> bool:\n    return False\n")
@@ -51,7 +49,7 @@ def test_exported_example_has_short_lines_and_no_import_of_this_project() -> Non
 
 
 def refused(changes: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str = NAME) -> str:
-    """Return why a finding with some values of its difference changed is refused."""
+    """Return the refusal of a finding with changed values in its difference."""
     found = json.loads((EXAMPLES / f"{NAME}.json").read_text(encoding="utf-8"))
     found["verdict"]["difference"] |= changes
     evidence = tmp_path / "evidence.json"
@@ -60,13 +58,13 @@ def refused(changes: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixtu
     return capsys.readouterr().err.partition("no test shows it: ")[2].strip()
 
 
-def test_what_no_plain_cpu_shows_is_refused_with_the_reason(
+def test_finding_that_no_cpu_can_reproduce_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
     assert refused({"plane": "races"}, tmp_path, capsys).startswith("it is a race between host and device")
-    assert refused({"variable": "kv"}, tmp_path, capsys).startswith("it is about kv, which is no output")
-    assert refused({"request": ""}, tmp_path, capsys).startswith("it is about no request's output")
+    assert refused({"variable": "kv"}, tmp_path, capsys).startswith("it is about kv, which is not part of an output")
+    assert refused({"request": ""}, tmp_path, capsys).startswith("it does not concern the output of a request")
     assert refused({"plane": "contracts", "variable": "top_k"}, tmp_path, capsys).startswith("contract top_k: ")
     drafting = refused({}, tmp_path, capsys, "sglang_mixed_grammars")
-    assert drafting == "it is of drafts, which SGLang overlaps and verifies by kernels that no CPU has"
+    assert drafting == "it needs draft tokens, which SGLang verifies by GPU kernels"

@@ -1,17 +1,17 @@
-"""What grammars are compiled by is ready where it was asked for."""
+"""The grammar backend's executor runs each call synchronously."""
 
 import pytest
 
-from workers.targets.sglang.inside.grammars import AtOnce
+from workers.targets.sglang.inside.grammars import ImmediateExecutor
 
 
-def test_what_is_given_to_the_executor_is_done_when_it_returns() -> None:
+def test_executor_has_run_the_call_when_submit_returns() -> None:
     done: list[int] = []
-    future = AtOnce().submit(done.append, 3)
+    future = ImmediateExecutor().submit(done.append, 3)
     assert (future.done(), done) == (True, [3])
 
 
-def test_what_fails_in_the_executor_fails_where_its_result_is_asked_for() -> None:
-    future = AtOnce().submit(int, "three")
+def test_executor_raises_the_exception_at_result() -> None:
+    future = ImmediateExecutor().submit(int, "three")
     with pytest.raises(ValueError, match="three"):
         future.result()

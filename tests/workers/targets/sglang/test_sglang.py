@@ -1,4 +1,4 @@
-"""The real SGLang: scenarios agree, what an engine did before changes nothing, and a barrier left out is found."""
+"""The real SGLang: scenarios agree, reused engines equal new ones, planted bugs are found."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ from workers.targets.vllm.names import VLLM
 
 CONFIG, TAPES = RunConfig(engine=SGLANG), Tapes()
 KIND = kind_of(SGLANG)
-# Those of vLLM, too, that it can run.
+# Includes the scenarios of vLLM that SGLang can run.
 FILES = [
     file
     for file in find_scenarios([ROOT / "scenarios" / name for name in (SGLANG, VLLM)])
@@ -44,7 +44,7 @@ FILES = [
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 @pytest.mark.parametrize("policy", ["eager", "lazy"])
-def test_every_scenario_agrees_and_what_it_expects_happens(file: Path, policy: str) -> None:
+def test_scenario_agrees_and_its_expectations_happen(file: Path, policy: str) -> None:
     trace = load(file).explicit().model_copy(update={"schedule": Schedule.model_validate({"policy": policy})})
     assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
 
@@ -55,7 +55,7 @@ def test_fixes_of_all_findings_fit_the_installed_release_together() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
+def test_reused_engine_gives_the_outputs_of_a_new_one(seed: int) -> None:
     trace = within(random_trace(seed), KIND.capabilities).explicit()
     KIND.renew(CONFIG)
     first, second = (outputs_of(trace, TAPES, KIND, CONFIG) for _ in range(2))
@@ -122,9 +122,7 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
         ),
     ],
 )
-def test_what_breaks_a_minimum_a_grammar_a_pause_or_a_tree_of_drafts_is_found(
-    scenario: str, variable: str, edit: Edit, tmp_path: Path
-) -> None:
+def test_planted_bug_is_found_in_the_variable(scenario: str, variable: str, edit: Edit, tmp_path: Path) -> None:
     tree = overlay([edit], installed(SGLANG), tmp_path)
     trace = load(ROOT / "scenarios" / SGLANG / f"{scenario}.yaml").explicit()
     with KIND.over(tree, CONFIG) as config:
@@ -134,7 +132,7 @@ def test_what_breaks_a_minimum_a_grammar_a_pause_or_a_tree_of_drafts_is_found(
 
 
 def races_of(trace: Trace, **environment: str) -> tuple[MissingOrder, ...]:
-    """Run a trace in a process with some environment; return its races."""
+    """Run a trace in a process with additional environment variables; return its races."""
     plain = launch(home_of(CONFIG))
     keeper = Keeper(SGLANG, lambda: Launch(plain.command, {**plain.environment, **environment}, plain.folder))
     try:
@@ -148,10 +146,10 @@ def races_of(trace: Trace, **environment: str) -> tuple[MissingOrder, ...]:
                 return target.races()
     finally:
         keeper.stop()
-    raise AssertionError("it ends")
+    raise AssertionError("the trace did not drain in 200 steps")
 
 
-def test_a_barrier_that_is_left_out_is_found_with_both_lines() -> None:
+def test_missing_barrier_is_a_race_with_both_source_lines() -> None:
     trace = load(ROOT / "scenarios" / SGLANG / "decode.yaml").explicit()
     assert races_of(trace) == ()
     found = races_of(trace, SGLANG_ENABLE_WAR_BARRIER="0")
@@ -160,7 +158,7 @@ def test_a_barrier_that_is_left_out_is_found_with_both_lines() -> None:
     assert all(site is not None and site.file.startswith("sglang/srt/") and site.line for site in sites)
 
 
-def test_an_order_that_is_left_out_is_a_race_where_it_orders_alone() -> None:
+def test_removed_wait_is_a_race() -> None:
     trace, runs = load(ROOT / "scenarios" / SGLANG / "decode.yaml").explicit(), Runs(Mutable())
     clean = runs.seen(trace, "eager")
     lines = {line.function: line for line in clean.orders}
@@ -174,15 +172,15 @@ def test_an_order_that_is_left_out_is_a_race_where_it_orders_alone() -> None:
     assert all("async_d2h" in race for race in found.races)
 
 
-def test_definitions_of_kernels_do_what_these_do_interpreted() -> None:
+def test_kernel_definitions_agree_with_the_interpreted_kernels() -> None:
     plain = launch(home_of(CONFIG))
     command = [plain.command[0], "-m", "benchmarks.conformance.sglang_kernels"]
     environment = {**os.environ, **plain.environment}
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    held = {line.split()[0] for line in done.stdout.splitlines()}
-    assert len(held) == 20
-    assert {name.rpartition(".")[2] for name in KIND.interpreted(CONFIG)} & held == set()
+    compared = {line.split()[0] for line in done.stdout.splitlines()}
+    assert len(compared) == 20
+    assert {name.rpartition(".")[2] for name in KIND.interpreted(CONFIG)} & compared == set()
 
 
 def test_exported_test_fails_on_the_release_and_passes_with_the_fix() -> None:

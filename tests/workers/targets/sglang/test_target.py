@@ -1,4 +1,4 @@
-"""The target SGLang as it is seen without an installation: what it takes, what it refuses, and what to do."""
+"""The target SGLang without an installation: capabilities, refusals and messages."""
 
 from pathlib import Path
 
@@ -23,14 +23,14 @@ SCENARIOS = Path(__file__).parents[4] / "scenarios" / SGLANG
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
+def test_generated_trace_is_fitted_to_the_capabilities(seed: int) -> None:
     trace = within(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
     assert within(trace, KIND.capabilities) == trace
 
 
-def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> None:
+def test_fitted_traces_keep_all_kinds_of_requests_and_drafters() -> None:
     traces = [within(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
     assert {trace.spec.drafter for trace in traces if trace.spec.num_speculative_tokens} == {
         *("eagle", "eagle3", "draft_model", "ngram_corpus"),
@@ -52,7 +52,7 @@ def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> N
 SWITCHES = ("plan_stream", "relay_lengths", "mixed_chunks")
 
 
-def test_generated_traces_have_each_switch_with_and_without_the_others_and_their_references_none() -> None:
+def test_fitted_traces_combine_all_switches_and_references_use_none() -> None:
     traces = [within(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(150)]
     assert len({tuple(getattr(trace.spec, key) for key in SWITCHES) for trace in traces}) == 2 ** len(SWITCHES)
     for trace in traces:
@@ -62,7 +62,7 @@ def test_generated_traces_have_each_switch_with_and_without_the_others_and_their
 
 
 @pytest.mark.parametrize("file", find_scenarios([SCENARIOS]), ids=lambda file: file.stem)
-def test_every_scenario_of_its_own_is_within_what_it_takes(file: Path) -> None:
+def test_scenario_of_sglang_is_within_the_capabilities(file: Path) -> None:
     assert lacking(load(file), KIND.capabilities) is None
 
 
@@ -95,7 +95,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("spec", REFUSED)
-def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_spec_is_refused_in_one_line(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "trace.yaml"
     file.write_text(f"{spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n")
     assert cli.run(["replay", str(file), "--engine", SGLANG]) == 2
@@ -104,7 +104,7 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize(("name", "value"), [("presence_penalty", 0.5), ("min_tokens", 1)])
-def test_tokens_are_penalised_and_counted_where_nothing_is_drafted(name: str, value: float) -> None:
+def test_penalties_and_min_tokens_need_a_spec_without_draft_tokens(name: str, value: float) -> None:
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {{{name}: {value}}}}}"
     drafting = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
     assert str(lacking(drafting, KIND.capabilities)).startswith(f"events.0: a request with {name}; allowed ")
@@ -114,15 +114,15 @@ def test_tokens_are_penalised_and_counted_where_nothing_is_drafted(name: str, va
 
 
 @pytest.mark.parametrize(
-    "beside", ["logit_bias: [[3, -100]]", "min_tokens: 2", "frequency_penalty: 1", "grammar: [[[1, 0]]]"]
+    "other", ["logit_bias: [[3, -100]]", "min_tokens: 2", "frequency_penalty: 1", "grammar: [[[1, 0]]]"]
 )
-def test_logprobs_are_shown_where_logits_are_not_changed(beside: str) -> None:
-    params = f"params: {{num_logprobs: 2, {beside}}}"
+def test_logprobs_are_refused_with_parameters_that_change_logits(other: str) -> None:
+    params = f"params: {{num_logprobs: 2, {other}}}"
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, stop: [31], {params}}}"
     trace = loads(f"spec: {{{PLAIN}, num_speculative_tokens: 0}}\nevents:\n  - {submit}\n", "x")
     allowed = "with logit_bias, min_tokens, grammar or penalties 0 is allowed"
-    wanted = f"{allowed}: SGLang computes logprobs after these change the logits"
-    assert lacking(trace, KIND.capabilities) == f"events.0.params.num_logprobs: 2; {wanted}"
+    expected = f"{allowed}: SGLang computes logprobs after these change the logits"
+    assert lacking(trace, KIND.capabilities) == f"events.0.params.num_logprobs: 2; {expected}"
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
 
 
@@ -137,15 +137,15 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("misfit", MISFITS)
-def test_a_grammar_ends_by_the_last_token_alone(misfit: tuple[str, str]) -> None:
+def test_grammar_must_end_by_the_last_token(misfit: tuple[str, str]) -> None:
     trace = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {GRAMMAR.format(*misfit)}\n", "x")
     assert lacking(trace, KIND.capabilities) == f"events.0.{MISFITS[misfit]}"
-    mended = within(trace, KIND.capabilities)
-    assert lacking(mended, KIND.capabilities) is None
-    assert mended.submits()[0].params.grammar[0][0][0] == 1
+    fitted = within(trace, KIND.capabilities)
+    assert lacking(fitted, KIND.capabilities) is None
+    assert fitted.submits()[0].params.grammar[0][0][0] == 1
 
 
-def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_installation_message_says_what_to_do(tmp_path: Path) -> None:
     config = RunConfig(engine=SGLANG, engine_home=str(tmp_path))
     with pytest.raises(DeviceError, match=f"engine sglang: SGLang is not installed in {tmp_path}; make sglang"):
         KIND.require(config)
@@ -154,7 +154,7 @@ def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
     assert home_of(RunConfig(engine=SGLANG)) == installation.ROOT / ".venv-sglang"
 
 
-def test_files_laid_over_an_installation_are_told(tmp_path: Path) -> None:
+def test_overlay_reports_its_number_of_files(tmp_path: Path) -> None:
     file = tmp_path / "sglang" / "srt" / "environ.py"
     file.parent.mkdir(parents=True)
     file.touch()
@@ -163,7 +163,7 @@ def test_files_laid_over_an_installation_are_told(tmp_path: Path) -> None:
     assert KIND.laid_over(config.model_copy(update={"engine_path": ""})) == ""
 
 
-def test_its_process_is_that_of_the_installation_and_keeps_models_there(tmp_path: Path) -> None:
+def test_process_uses_the_python_and_models_of_the_installation(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for file in ("installed", "bin/python"):
         (tmp_path / file).touch()
@@ -173,9 +173,7 @@ def test_its_process_is_that_of_the_installation_and_keeps_models_there(tmp_path
     assert launch(tmp_path).environment["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_where_there_is_no_makefile_the_advice_says_where_one_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_without_makefile_names_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert making() == "make sglang"
     monkeypatch.setattr(installation, "ROOT", tmp_path)
     assert making() == "`make sglang` in a checkout of Specstorm makes .venv-sglang; name that with --engine-home"

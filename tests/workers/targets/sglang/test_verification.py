@@ -1,4 +1,4 @@
-"""Drafts where tokens are drawn are verified so that what is delivered is distributed as the target has it."""
+"""Verified draft tokens: the output tokens have the target's distribution."""
 
 from collections import Counter
 from itertools import product
@@ -13,7 +13,10 @@ CHAIN, SIBLINGS = ((1, 2, -1), (-1, -1, -1)), ((1, -1, -1), (-1, 2, -1))
 
 
 def verified(tree: tuple[tuple[int, ...], ...], drafts: tuple[int, int], coins: list[float], last: float) -> list[int]:
-    """Return what is delivered of a row with two drafts, of three tokens that are 5, 3 and 2 tenths likely."""
+    """Return the output tokens of a row with two draft tokens.
+
+    The target samples from three tokens with probabilities 0.5, 0.3 and 0.2.
+    """
     depth = 3 if tree == CHAIN else 2
     predicts, kept, count = torch.zeros(3).int(), torch.full((1, depth), -1), torch.zeros(1).int()
     verification._verify(
@@ -33,7 +36,7 @@ def verified(tree: tuple[tuple[int, ...], ...], drafts: tuple[int, int], coins: 
 
 @pytest.mark.parametrize("tree", [CHAIN, SIBLINGS])
 @pytest.mark.parametrize("drafts", [(1, 0), (2, 1)])
-def test_first_and_second_tokens_are_drawn_as_likely_as_the_target_has_them(
+def test_first_and_second_token_have_the_target_distribution(
     tree: tuple[tuple[int, ...], ...], drafts: tuple[int, int]
 ) -> None:
     grid = [(index + 0.5) / 10 for index in range(10)]
@@ -47,10 +50,10 @@ def test_first_and_second_tokens_are_drawn_as_likely_as_the_target_has_them(
         assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.03)
 
 
-def test_a_greedy_row_keeps_exactly_the_drafts_that_are_its_likeliest_tokens() -> None:
-    greedy = verification.likeliest(None)(torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([1]))
+def test_top_k_and_top_p_filters_keep_the_likeliest_tokens() -> None:
+    greedy = verification.top_k_filter(None)(torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([1]))
     assert greedy.tolist() == [[1.0, 0.0, 0.0]]
-    few = verification.nucleus(None)(torch.tensor([[0.5, 0.3, 0.2]] * 3), torch.tensor([0.5, 0.6, 1.0]))
+    few = verification.top_p_filter(None)(torch.tensor([[0.5, 0.3, 0.2]] * 3), torch.tensor([0.5, 0.6, 1.0]))
     assert few.tolist() == [
         [1.0, 0.0, 0.0],
         pytest.approx([0.625, 0.375, 0.0]),

@@ -1,1 +1,1 @@
-"""Export of findings of SGLang as tests that need it and pytest alone."""
+"""Export of SGLang findings as tests that need only SGLang and pytest."""

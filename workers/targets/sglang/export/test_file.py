@@ -1,4 +1,4 @@
-"""Text of an exported test of SGLang: a scheduler on a CPU, the calls of a trace, and what is asserted."""
+"""Text of an exported SGLang test: a scheduler on a CPU, a trace's requests, an assertion."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,8 +16,8 @@ from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportedTest, ExportError, Finding
 
 _DRIVER = (Path(__file__).parent / "driver" / "scheduler.py",)
-# Read when SGLang is loaded. The second is the target's: of outputs that are yet to come little is reckoned with, and a
-# small pool runs short.
+# SGLang reads these at import. The second one is also the target's: the scheduler reserves few slots for future output
+# tokens, so a small KV cache runs out of slots.
 _ENVIRONMENT = (
     'os.environ["SGLANG_USE_CPU_ENGINE"] = "1"',
     'os.environ["SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION"] = "8"',
@@ -27,13 +27,16 @@ _CONSERVATIVENESS = 0.1
 
 def _min_tokens(submit: Submit) -> list[str]:
     least, stops = submit.params.min_tokens, literal(sorted(submit.stop))
-    return [f"# No stop token comes among the first {least}.", f"assert not set(tokens[:{least}]) & set({stops})"]
+    return [
+        f"# No stop token is among the first {least} output tokens.",
+        f"assert not set(tokens[:{least}]) & set({stops})",
+    ]
 
 
 def _stop(submit: Submit) -> list[str]:
     first = submit.params.min_tokens
     return [
-        "# Nothing comes behind a stop token.",
+        "# No output token follows a stop token.",
         f"assert not set(tokens[{first}:-1]) & set({literal(sorted(submit.stop))})",
     ]
 
@@ -50,16 +53,18 @@ _CONTRACTS: Mapping[str, Callable[[Submit], list[str]]] = {
 
 
 def exported_test(finding: Finding, features: RequestFeatures, beyond: int) -> ExportedTest:
-    """Return the test of a finding, with engines whose requests may be `beyond` tokens longer than the trace's.
+    """Return the test of a finding.
+
+    Its scheduler accepts requests that are `beyond` tokens longer than the trace's.
 
     Raises:
-        ExportError: no test on a plain CPU shows it; the message says why.
+        ExportError: no test on a CPU can reproduce it; the message says why.
     """
     _check(finding, features)
     found = finding.difference
     submit = next((each for each in finding.trace.submits() if found and each.request == found.request), None)
     if found is None or submit is None:
-        raise ExportError("it is about no request's output: a test has no other value")
+        raise ExportError("it does not concern the output of a request, and a test can compare nothing else")
     body = _test(finding, found, submit, partial(_run, features=features, beyond=beyond))
     used = {"llama", "save_model", "make_scheduler", "request", "abort", "outputs_of"}
     imports, (constants, *functions) = source_of(_DRIVER, {name for name in used if f"{name}(" in body}, "sglang")
@@ -70,18 +75,18 @@ def exported_test(finding: Finding, features: RequestFeatures, beyond: int) -> E
 
 
 def _check(finding: Finding, features: RequestFeatures) -> None:
-    """Check that a CPU shows a finding.
+    """Check that a CPU can reproduce a finding.
 
     Raises:
-        ExportError: it does not.
+        ExportError: it cannot.
     """
     difference, trace = finding.difference, finding.trace
     if missing_order_of(finding.verdict) is not None or (difference is not None and difference.plane == RACES):
-        raise ExportError("it is a race between host and device, and a CPU has no device that comes later")
+        raise ExportError("it is a race between host and device, and a CPU has no asynchronous device")
     if trace.schedule.policy != "eager":
-        raise ExportError("its schedule has the device come later than the host, and a CPU has no device")
+        raise ExportError("its schedule delays the device, and a CPU has no asynchronous device")
     if trace.spec.num_speculative_tokens:
-        raise ExportError("it is of drafts, which SGLang overlaps and verifies by kernels that no CPU has")
+        raise ExportError("it needs draft tokens, which SGLang verifies by GPU kernels")
     for submit in trace.submits():
         reason = features.unwritten(submit)
         if reason is not None:
@@ -89,7 +94,7 @@ def _check(finding: Finding, features: RequestFeatures) -> None:
 
 
 def _test(finding: Finding, found: Difference, submit: Submit, run_of: Callable[..., list[str]]) -> str:
-    """Return the test itself."""
+    """Return the test function."""
     trace, spec = finding.trace, finding.trace.spec
     weights = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
     saved = Call("save_model", [Code('tmp_path / "model"'), weights, spec.vocab_size])
@@ -98,17 +103,22 @@ def _test(finding: Finding, found: Difference, submit: Submit, run_of: Callable[
     run = run_of(trace.events, trace, is_overlapped=spec.depth > 1)
     if found.plane == "contracts":
         if found.variable not in _CONTRACTS:
-            raise ExportError(f"contract {found.variable}: no assertion of an exported test stands for it")
+            raise ExportError(f"contract {found.variable}: an exported test has no assertion for it")
         lines += [*run, f"tokens = outputs[{name}]", *_CONTRACTS[found.variable](submit)]
     elif found.variable == "tokens" and found.reference is Reference.SYNCHRONOUS:
         other = run_of(trace.events, trace, is_overlapped=False, variable="others")
-        lines += [*run, "# The same without the overlap schedule.", *other, f"assert outputs[{name}] == others[{name}]"]
+        lines += [
+            *run,
+            "# The same requests without the overlap schedule.",
+            *other,
+            f"assert outputs[{name}] == others[{name}]",
+        ]
     elif found.variable == "tokens" and found.reference is Reference.ALONE:
         alone = submit.model_copy(update={"tick": 0})
         other = run_of((alone,), trace, is_overlapped=False, variable="others")
         lines += [*run, "# The request alone.", *other, f"assert outputs[{name}] == others[{name}]"]
     else:
-        raise ExportError(f"it is about {found.variable}, which is no output that is compared: a test does not see it")
+        raise ExportError(f"it is about {found.variable}, which is not part of an output, so a test cannot compare it")
     stem = identifier(finding.name, "sglang_")
     return "\n".join([f"def test_{stem}(tmp_path, monkeypatch):", *indented(lines)])
 
@@ -122,7 +132,7 @@ def _run(
     beyond: int,
     variable: str = "outputs",
 ) -> list[str]:
-    """Return the lines that run events in a scheduler of its own."""
+    """Return the lines that run the events in a new scheduler."""
     spec, steps = trace.spec, dict[int, list[object]]()
     for event in sorted(events, key=lambda each: each.tick):
         steps.setdefault(event.tick, []).append(_call(event, trace, features))
@@ -155,11 +165,11 @@ def _call(event: AnyEvent, trace: Trace, features: RequestFeatures) -> Call:
             return Call("request", [name, list(prompt), tokens], _options(event, trace, features))
         case Abort(request=name):
             return Call("abort", [name])
-    raise ExportError(f"event {event.do}: no call stands for it")
+    raise ExportError(f"event {event.do}: an exported test has no call for it")
 
 
 def _options(event: Submit, trace: Trace, features: RequestFeatures) -> dict[str, object]:
-    """Return what a request asks for besides, greedily."""
+    """Return the other options of a request, which samples greedily."""
     options: dict[str, object] = {"temperature": 0.0, **features.written(event)}
     if trace.spec.policy == "priority":
         options["priority"] = event.priority

@@ -1,1 +1,1 @@
-"""Inside the process of SGLang: run by the Python of its installation, beside the engine itself."""
+"""Code that runs in SGLang's process, alongside its scheduler and model runner."""

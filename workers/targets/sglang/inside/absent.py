@@ -1,7 +1,7 @@
-"""Modules that SGLang imports and that are not installed: nothing that runs here calls what is in them.
+"""Stand-ins for modules that SGLang imports, that are not installed and are never called.
 
-None of them is on PyPI in a build for a PyTorch without CUDA but IPython and gguf. This module is a plugin of pytest as
-well (`-p workers.targets.sglang.inside.absent`), with which tests of SGLang run in the installation of `make sglang`.
+Except IPython and gguf, PyPI has no builds of them for a PyTorch without CUDA. This module is also a pytest plugin (`-p
+workers.targets.sglang.inside.absent`), with which tests of SGLang run in the installation of `make sglang`.
 """
 
 import sys
@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
-# Its shell, images, weights in other files, and compiled kernels for a GPU.
+# For a shell, images, other file formats of weights, and compiled GPU kernels.
 _ABSENT = (
     "IPython",
     "IPython.display",
@@ -24,17 +24,20 @@ _ABSENT = (
 
 
 class Absent(Exception):
-    """Something was called that is not installed; the message names it."""
+    """A function of a module that is not installed was called; the message names it."""
 
 
 class _Anything:
-    """Whatever a module that is absent is asked for: it may be a base class or be looked into, and cannot be called."""
+    """Stand-in for any attribute of a module that is not installed.
+
+    It can be subclassed, and its attributes can be read; a call raises `Absent`.
+    """
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
     def __call__(self, *arguments: Any, **options: Any) -> NoReturn:
-        raise Absent(f"{self.__name__} is not installed here, and was called")
+        raise Absent(f"{self.__name__} was called but is not installed")
 
     def __getattr__(self, name: str) -> "_Anything":
         return _named(self.__name__, name)
@@ -51,15 +54,15 @@ class _AbsentModule(ModuleType):
 
 
 def _named(holder: str, name: str) -> _Anything:
-    # By these Python asks objects what they are.
+    # Python looks up these names to find out what an object is.
     if name.startswith("__"):
         raise AttributeError(name)
     return _Anything(f"{holder}.{name}")
 
 
 def install() -> None:
-    """Let the modules be found, before anything of SGLang is loaded."""
-    from transformers.utils import import_utils  # noqa: PLC0415  it keeps what it found first
+    """Register the stand-ins, before SGLang is imported."""
+    from transformers.utils import import_utils  # noqa: PLC0415  it caches what it finds first
 
     import_utils.is_torchvision_available()
     for name in _ABSENT:
@@ -72,5 +75,5 @@ def install() -> None:
 
 
 def pytest_configure() -> None:
-    """Have the modules found in a process of pytest, before it loads a test."""
+    """Register the stand-ins before pytest imports a test."""
     install()

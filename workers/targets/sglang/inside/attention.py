@@ -1,7 +1,7 @@
-"""Attention kernels of SGLang's Triton backend, each as a task of the simulated device, in PyTorch.
+"""SGLang's Triton attention kernels in PyTorch, each as one task of the simulated device.
 
-What they are given is the backend's own: pointers into the indices of slots, by request. Keys and values lie in slots
-of [slots, heads, size of a head]; a query attends to those of its request, in their order.
+The arguments are the backend's: for each request, a range of the slot indices. The KV cache has shape [slots, heads,
+head size]; a query attends to the slots of its request, in order.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import torch
 
 from workers.simulated_torch.device import activate
 
-# What may be asked for besides and is not computed here: by its name, what asks for nothing.
+# Options that are not implemented here, with the value that switches each off.
 _PLAIN = {
     "logit_cap": 0.0,
     "sinks": None,
@@ -35,7 +35,7 @@ def _check_plain(asked: dict[str, Any]) -> None:
 def _attended(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return what queries of [n, H, D] attend to among keys and values of [m, heads, D], as [n, H, D]."""
+    """Return the attention output of queries [n, H, D] over keys and values [m, heads, D]."""
     group = queries.shape[1] // keys.shape[1]
     keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
     weights = torch.einsum("nhd,mhd->hnm", queries, keys) * scale
@@ -45,7 +45,7 @@ def _attended(
 
 
 def decoding(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what attends with one token of each request."""
+    """Return attention for decode steps: one token of each request."""
 
     @wraps(before)
     def decode_attention_fwd(
@@ -78,7 +78,7 @@ def decoding(before: Callable[..., None]) -> Callable[..., None]:
             first = starts.tolist()
             for row in range(len(q)):
                 at = slots[first[row] : first[row + 1]].long()
-                # A row of padding has no tokens.
+                # A padding row has no tokens.
                 output[row] = _attended(q[row : row + 1], keys[at], values[at], sm_scale)[0] if len(at) else 0
 
         reads = (q, k_buffer, v_buffer, kv_indptr, kv_indices, num_kv_splits)
@@ -88,7 +88,10 @@ def decoding(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def extending(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what attends with several tokens of each request, those before them in slots and their own beside."""
+    """Return attention for several tokens of each request: prefill chunks and draft tokens.
+
+    Tokens before them are in the KV cache; their own keys and values are separate arguments.
+    """
 
     @wraps(before)
     def extend_attention_fwd(
@@ -138,13 +141,13 @@ def extending(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def _mask(shape: tuple[int, int], is_causal: bool) -> torch.Tensor:
-    """Return which keys each query attends to: all before its own ones, and of those the ones up to itself."""
+    """Return which keys each query attends to: all cached ones, and its own up to itself."""
     mask = torch.ones(shape, dtype=torch.bool)
     return mask.tril(shape[1] - shape[0]) if is_causal else mask
 
 
 def _own_mask(masks: torch.Tensor, start: int, shape: tuple[int, int], sees_prefix: bool) -> torch.Tensor:
-    """Return the mask of one request, which lies flat among those of all from one value on."""
+    """Return the mask of one request, which starts at `start` in the flat masks of all."""
     mask = masks[start : start + shape[0] * shape[1]].view(shape).bool().clone()
     if sees_prefix:
         mask[:, : shape[1] - shape[0]] = True

@@ -1,10 +1,10 @@
-"""Channels of a scheduler without sockets: what it sends is kept, and who drives it takes it."""
+"""Channels of a scheduler without sockets: its messages are collected in this process."""
 
 from typing import Any
 
 
 class Outbox:
-    """What a scheduler has sent since it was last asked for."""
+    """The messages that a scheduler has sent and that were not taken yet."""
 
     def __init__(self) -> None:
         self._sent: list[Any] = []
@@ -13,13 +13,13 @@ class Outbox:
         self._sent.append(output)
 
     def taken(self) -> list[Any]:
-        """Return what was sent, in order, once."""
+        """Return the messages in order, and forget them."""
         sent, self._sent = self._sent, []
         return sent
 
 
-def unconnected(before: Any) -> Any:
-    """Return what makes the channels of a scheduler, both ends of which are in this process."""
+def in_process_channels(before: Any) -> Any:
+    """Return a constructor of the scheduler's channels with both ends in this process."""
 
     def create(cls: Any, /, **options: Any) -> Any:
         outbox = Outbox()

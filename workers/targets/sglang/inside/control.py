@@ -1,7 +1,8 @@
-"""Pauses of a session, as SGLang's front makes them: what its scheduler is asked, and requests held back.
+"""Pauses of a session: messages to SGLang's scheduler, and requests that are held back.
 
-With `keep` the scheduler stands still; where the cache is to be cleared its requests go back to its queue first. With
-`abort` all requests are given up, again and again until none is left: the scheduler goes on, and has nothing to do.
+This does the work of SGLang's front end. With mode `keep`, the scheduler stops scheduling; if the cache is to be
+cleared, running requests first return to the waiting queue. With mode `abort`, all requests are aborted, repeatedly
+until none is left; the scheduler keeps running without work.
 """
 
 from collections import Counter
@@ -10,20 +11,20 @@ from typing import Any
 
 from scenarios.events import Pause
 
-# Notes what was done to the engine, by its name.
+# Records a control action, by its name.
 Note = Callable[[str], None]
 
 
 class Pauses:
-    """The pauses of one session. Its methods return what its scheduler is to receive next."""
+    """The pauses of one session; methods return the next messages to the scheduler."""
 
     def __init__(self, scheduler: Any, probes: Counter[str], note: Note) -> None:
         self._scheduler, self._probes, self._note = scheduler, probes, note
         self._pausing: Pause | None = None
         self._is_complete = False
-        # Whether the scheduler was told to stand still.
-        self._stands_still = False
-        # Whether all were asked to be given up, and whether the cache is to be cleared.
+        # Whether the scheduler was asked to stop scheduling.
+        self._is_stopped = False
+        # Whether the abort of all requests was sent, and whether the prefix cache is to be cleared.
         self._has_asked = self._is_clearing = False
         # The tick in which the pause ends, if it is complete by then.
         self._until = 0
@@ -31,12 +32,12 @@ class Pauses:
         self._held: list[Any] = []
 
     @property
-    def are_on(self) -> bool:
-        """Whether the front holds requests back."""
+    def are_active(self) -> bool:
+        """Whether the front end holds new requests back."""
         return self._pausing is not None
 
     def begin(self, event: Pause, is_in_flight: bool) -> list[Any]:
-        """Begin a pause; of several the last one holds."""
+        """Begin a pause; a new pause replaces one that is active."""
         from sglang.srt.managers import io_struct  # noqa: PLC0415
 
         self._probes["pause"] += 1
@@ -44,12 +45,12 @@ class Pauses:
         self._pausing, self._until = event, self._tick + event.ticks
         self._is_complete, self._has_asked, self._is_clearing = event.mode == "keep", False, event.clear_cache
         if event.mode == "abort":
-            # Who stands still gives nobody up.
-            if self._stands_still:
+            # A stopped scheduler does not process aborts, so it is resumed first.
+            if self._is_stopped:
                 self._note("resume")
-            return self._going_on()
+            return self._continue()
         self._note("pause_keep")
-        self._stands_still = True
+        self._is_stopped = True
         mode = "retract" if event.clear_cache else "in_place"
         return [io_struct.PauseGenerationReqInput(mode=mode), *self._clearing()]
 
@@ -58,35 +59,35 @@ class Pauses:
         self._until = min(self._until, self._tick)
 
     def hold(self, request: Any) -> None:
-        """Hold back a request that comes during a pause."""
-        assert self.are_on, "it could be sent"
+        """Hold back a request that arrives during a pause."""
+        assert self.are_active, "without a pause a request is sent, not held"
         self._held.append(request)
 
     def holds(self, request_id: str) -> bool:
-        """Tell whether a request is held back."""
+        """Return whether a request is held back."""
         return any(request.rid == request_id for request in self._held)
 
     def drop(self, request_id: str) -> None:
         """Drop a request that is held back."""
         self._held = [request for request in self._held if request.rid != request_id]
 
-    def due(self) -> list[Any]:
-        """Return what is asked for before the next iteration."""
+    def next_messages(self) -> list[Any]:
+        """Return the messages to the scheduler for the next loop iteration."""
         self._tick += 1
         pausing = self._pausing
         if pausing is None:
             return []
         if not self._is_complete:
-            return self._given_up()
+            return self._abort_all()
         if self._tick <= self._until:
             return []
         self._pausing = None
         held, self._held = self._held, []
         self._note("resume")
         self._probes["resumed"] += 1
-        return [*self._going_on(), *held]
+        return [*self._continue(), *held]
 
-    def _given_up(self) -> list[Any]:
+    def _abort_all(self) -> list[Any]:
         from sglang.srt.managers import io_struct  # noqa: PLC0415
 
         if not self._has_asked or not self._scheduler.is_fully_idle():
@@ -101,19 +102,22 @@ class Pauses:
 
         return [io_struct.FlushCacheReqInput()] if self._is_clearing else []
 
-    def heard(self, output: Any) -> None:
-        """Note that the cache was cleared, if an output says so; a scheduler refuses it beside grammars that wait."""
+    def receive(self, output: Any) -> None:
+        """Record that the prefix cache was cleared, if a scheduler's message says so.
+
+        A scheduler refuses to clear it while requests wait for their grammars to compile.
+        """
         from sglang.srt.managers import io_struct  # noqa: PLC0415
 
         if isinstance(output, io_struct.FlushCacheReqOutput) and output.success:
             self._is_clearing = False
             self._note("cleared")
 
-    def _going_on(self) -> list[Any]:
-        """Return what has a scheduler that stands still go on."""
+    def _continue(self) -> list[Any]:
+        """Return the message that resumes a stopped scheduler, if it is stopped."""
         from sglang.srt.managers import io_struct  # noqa: PLC0415
 
-        if not self._stands_still:
+        if not self._is_stopped:
             return []
-        self._stands_still = False
+        self._is_stopped = False
         return [io_struct.ContinueGenerationReqInput(torch_empty_cache=False)]

@@ -1,10 +1,11 @@
-"""Observer of a drafter's model: what it is given in each of its passes, and what is proposed.
+"""Observes the drafter: the inputs of each pass of its model, and the draft tokens.
 
-Its first pass in a step keeps what the step computed and proposes the first draft of each request. The others are made
-when the request runs next: they are noted as passes of the step before, with the blocks that it has by then.
+The first pass of a step writes the KV-cache entries of the step's tokens and proposes the first draft token of each
+request. SGLang runs the later passes when a request runs next; they are recorded as passes of the step before, with the
+blocks that the request has by then.
 
-Where drafts are a tree, of a step's inputs those are told that are kept, once it is known which they are; and of a
-model's passes the first, by which it keeps what was computed. A corpus of n-grams has no passes.
+If draft tokens form a tree, only the accepted nodes of the target's inputs are recorded, once they are known, and only
+the drafter's first pass, which writes their KV-cache entries. An n-gram corpus has no passes.
 """
 
 import sys
@@ -17,20 +18,23 @@ from workers.targets.child.inside.observations import margins
 from workers.targets.child.inside.readback import Parts
 from workers.targets.sglang.inside.recorder import Recorder
 
-# Where trees are verified, of a corpus and of models.
+# Modules that verify draft trees: of an n-gram corpus, and of draft models.
 _TREES_OF_CORPORA = "sglang.srt.speculative.ngram_worker"
 _TREES_OF_MODELS = "sglang.srt.speculative.eagle_worker_common"
 
 
 class DrafterObserver:
-    """Observer of the drafter of a scheduler, which it wraps until it is released; `recorder` is that of the steps."""
+    """Wraps the drafter of a scheduler until `release`.
+
+    `recorder` records the scheduler's steps.
+    """
 
     def __init__(self, worker: Any, recorder: Recorder) -> None:
         self._worker, self._recorder = worker, recorder
         self._model = worker.draft_runner.model
-        # Requests of the first pass of each step, in its order, until the others are made.
+        # For each step, the requests of its first pass, in order, until its later passes have run.
         self._rows: dict[int, list[str]] = {}
-        # How many tokens of each request were accepted, while these are kept.
+        # Number of accepted tokens of each request, while the first pass writes their KV-cache entries.
         self._accepted: torch.Tensor | None = None
         self._index = 0
         self._draft: Callable[..., Any] = worker.draft
@@ -40,7 +44,7 @@ class DrafterObserver:
         self._model.forward = self._observed_forward
 
     def release(self) -> None:
-        """Leave the drafter as it was."""
+        """Restore the drafter's original methods."""
         del self._worker.draft, self._worker._draft_extend_for_decode, self._model.forward
 
     def _observed_draft(self, batch: Any, *arguments: Any, **options: Any) -> Any:
@@ -70,7 +74,10 @@ class DrafterObserver:
             self._accepted = None
 
     def _groups(self) -> Iterator[tuple[int, list[str], list[int]]]:
-        """Yield by step the requests of the batch whose last one it is, and their rows, until drafts are made."""
+        """Yield each step with unfinished draft passes, with its requests and their batch rows.
+
+        A request belongs to the last step that it ran in.
+        """
         of_steps: dict[int, list[tuple[str, int]]] = {}
         for row, request in enumerate(self._recorder.batch.reqs):
             of_steps.setdefault(self._recorder.last_steps[request.rid], []).append((request.rid, row))
@@ -81,16 +88,16 @@ class DrafterObserver:
     def _observed_forward(
         self, input_ids: Any, positions: Any, forward_batch: Any, *arguments: Any, **options: Any
     ) -> Any:
-        is_further = forward_batch.forward_mode.is_decode()
-        if self._recorder.batch is None or (is_further and self._recorder.has_trees):
+        is_later_pass = forward_batch.forward_mode.is_decode()
+        if self._recorder.batch is None or (is_later_pass and self._recorder.has_trees):
             return self._forward(input_ids, positions, forward_batch, *arguments, **options)
-        if is_further:
+        if is_later_pass:
             self._index += 1
-            self._note_further(input_ids, positions, forward_batch)
+            self._note_later_pass(input_ids, positions, forward_batch)
             made = self._forward(input_ids, positions, forward_batch, *arguments, **options)
-            self._note_further_margins(made.next_token_logits)
+            self._note_later_margins(made.next_token_logits)
         else:
-            self._note_first(input_ids, positions, forward_batch)
+            self._note_first_pass(input_ids, positions, forward_batch)
             made = self._forward(input_ids, positions, forward_batch, *arguments, **options)
             self._note_first_margins(made.next_token_logits)
         return made
@@ -101,19 +108,19 @@ class DrafterObserver:
         metadata = get_forward_context().attn_backend.forward_metadata
         return self._recorder.given(forward_batch, metadata, input_ids=input_ids, positions=positions)
 
-    def _note_first(self, input_ids: Any, positions: Any, forward_batch: Any) -> None:
+    def _note_first_pass(self, input_ids: Any, positions: Any, forward_batch: Any) -> None:
         recorder, step = self._recorder, self._recorder.observations.step
         names = self._rows[step] = [request.rid for request in recorder.batch.reqs]
         is_decoding = forward_batch.forward_mode.is_draft_extend_v2()
         counts = [len(input_ids) // len(names)] * len(names) if is_decoding else list(recorder.batch.extend_lens)
 
         def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
-            return recorder.inputs(views, counts, is_beside=True)
+            return recorder.inputs(views, counts, adds_own_slots=True)
 
         tensors = self._tensors(input_ids, positions, forward_batch)
         recorder.observations.read("drafting", names, tensors, inputs, index=0, blocks=[], bounds=[])
 
-    def _note_further(self, input_ids: Any, positions: Any, forward_batch: Any) -> None:
+    def _note_later_pass(self, input_ids: Any, positions: Any, forward_batch: Any) -> None:
         recorder = self._recorder
         tensors, holders = self._tensors(input_ids, positions, forward_batch), recorder.holders()
         count = len(recorder.batch.reqs)
@@ -122,12 +129,12 @@ class DrafterObserver:
             def inputs(
                 views: Mapping[str, Parts], rows: Sequence[int] = rows, names: Sequence[str] = names
             ) -> Mapping[str, Any]:
-                every = recorder.inputs(views, [1] * count, is_beside=False)
+                every = recorder.inputs(views, [1] * count, adds_own_slots=False)
                 of_rows = {name: [values[row] for row in rows] for name, values in every.items() if name != "starts"}
                 held = recorder.blocks([each for each in holders if each.name in names], views["rows"][0])
                 return {**of_rows, "starts": [*range(len(rows) + 1)], "blocks": held}
 
-            # It is of the step that is being launched, before that step's own first pass.
+            # This pass runs while the next step is launched, before that step's own first pass.
             place = {"index": self._index, "behind": recorder.observations.step - 1}
             recorder.observations.read("drafting", names, tensors, inputs, step, bounds=[], **place)
 
@@ -135,7 +142,7 @@ class DrafterObserver:
         observations, accepted = self._recorder.observations, self._accepted
         names = self._rows[observations.step]
 
-        def of_kept(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+        def of_accepted(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             every = views["logits"][0]
             if accepted is not None:
                 width = len(every) // len(names)
@@ -144,9 +151,9 @@ class DrafterObserver:
             return {"margins": margins(every)}
 
         tensors = {"logits": logits} if accepted is None else {"logits": logits, "accepted": accepted}
-        observations.read("margins", names, tensors, of_kept)
+        observations.read("margins", names, tensors, of_accepted)
 
-    def _note_further_margins(self, logits: torch.Tensor) -> None:
+    def _note_later_margins(self, logits: torch.Tensor) -> None:
         for step, names, rows in self._groups():
             every_name, places = self._rows[step], dict(zip(names, rows, strict=True))
 
@@ -156,14 +163,14 @@ class DrafterObserver:
                 places: Mapping[str, int] = places,
             ) -> Mapping[str, Any]:
                 every = margins(views["logits"][0])
-                # Of a request that does not run again nothing is proposed.
+                # A request that does not run again gets no draft tokens.
                 return {"margins": [every[places[name]] if name in places else 0.0 for name in every_name]}
 
             self._recorder.observations.read("margins", every_name, {"logits": logits}, of_step, step)
 
 
 class TreeObserver:
-    """Observer of the verification of trees, which it wraps until it is released; `recorder` is that of the steps."""
+    """Wraps the verification of draft trees until `release`; `recorder` records the steps."""
 
     def __init__(self, recorder: Recorder, *, of_models: bool) -> None:
         self._recorder = recorder
@@ -172,12 +179,12 @@ class TreeObserver:
         self._module.eagle_sample = self._observed  # type: ignore[attr-defined]
 
     def release(self) -> None:
-        """Leave the worker as it was."""
+        """Restore the original verification function."""
         self._module.eagle_sample = self._sample  # type: ignore[attr-defined]
 
     def _observed(self, *arguments: Any, **options: Any) -> Any:
         predicted, counts, nodes = self._sample(*arguments, **options)
-        if self._recorder.tell_kept is not None:
-            self._recorder.tell_kept(nodes, counts)
-            self._recorder.tell_kept = None
+        if self._recorder.record_accepted is not None:
+            self._recorder.record_accepted(nodes, counts)
+            self._recorder.record_accepted = None
         return predicted, counts, nodes

@@ -1,6 +1,7 @@
-"""The engine of a process: a scheduler of SGLang by specification, whose configuration is that of the whole process.
+"""The engine of a process: SGLang's scheduler for a specification.
 
-One lives at a time; the first takes a second, each further one a tenth of one.
+SGLang's configuration is global, so a process has one scheduler at a time. The first takes a second to create, each
+further one a tenth of a second.
 """
 
 from collections import deque
@@ -16,17 +17,18 @@ from workers.targets.sglang.inside.grammars import grammar_backend
 from workers.targets.sglang.inside.models import folder_of
 from workers.targets.sglang.inside.requests import NO_TOKENIZER
 from workers.targets.sglang.inside.session import Session
-from workers.targets.sglang.limits import CONTEXT_BEYOND
+from workers.targets.sglang.limits import CONTEXT_MARGIN
 
-# How much of what requests may still need it keeps free: as little as a server that was never short of slots.
+# Share of the possible future output tokens that slots are reserved for: little, as on a server that was never short of
+# slots.
 _CONSERVATIVENESS = 0.1
-# Nodes of a corpus of n-grams: as many as the longest traces fill.
+# Nodes of the n-gram corpus: enough for the longest traces.
 _CORPUS_SIZE = 4096
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE"}
 
 
 class Engines:
-    """The scheduler of this process, and what it was made for."""
+    """The kept scheduler of this process, with the specification it was created for."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
@@ -36,13 +38,13 @@ class Engines:
 
     def open(self, spec: EngineSpec, observed: bool) -> Session:
         scheduler = self._scheduler if spec == self._made_for else None
-        # Nobody has it until it is given back.
+        # The kept scheduler is in use until `_put_back`.
         self.forget()
         if scheduler is None:
             scheduler = self._new(spec)
         assert scheduler.flush_cache(), "an idle engine has nothing pending"
         scheduler.new_token_ratio_tracker.reset()
-        # What no request has a seed for is drawn from here, whatever was drawn before.
+        # Reset the global generators, which sample for requests without a seed.
         torch.manual_seed(0)
         np.random.seed(0)
         self._num_opened += 1
@@ -70,7 +72,7 @@ class Engines:
             grammar_backend="xgrammar",
             random_seed=0,
             disable_cuda_graph=True,
-            # How much memory there is decides nothing: the pool has its size.
+            # The amount of memory has no effect: the KV cache has a fixed size.
             mem_fraction_static=0.5,
             max_total_tokens=spec.num_blocks * spec.block_size,
             page_size=spec.block_size,
@@ -78,10 +80,10 @@ class Engines:
             schedule_conservativeness=_CONSERVATIVENESS,
             chunked_prefill_size=spec.max_num_batched_tokens,
             enable_mixed_chunk=spec.mixed_chunks,
-            context_length=spec.max_model_len + CONTEXT_BEYOND,
+            context_length=spec.max_model_len + CONTEXT_MARGIN,
             disable_radix_cache=not spec.prefix_cache,
             disable_overlap_schedule=spec.depth == 1,
-            # Lower numbers go first, and any lower one preempts.
+            # Lower numbers have priority, and a request with any lower number preempts.
             enable_priority_scheduling=spec.policy == "priority",
             schedule_low_priority_values_first=True,
             priority_scheduling_preemption_threshold=0,
@@ -92,19 +94,20 @@ class Engines:
         )
         envs.SGLANG_ENABLE_OVERLAP_PLAN_STREAM.set(spec.plan_stream)
         scheduler = _scheduler_of(args)
-        # Releases before 0.5.22 have it from the first iteration of their loop on, and are asked before that.
+        # Releases before 0.5.22 create this queue in the first loop iteration, but it is read before.
         scheduler.result_queue = deque()
-        assert scheduler.enable_overlap == (spec.depth > 1), "asynchronous exactly where it was asked for"
+        assert scheduler.enable_overlap == (spec.depth > 1), "async scheduling is on exactly if depth is 2"
         scheduler.tokenizer = NO_TOKENIZER
         scheduler.grammar_manager.grammar_backend = grammar_backend(args, spec.vocab_size)
-        # As for those of its backends for attention that need them.
+        # As with attention backends that need the sequence lengths on the host.
         scheduler.future_map.needs_cpu_seq_lens |= spec.relay_lengths
         return scheduler
 
     def _renew_group(self) -> None:
-        """Make the group of the one rank anew, also behind an engine that could not be made.
+        """Create the process group of the single rank again.
 
-        Its store is this process's own: a port that SGLang takes for free may be another's by the time it listens.
+        This works even if the creation of an engine has failed before. The group uses a store in memory: a port that
+        SGLang finds free may be taken by another process before it listens.
         """
         from sglang.srt.distributed import parallel_state  # noqa: PLC0415
 
@@ -116,14 +119,14 @@ class Engines:
         torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any]:
-        """Return what SGLang is asked for to draft: as many steps as drafts."""
+        """Return the arguments for speculative decoding, with one draft step for each draft token."""
         if not spec.num_speculative_tokens:
             return {}
         if spec.drafter == "ngram_corpus":
             return {
                 "speculative_algorithm": "NGRAM",
                 "speculative_num_draft_tokens": spec.num_speculative_tokens + 1,
-                # As wide as it may be: beside pages a token has one draft, but for each beginning that it is found by.
+                # The maximal breadth: with pages of several tokens, a match in the corpus proposes only one next token.
                 "speculative_ngram_max_bfs_breadth": 2 if spec.block_size == 1 else 1,
                 "speculative_ngram_capacity": _CORPUS_SIZE,
             }
@@ -138,7 +141,7 @@ class Engines:
 
 
 def _scheduler_of(args: Any) -> Any:
-    """Return the scheduler of a configuration, which is that of this process from here on."""
+    """Return a scheduler, and make its configuration the one of this process."""
     from sglang.srt import runtime_context  # noqa: PLC0415
     from sglang.srt.managers.scheduler import Scheduler  # noqa: PLC0415
     from sglang.srt.server_args import PortArgs  # noqa: PLC0415
@@ -147,7 +150,7 @@ def _scheduler_of(args: Any) -> Any:
         ranks = runtime_context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
         runtime_context.publish(args, role="scheduler", ranks=ranks)
         return Scheduler(args, PortArgs.init_new(args))
-    # Releases before 0.5.21 tell a scheduler what it is of each group.
+    # Releases before 0.5.21 pass the rank in each group to the scheduler.
     runtime_context.publish(args, role="scheduler")
     zeros = dict.fromkeys(("gpu_id", "tp_rank", "moe_ep_rank", "pp_rank", "attn_cp_rank", "moe_dp_rank"), 0)
     return Scheduler(args, PortArgs.init_new(args), **zeros, dp_rank=None)

@@ -1,7 +1,7 @@
-"""Event loop of a scheduler, run one iteration at a time in a thread that waits wherever it asks for requests.
+"""Event loop of a scheduler in a thread, run one iteration at a time.
 
-Once in an iteration the loop asks its receiver for requests. The receiver is ours: there the loop stands still until it
-is told to do a step. Either the loop runs or who drives it, never both.
+Once in each iteration the loop calls its request receiver. That is ours, and blocks there until the next `step`. So
+either the loop runs or its driver, never both.
 """
 
 import threading
@@ -11,14 +11,14 @@ from typing import Any
 
 
 class EventLoop:
-    """The loop of one scheduler; it is the scheduler's receiver of requests. What the loop raises, `step` raises."""
+    """The loop of one scheduler, and its request receiver; `step` raises the loop's exceptions."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
         # Requests for the next iteration; None ends the loop.
         self._coming: SimpleQueue[Sequence[Any] | None] = SimpleQueue()
-        # Whether the loop has ended, each time that it stands still.
-        self._standing: SimpleQueue[BaseException | bool] = SimpleQueue()
+        # One item each time that the loop blocks (False), has ended (True) or has raised an exception.
+        self._states: SimpleQueue[BaseException | bool] = SimpleQueue()
         self._has_ended = False
         scheduler.gracefully_exit = False
         scheduler.request_receiver = self
@@ -26,20 +26,20 @@ class EventLoop:
         self._wait()
 
     def step(self, requests: Sequence[Any]) -> None:
-        """Let one iteration run, which receives some requests."""
-        assert not self._has_ended, "the loop goes on"
+        """Run one iteration, which receives the requests."""
+        assert not self._has_ended, "the loop has not ended"
         self._coming.put(requests)
         self._wait()
 
     def end(self) -> None:
-        """Let the loop end, behind one more iteration that receives nothing."""
+        """End the loop, after one more iteration without new requests."""
         if not self._has_ended:
             self._coming.put(None)
             self._wait()
 
     def recv_requests(self, local_reqs: Sequence[Any] | None = None) -> list[Any]:
-        """Return the requests of the iteration that begins, as the scheduler asks for them."""
-        self._standing.put(False)
+        """Return the requests of the iteration that begins; the scheduler calls this."""
+        self._states.put(False)
         requests = self._coming.get()
         if requests is None:
             self._scheduler.gracefully_exit = True
@@ -49,14 +49,14 @@ class EventLoop:
         try:
             self._scheduler.run_event_loop()
         except BaseException as error:
-            self._standing.put(error)
+            self._states.put(error)
         else:
-            self._standing.put(True)
+            self._states.put(True)
 
     def _wait(self) -> None:
-        """Wait until the loop stands still."""
-        stands = self._standing.get()
-        if isinstance(stands, BaseException):
+        """Wait until the loop is blocked in its receiver, or has ended."""
+        state = self._states.get()
+        if isinstance(state, BaseException):
             self._has_ended = True
-            raise stands
-        self._has_ended = stands
+            raise state
+        self._has_ended = state

@@ -1,4 +1,4 @@
-"""Backend of SGLang's for grammars over tokens, each of which is one character, that compiles them at once."""
+"""Grammar backend of SGLang for tokens of one character each; it compiles synchronously."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -10,21 +10,21 @@ _T = TypeVar("_T")
 
 
 class Characters:
-    """The tokenizer of a vocabulary, as SGLang's backend asks one that knows of xgrammar: the last token ends texts."""
+    """Tokenizer that SGLang's xgrammar backend accepts; the last token ends a text."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
 
     def init_xgrammar(self) -> tuple[Any, None]:
-        """Return the vocabulary as xgrammar takes it, and no other tokens that end texts."""
+        """Return the vocabulary for xgrammar, and no override of its stop tokens."""
         from xgrammar import TokenizerInfo, VocabType  # noqa: PLC0415
 
         texts = [character_of(token) for token in range(self._vocab_size)]
         return TokenizerInfo(texts, VocabType.RAW, stop_token_ids=[self._vocab_size - 1]), None
 
 
-class AtOnce(Executor):
-    """Executor that runs what it is given where it is given it: when it is ready depends on no clock."""
+class ImmediateExecutor(Executor):
+    """Executor that runs each call in `submit`: no result depends on timing."""
 
     def submit(self, function: Callable[..., _T], /, *arguments: Any, **named: Any) -> "Future[_T]":
         future: Future[_T] = Future()
@@ -36,10 +36,10 @@ class AtOnce(Executor):
 
 
 def grammar_backend(args: Any, vocab_size: int) -> Any:
-    """Return the backend that is asked for, over a vocabulary."""
+    """Return the configured grammar backend for a vocabulary."""
     from sglang.srt.constrained.base_grammar_backend import create_grammar_backend  # noqa: PLC0415
 
     backend = create_grammar_backend(args, Characters(vocab_size), vocab_size)
     assert backend is not None, "its tokenizer is supported"
-    backend.executor = AtOnce()
+    backend.executor = ImmediateExecutor()
     return backend

@@ -1,4 +1,4 @@
-"""Process of an engine of SGLang: the only one in which torch and SGLang are imported."""
+"""Main program of SGLang's process: the only process that imports SGLang and its torch."""
 
 import gc
 import os
@@ -23,15 +23,15 @@ from workers.targets.sglang.inside.engines import Engines
 from workers.targets.sglang.inside.kernels.table import TABLE
 
 KNOWN = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
-# Of all models these are loaded: the others take a minute.
+# Only these model modules are imported: importing all of them takes a minute.
 _MODELS = ("llama", "llama_eagle", "llama_eagle3", "registry", "transformers", "utils")
 
 
 def host(arguments: Sequence[str], made: type[Host] = Host) -> tuple[Host, str]:
-    """Load SGLang on the simulated device; return the host of its engine, of a class, and its version.
+    """Import SGLang on the simulated device; return the host of its engine and its version.
 
-    The arguments are how its kernels run, the folder of models, the fixes to apply, and a source tree to lay over the
-    installed package.
+    `arguments` are how kernels run, the folder of models, the fixes to apply, and optionally a source tree that
+    overlays the installed package. `made` is the class of the host.
     """
     kernels, models, fixes, *overlay = arguments
     for folder in overlay:
@@ -52,16 +52,16 @@ def host(arguments: Sequence[str], made: type[Host] = Host) -> tuple[Host, str]:
     definitions = Definitions(TABLE if kernels == "defined" else {})
     for replacement in replacements(definitions):
         replacement.apply(version)
-    # Whoever makes an engine has all garbage looked for: what is loaded once is none.
+    # SGLang collects garbage for each new engine: objects that exist already are excluded to save time.
     gc.collect()
     gc.freeze()
     return made(Engines(Path(models)), device, definitions.interpreted), version.text
 
 
 def _other_models() -> list[str]:
-    """Return the names of the models that are not loaded."""
+    """Return the names of SGLang's model modules that are not imported."""
     package = find_spec("sglang")
-    assert package is not None, "the process is that of its installation"
+    assert package is not None, "this process runs in SGLang's installation"
     folders = [Path(folder, "srt", "models") for folder in package.submodule_search_locations or ()]
     paths = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
     names = {path.stem for path in paths if not path.name.startswith("__")}

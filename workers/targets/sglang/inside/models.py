@@ -1,4 +1,4 @@
-"""Models as SGLang takes them: the tiny ones of other engines, and drafters by the names of its own classes."""
+"""Tiny models for SGLang: the shared models, with SGLang's names for the drafter classes."""
 
 import json
 import os
@@ -12,27 +12,27 @@ from safetensors.torch import load_file, save_file
 from workers.targets.child.inside.models import HIDDEN, model_folder
 
 _WEIGHTS = "model.safetensors"
-# What a configuration says besides: no token ends an output by itself.
+# No end-of-sequence token: only stop tokens end an output early.
 _TARGET: Mapping[str, object] = {"eos_token_id": None}
 _ARCHITECTURES = {"eagle": "LlamaForCausalLMEagle", "eagle3": "LlamaForCausalLMEagle3"}
 
 
 def folder_of(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
-    """Return the folder of a model, which is made if it is not there."""
+    """Return the folder of a model; create the model if the folder does not exist."""
     made = model_folder(cache, kind, quality, vocab_size)
     named = cache / "sglang" / made.name
     if not named.is_dir():
         drafter = {}
         if kind in _ARCHITECTURES:
             drafter = {"architectures": [_ARCHITECTURES[kind]], "draft_vocab_size": vocab_size}
-        # What a head of EAGLE makes of its two inputs has a bias in this engine.
+        # The layer that combines the two inputs of an EAGLE drafter has a bias in SGLang.
         biases = {"fc.bias": torch.zeros(HIDDEN)} if kind == "eagle" else {}
         _write(named, made, {**_TARGET, **drafter}, biases)
     return named
 
 
 def _write(named: Path, made: Path, config: Mapping[str, object], weights: Mapping[str, torch.Tensor]) -> None:
-    """Write a model with some keys of its configuration changed and some weights added, all of it or nothing."""
+    """Write a changed copy of a model atomically: other processes see all files or none."""
     named.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=named.parent))
     text = (made / "config.json").read_text(encoding="utf-8")
@@ -41,6 +41,6 @@ def _write(named: Path, made: Path, config: Mapping[str, object], weights: Mappi
     try:
         os.replace(temporary, named)
     except OSError:
-        # Somebody else made it meanwhile: a folder that is not empty is not replaced.
+        # Another process has created it in the meantime: a folder that is not empty is not replaced.
         if not named.is_dir():
             raise

@@ -1,4 +1,4 @@
-"""Platform of the simulated device, as SGLang takes platforms from outside."""
+"""Platform of the simulated device, as an external platform of SGLang."""
 
 from functools import partial
 from typing import Any
@@ -13,12 +13,12 @@ MEMORY_BYTES = 1 << 30
 
 
 class SimulatedPlatform(interface.SRTPlatform):  # type: ignore[misc]
-    """A device with streams, events and pinned memory, on which kernels of Triton run."""
+    """A device with streams, events and pinned memory that runs Triton kernels."""
 
     _enum = PlatformEnum.OOT
     device_name = DEVICE_NAME
     device_type = DEVICE_NAME
-    # Before 0.5.22 Triton is taken for granted.
+    # Releases before 0.5.22 assume that Triton is supported.
     if hasattr(interface, "PlatformCapabilities"):
         capabilities = interface.PlatformCapabilities(supports_triton=True)
 
@@ -48,12 +48,15 @@ class SimulatedPlatform(interface.SRTPlatform):  # type: ignore[misc]
 
 
 class PlatformWithPools(SimulatedPlatform):
-    """The same for releases that have no pools of their own for platforms from outside: it names SGLang's."""
+    """Platform for releases that ask an external platform for the classes of the KV cache.
+
+    It names SGLang's own classes.
+    """
 
     def get_mha_kv_pool_cls(self) -> Any:
         from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool  # noqa: PLC0415
 
-        # Trees of drafts have entries moved, which SGLang's own pools are told of where tokens are drafted.
+        # With draft trees, accepted KV-cache entries are moved; SGLang enables this only for its own platforms.
         return partial(MHATokenToKVPool, enable_kv_cache_copy=True)
 
     def get_paged_allocator_cls(self) -> Any:
@@ -63,6 +66,6 @@ class PlatformWithPools(SimulatedPlatform):
 
 
 def activated() -> str:
-    """Return the class of the platform, as SGLang asks an entry point for it."""
+    """Return the class of the platform, as SGLang's entry point expects it."""
     names_pools = hasattr(interface.SRTPlatform, "get_mha_kv_pool_cls")
     return f"{__name__}:{(PlatformWithPools if names_pools else SimulatedPlatform).__name__}"

@@ -1,4 +1,4 @@
-"""Plugin by which SGLang finds the platform of the simulated device: an entry point of a distribution without files."""
+"""Plugin that makes SGLang find the simulated platform: an entry point without files."""
 
 import os
 import sys
@@ -21,12 +21,12 @@ class _Plugin(Distribution):
         return _FILES.get(filename)
 
     def locate_file(self, path: object) -> Path:
-        raise FileNotFoundError(f"{path}: there is nothing but metadata")
+        raise FileNotFoundError(f"{path}: only METADATA of this distribution can be read")
 
 
 class _Finder(DistributionFinder):
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        """Find no module: it is asked for distributions."""
+        """Find no module: this finder is for distributions only."""
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         if context is None or context.name in (None, _DISTRIBUTION):
@@ -34,6 +34,6 @@ class _Finder(DistributionFinder):
 
 
 def install() -> None:
-    """Have SGLang find the platform, of which nothing is loaded yet."""
+    """Register the platform with SGLang; nothing of SGLang is imported yet."""
     sys.meta_path.append(_Finder())
     os.environ["SGLANG_PLATFORM"] = DEVICE_NAME

@@ -1,8 +1,8 @@
-"""Recorder of a scheduler's steps: what was planned, what the model was given, and what came of it, from outside.
+"""Records a scheduler's steps from outside: plan, model inputs and sampled tokens.
 
-A step is one batch that is run. What lies on the device is read back where the model is called, in the order of the
-stream that calls it, which orders nothing and is no access to the race detector. A batch's lengths are those that the
-device relays where tokens are drafted: how many were accepted the host learns later.
+A step is one batch that runs. Device tensors are read back at the model call, on the stream that calls it; this adds no
+order, and the race detector ignores it. With draft tokens, the sequence lengths are the device's: the host learns only
+later how many draft tokens were accepted.
 """
 
 from collections import deque
@@ -18,12 +18,15 @@ from workers.targets.child.inside.observations import Observations
 from workers.targets.child.inside.readback import Parts, readback_on
 from workers.targets.child.messages import Message
 
-# Files whose functions copy whatever they are given.
+# Files with functions that copy their arguments; skipped in the writers' stacks.
 _HELPERS = ("sglang/srt/utils/",)
 
 
 class Holder(NamedTuple):
-    """A request with a row in the pool: so many slots are its, of which the first belong to the radix tree."""
+    """A request with a row in the request-to-token pool and its number of slots.
+
+    The first `num_shared` of its KV-cache slots belong to the radix tree.
+    """
 
     name: str
     row: int
@@ -32,7 +35,7 @@ class Holder(NamedTuple):
 
 
 def number_of(request_id: str) -> int:
-    """Return the number of the request of the trace that bears an id of the engine."""
+    """Return the number of the trace's request from an engine's request id."""
     return int(request_id.rpartition("-")[2])
 
 
@@ -41,13 +44,13 @@ def _holder_of(request: Any) -> Holder:
     return Holder(request.rid, kv.req_pool_idx, kv.kv_allocated_len, kv.cache_protected_len)
 
 
-def _has_left(request: Any, before: Mapping[str, Holder]) -> bool:
-    """Tell whether a request has ended and held slots before that."""
+def _has_released(request: Any, before: Mapping[str, Holder]) -> bool:
+    """Return whether a request has ended and has released the slots that it had before."""
     return request.finished() and not request.kv.holds_kv and request.rid in before
 
 
 def blocks_of(slots: Sequence[int], size: int) -> list[int]:
-    """Return the pages that slots of a request lie in, in its order; -1 where the slots of one are no page."""
+    """Return the pages of a request's slots, in order; -1 where slots do not form a page."""
     if size == 1:
         return list(slots)
     found = []
@@ -59,18 +62,21 @@ def blocks_of(slots: Sequence[int], size: int) -> list[int]:
 
 
 def _judged(point: str, name: str) -> tuple[str, ...]:
-    """Return the names that judges have for a tensor at a point."""
+    """Return the variables that judges use for a tensor at a point."""
     if point == "scheduled":
         return {"computed": ("scheduled_computed",), "rows": ()}.get(name, ())
     names = {"indices": ("tables",), "indptr": ("seq_lens",), "rows": (), "nodes": (), "counts": ()}.get(name, (name,))
     if point == "drafting":
         return tuple(f"draft_{each}" for each in names)
-    # Of drafts in the target's inputs.
+    # The target's inputs contain the draft tokens to verify.
     return (*names, "verified") if name == "input_ids" else names
 
 
 class ObservationsByHost(Observations):
-    """Observations in the order in which the host noted them: of several streams none has another order."""
+    """Observations in the order in which the host recorded them.
+
+    Several streams have no other common order.
+    """
 
     def __init__(self) -> None:
         super().__init__(readback_on("sim", _HELPERS), number_of, _judged, [], ENGINE)
@@ -87,22 +93,22 @@ class ObservationsByHost(Observations):
 
 
 class Recorder:
-    """Recorder of one scheduler, which it wraps until it is released."""
+    """Wraps the methods of one scheduler until `release`."""
 
     def __init__(self, scheduler: Any) -> None:
         self.observations = ObservationsByHost()
         self.page_size: int = scheduler.page_size
         self.rows: torch.Tensor = scheduler.req_to_token_pool.req_to_token
-        # The batch that is being run, and the last step of each request.
+        # The batch that is running; `last_steps` below has the last step of each request.
         self.batch: Any = None
-        # Tells of the inputs of a step whose drafts are a tree, with a tensor of nodes kept and one of their counts.
-        self.tell_kept: Callable[[torch.Tensor, torch.Tensor], None] | None = None
+        # Records the inputs of a step with draft trees, given a tensor of accepted nodes and one of their counts.
+        self.record_accepted: Callable[[torch.Tensor, torch.Tensor], None] | None = None
         self.last_steps: dict[str, int] = {}
         self._scheduler = scheduler
         self._results: dict[int, int] = {}
-        # What requests held that have ended: a batch may have been planned with them, and not be launched yet.
+        # Slots of requests that have ended: a batch with them may have been planned and not launched yet.
         self._ended: dict[str, Holder] = {}
-        # The retractions of each request when it began.
+        # For each request, its number of retractions (preemptions) when it last began.
         self._begun: dict[str, int] = {}
         model = self._model = scheduler.tp_worker.model_runner.model
         self._run: Callable[..., Any] = scheduler.run_batch
@@ -116,9 +122,9 @@ class Recorder:
             vocab_size=scheduler.model_config.vocab_size,
             block_size=self.page_size,
             state_sizes=[],
-            # Nothing is cut for being long: what a row has room for ends it.
+            # SGLang cuts no sequence at the model's length; the capacity of its row ends it.
             max_model_len=self.rows.shape[1],
-            # Of any drafter, be it a head or a model of its own: at a token's position it is given the next one.
+            # Every drafter with a model receives, at a token's position, the token after it.
             draft_shift=0 if scheduler.draft_worker is None or scheduler.spec_algorithm.is_ngram() else 1,
             chunk_ends_known=True,
             mask_token=None,
@@ -128,16 +134,16 @@ class Recorder:
 
     @property
     def has_trees(self) -> bool:
-        """Whether drafts of a request are a tree, of a corpus or of a model."""
+        """Whether the draft tokens of a request form a tree, from a corpus or a model."""
         width = self._scheduler.server_args.speculative_eagle_topk or 1
         return bool(self._scheduler.spec_algorithm.is_ngram()) or width > 1
 
     def release(self) -> None:
-        """Leave the scheduler as it was."""
+        """Restore the scheduler's original methods."""
         del self._scheduler.run_batch, self._scheduler.process_batch_result, self._model.forward
 
     def holders(self) -> list[Holder]:
-        """Return the requests that have slots: those of the batch, and those that run or wait for their next chunk."""
+        """Return the requests that hold KV-cache slots: in the batch, running, or between chunks."""
         scheduler = self._scheduler
         requests = [*self.batch.reqs, *scheduler.running_batch.reqs]
         if scheduler.chunked_req is not None:
@@ -149,39 +155,42 @@ class Recorder:
         ]
 
     def blocks(self, holders: Sequence[Holder], rows: torch.Tensor) -> list[list[Any]]:
-        """Return the blocks of requests by their numbers, from the rows of the pool."""
+        """Return, for each request by number, its blocks from its row of the pool."""
         return [
             [number_of(each.name), blocks_of(rows[each.row, : each.num_slots].tolist(), self.page_size)]
             for each in holders
         ]
 
     def given(self, forward_batch: Any, metadata: Any, **tensors: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return the tensors that a model is given, by the names of its inputs."""
+        """Return the input tensors of a model call, by the names of the observation."""
         indices = {"indptr": metadata.kv_indptr, "indices": metadata.kv_indices, "rows": self.rows}
         return {**tensors, "slots": forward_batch.out_cache_loc, **indices}
 
-    def inputs(self, views: Mapping[str, Parts], counts: Sequence[int], *, is_beside: bool) -> dict[str, Any]:
-        """Return what rows of a batch are given, each so many tokens, with the blocks of all slots it attends to.
+    def inputs(self, views: Mapping[str, Parts], counts: Sequence[int], *, adds_own_slots: bool) -> dict[str, Any]:
+        """Return the inputs of each batch row, and the block table of the slots it attends to.
 
-        Kernels are told these slots; of several tokens of a row those before them, while its own ones are `is_beside`.
+        Row `i` has `counts[i]` tokens. A kernel receives the attended slots. For rows of several tokens these are only
+        the slots before them; with `adds_own_slots` the rows' own slots are added.
         """
         starts = [0, *accumulate(counts)]
         flat = {name: views[name][0].tolist() for name in ("input_ids", "positions", "slots")}
         indptr, indices = views["indptr"][0].tolist(), views["indices"][0]
         tables, lengths = [], []
         for row, (start, stop) in enumerate(pairwise(starts)):
-            slots = indices[indptr[row] : indptr[row + 1]].tolist() + (flat["slots"][start:stop] if is_beside else [])
+            slots = indices[indptr[row] : indptr[row + 1]].tolist() + (
+                flat["slots"][start:stop] if adds_own_slots else []
+            )
             lengths.append(len(slots))
             missing = [-1] * (flat["positions"][stop - 1] + 1 - len(slots))
             tables.append(blocks_of([*slots, *missing], self.page_size))
         return {**flat, "starts": starts, "tables": tables, "seq_lens": lengths}
 
     def controlled(self, what: str) -> None:
-        """Note what was done to the engine besides requests."""
+        """Record a control action, such as a pause."""
         self.observations.note("controlled", [], what=what, version=0, tokens=[])
 
     def drained(self) -> None:
-        """Note what is still held once nothing is left to do."""
+        """Record what the scheduler still holds when nothing is left to do."""
         scheduler = self._scheduler
         slots, tree, pool = scheduler.token_to_kv_pool_allocator, scheduler.tree_cache, scheduler.req_to_token_pool
         locked = tree.protected_size()
@@ -194,7 +203,7 @@ class Recorder:
         self.observations.note("drained", [], leaks={name: count for name, count in held.items() if count})
 
     def take(self) -> list[Message]:
-        """Return what was seen since the last call; of a step on the device, once it has run."""
+        """Return the observations since the last call; a step's appear once it has run."""
         return self.observations.take()
 
     def _observed_run(self, batch: Any, *arguments: Any, **options: Any) -> Any:
@@ -215,7 +224,7 @@ class Recorder:
         return self._forward(input_ids, positions, forward_batch, *arguments, **options)
 
     def _note(self, forward_batch: Any, input_ids: torch.Tensor, positions: torch.Tensor) -> None:
-        """Note the plan and the inputs of a step."""
+        """Record the plan and the model inputs of a step."""
         from sglang.srt.model_executor.forward_context import get_forward_context  # noqa: PLC0415
 
         batch, holders, mode = self.batch, self.holders(), forward_batch.forward_mode
@@ -224,20 +233,20 @@ class Recorder:
         if mode.is_target_verify():
             counts = [len(input_ids) // len(names)] * len(names)
             drafts = [count - 1 for count in counts]
-            num_beyond = counts[0]
+            num_verified = counts[0]
         else:
             counts = [1] * len(names) if mode.is_decode() else list(batch.extend_lens)
-            drafts, num_beyond = [0] * len(names), 0
+            drafts, num_verified = [0] * len(names), 0
 
         def before(lengths: Sequence[int]) -> list[int]:
-            return [length + num_beyond - count for length, count in zip(lengths, counts, strict=True)]
+            return [length + num_verified - count for length, count in zip(lengths, counts, strict=True)]
 
         def planned(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             computed = before(views["computed"][0].tolist())
             return {"scheduled_computed": computed, "blocks": self.blocks(holders, views["rows"][0])}
 
         def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
-            return self.inputs(views, counts, is_beside=not mode.is_decode())
+            return self.inputs(views, counts, adds_own_slots=not mode.is_decode())
 
         self.observations.read(
             "scheduled",
@@ -253,16 +262,16 @@ class Recorder:
         metadata = get_forward_context().attn_backend.forward_metadata
         tensors = self.given(forward_batch, metadata, input_ids=input_ids, positions=positions)
         if mode.is_target_verify() and self.has_trees:
-            self.tell_kept = partial(self._note_kept, names, tensors)
+            self.record_accepted = partial(self._record_accepted_inputs, names, tensors)
         else:
             self.observations.read("inputs", names, tensors, inputs, drafts=drafts)
         if batch.seq_lens_cpu is not None:
             self.observations.note("corrected", names, mirror_computed=before(batch.seq_lens_cpu.tolist()))
 
-    def _note_kept(
+    def _record_accepted_inputs(
         self, names: Sequence[str], tensors: Mapping[str, torch.Tensor], nodes: torch.Tensor, counts: torch.Tensor
     ) -> None:
-        """Note the inputs of a step whose drafts are a tree: those that are kept, in the slots they are moved to."""
+        """Record the inputs of a step with draft trees: only accepted nodes, at their final slots."""
 
         def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             kept = views["counts"][0].tolist()
@@ -270,15 +279,15 @@ class Recorder:
             rows = [row[:count] for row, count in zip(views["nodes"][0].tolist(), kept, strict=True)]
             chosen = torch.tensor([node for row in rows for node in row])
             front = torch.tensor([row * width + place for row, count in enumerate(kept) for place in range(count)])
-            of_kept = {name: [views[name][0][chosen]] for name in ("input_ids", "positions")}
-            of_kept["slots"] = [views["slots"][0][front]]
-            told = self.inputs({**views, **of_kept}, kept, is_beside=True)
-            return {**told, "drafts": [count - 1 for count in kept]}
+            of_accepted = {name: [views[name][0][chosen]] for name in ("input_ids", "positions")}
+            of_accepted["slots"] = [views["slots"][0][front]]
+            recorded = self.inputs({**views, **of_accepted}, kept, adds_own_slots=True)
+            return {**recorded, "drafts": [count - 1 for count in kept]}
 
         self.observations.read("inputs", names, {**tensors, "nodes": nodes, "counts": counts}, inputs)
 
     def _begin(self, requests: Sequence[Any]) -> list[list[Any]]:
-        """Return the requests that begin in a step, for the first time or again, each with all its tokens."""
+        """Return the requests that begin or resume in a step, each with all its tokens."""
         begun = []
         for request in requests:
             if self._begun.get(request.rid) != request.retraction_count:
@@ -288,25 +297,27 @@ class Recorder:
 
     def _observed_process(self, batch: Any, result: Any, *arguments: Any, **options: Any) -> Any:
         step = self._results.pop(id(result), None)
-        # Of a chunk no token is taken, nor of a request that has begun anew without it.
+        # No token is sampled from a prefill chunk except the last, nor for a request that was retracted meanwhile.
         has_none = [request.inflight_middle_chunks > 0 or request.is_retracted for request in batch.reqs]
         before = {request.rid: _holder_of(request) for request in batch.reqs if request.kv.holds_kv}
         processed = self._process(batch, result, *arguments, **options)
-        self._ended |= {request.rid: before[request.rid] for request in batch.reqs if _has_left(request, before)}
+        self._ended |= {request.rid: before[request.rid] for request in batch.reqs if _has_released(request, before)}
         if step is not None:
             tokens, names = result.next_token_ids.tolist(), [request.rid for request in batch.reqs]
             accepted = [1] * len(names) if result.accept_lens is None else result.accept_lens.tolist()
             width = len(tokens) // len(names)
             rows = [tokens[row * width : row * width + count] for row, count in enumerate(accepted)]
             sampled = [[] if nothing else row for nothing, row in zip(has_none, rows, strict=True)]
-            self.observations.note("processed", names, step, sampled=list(map(self._gone_on, batch.reqs, sampled)))
+            self.observations.note(
+                "processed", names, step, sampled=list(map(self._with_last_output_token, batch.reqs, sampled))
+            )
         return processed
 
-    def _gone_on(self, request: Any, sampled: list[int]) -> list[int]:
-        """Return what a request was sampled, with the token last that it goes on from.
+    def _with_last_output_token(self, request: Any, sampled: list[int]) -> list[int]:
+        """Return a request's sampled tokens, ending with the output token that it continues from.
 
-        One whose grammar has ended may be in the next batch already. Of what it put out the host keeps no more than its
-        grammar takes, and a corpus, beside grammars, goes on from that.
+        If the grammar has ended, the request may already be in the next batch. The host then keeps only the output
+        tokens that the grammar accepts, and the n-gram corpus continues from the last of them.
         """
         is_cut = request.grammar is not None and request.finished() and self._scheduler.spec_algorithm.is_ngram()
         return [*sampled[:-1], request.output_ids[-1]] if is_cut and sampled else sampled

@@ -1,4 +1,4 @@
-"""Names of SGLang that are replaced from outside, each with its reason; nothing else of it is touched."""
+"""Attributes of SGLang that are replaced, each with its reason; the rest is unmodified."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -15,20 +15,20 @@ from workers.targets.child.inside.interpreter import interpreted
 from workers.targets.child.inside.layers import LAYERS, ONE_KERNEL
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.sglang.inside import attention, verification
-from workers.targets.sglang.inside.channels import unconnected
-from workers.targets.sglang.limits import VOCABULARY_OF_VIEWS
+from workers.targets.sglang.inside.channels import in_process_channels
+from workers.targets.sglang.limits import VOCABULARY_WITH_VIEW
 
 _KERNELS = "sglang.kernels.ops"
 
 
-class PrefixesRemembered:
-    """Launches of a kernel that follows pointers to cached prefixes: it knows to which."""
+class PrefixKernel:
+    """Kernel that follows pointers to cached prefixes: records which tensors they refer to."""
 
     def __init__(self) -> None:
         self._prefixes: Sequence[torch.Tensor] = ()
 
     def written(self, before: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the caller of the kernel, which is given the prefixes."""
+        """Return the kernel's caller, which records the prefix tensors that it receives."""
         signature = inspect.signature(before)
 
         @wraps(before)
@@ -38,8 +38,8 @@ class PrefixesRemembered:
 
         return write_cache_indices
 
-    def launched(self, before: Any) -> "PrefixesRemembered":
-        """Return what takes the place of the kernel."""
+    def launched(self, before: Any) -> "PrefixKernel":
+        """Return the object that replaces the kernel."""
         self._kernel = before
         return self
 
@@ -50,7 +50,7 @@ class PrefixesRemembered:
         return launch
 
 
-def _buffers_remembered(before: Callable[[Any], None]) -> Callable[[Any], None]:
+def _record_kv_buffers(before: Callable[[Any], None]) -> Callable[[Any], None]:
     @wraps(before)
     def _init_data_ptrs_and_strides(self: Any) -> None:
         before(self)
@@ -78,7 +78,8 @@ def _seeded(before: Any) -> Any:
             seeds = [request.sampling_params.sampling_seed or 0 for request in batch.reqs]
             pinned = torch.tensor(seeds, dtype=torch.int64, pin_memory=True)
             info.sampling_seed = pinned.to(batch.device, non_blocking=True)
-        # Numbers are dealt out by rank where anybody in the batch asks for the likeliest alone, else by token.
+        # Forces one code path of the sampler: otherwise random numbers belong to tokens by rank if any batch row uses
+        # top-p or top-k, else by token id.
         info.need_top_p_sampling = True
         return info
 
@@ -89,8 +90,8 @@ def _true(before: Any) -> bool:
     return True
 
 
-def _here_too(before: FunctionType) -> FunctionType:
-    """Return a function that asks for one of some devices, among which this one is."""
+def _with_simulated_device(before: FunctionType) -> FunctionType:
+    """Return the function with lists of device names that include the simulated device."""
     code = before.__code__
     named = [
         type(each)((*each, DEVICE_NAME)) if isinstance(each, tuple | frozenset) and "cuda" in each else each
@@ -99,11 +100,11 @@ def _here_too(before: FunctionType) -> FunctionType:
     return FunctionType(code.replace(co_consts=tuple(named)), before.__globals__)
 
 
-def _apart(before: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _contiguous(before: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     @wraps(before)
     def _copy_logits_to_buffer(processor: Any, *arguments: Any, **named: Any) -> torch.Tensor:
         logits = before(processor, *arguments, **named)
-        return logits if processor.vocab_size == VOCABULARY_OF_VIEWS else logits.contiguous()
+        return logits if processor.vocab_size == VOCABULARY_WITH_VIEW else logits.contiguous()
 
     return _copy_logits_to_buffer
 
@@ -119,31 +120,31 @@ def _reconstructed(before: Any) -> Any:
 
 
 def _as_on_xpu(before: FunctionType) -> FunctionType:
-    """Return a function that takes its device for one on which kernels of trees are Triton's."""
+    """Return the function as if on an XPU, where SGLang has Triton kernels for draft trees."""
     return FunctionType(before.__code__, {**before.__globals__, "_is_xpu": True}, argdefs=before.__defaults__)
 
 
-_PREFIXES = PrefixesRemembered()
-_SELECTED = "on an unknown device compiled kernels of a GPU would be called: this selects SGLang's own Triton ones"
-_COMPILED = "it is compiled for GPUs alone"
+_PREFIXES = PrefixKernel()
+_SELECTED = "on an unknown device SGLang would call compiled GPU kernels: this selects its Triton kernels"
+_COMPILED = "it is compiled for GPUs only"
 _VERIFYING = (
-    ("tree_speculative_sampling_target_only", verification.verifying),
-    ("top_k_renorm_prob", verification.likeliest),
-    ("top_p_renorm_prob", verification.nucleus),
+    ("tree_speculative_sampling_target_only", verification.tree_verification),
+    ("top_k_renorm_prob", verification.top_k_filter),
+    ("top_p_renorm_prob", verification.top_p_filter),
 )
-# Since this release kernels of trees are chosen in one place, and None where they are not compiled.
+# Since this release, one module selects the kernels for draft trees; without compiled ones it selects None.
 _ONE_PLACE = "0.5.23"
 REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
         "sglang.srt.managers.scheduler_components.ipc_channels",
         "SchedulerIpcChannels.create",
-        "its channels are sockets to processes of a server: what comes and goes is here beside it",
-        unconnected,
+        "its channels are sockets to other processes of a server; here both ends are in this process",
+        in_process_channels,
     ),
     Replacement(
         f"{_KERNELS}.attention.decode_attention",
         "decode_attention_fwd",
-        "its kernels take minutes in the interpreter: one task of the device attends, over the same slots",
+        "interpreting its kernels takes minutes: one device task computes the attention over the same slots",
         attention.decoding,
     ),
     Replacement(
@@ -159,25 +160,25 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
         "sglang.srt.mem_cache.allocation",
         "write_cache_indices",
-        "a kernel follows pointers to cached prefixes: it knows what these point to from here on",
+        "a kernel follows pointers to cached prefixes: this records the tensors that they refer to",
         _PREFIXES.written,
     ),
     Replacement(
         "sglang.srt.mem_cache.allocation",
         "write_req_to_token_pool_triton",
-        "the same kernel, as it is launched",
+        "the same kernel at its launch",
         _PREFIXES.launched,
     ),
     Replacement(
         "sglang.srt.mem_cache.memory_pool",
         "MHATokenToKVPool._init_data_ptrs_and_strides",
-        "kernels follow pointers in its tensors: they know what these point to from here on",
-        _buffers_remembered,
+        "kernels follow pointers in its tensors: this records the KV-cache tensors that they refer to",
+        _record_kv_buffers,
     ),
     Replacement(
         "sglang.srt.sampling.sampling_batch_info",
         "SamplingBatchInfo.from_schedule_batch",
-        "what is drawn would depend on who else is in a batch: seeds count, as in its deterministic mode, by rank",
+        "sampled tokens would depend on the other batch rows: seeds apply, as in its deterministic mode, by rank",
         _seeded,
     ),
     Replacement(f"{_KERNELS}.speculative.cache_locs", "_is_xpu", _SELECTED, _true),
@@ -189,9 +190,9 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         Replacement("sglang.srt.speculative.eagle_utils", name, _COMPILED, made, since=_ONE_PLACE)
         for name, made in _VERIFYING
     ),
-    # Older ones ask for compiled kernels where they use them, of a package that is absent here.
+    # Older releases import compiled kernels where they use them, from a package that is not installed here.
     *(Replacement("sgl_kernel", name, _COMPILED, made, until=_ONE_PLACE) for name, made in _VERIFYING),
-    # Before that there is no such kernel of Triton: a corpus is refused by the name of the one that is missing.
+    # Releases before 0.5.21 have no Triton kernel for this: the n-gram corpus is refused with the missing name.
     Replacement(
         "sgl_kernel.speculative",
         "reconstruct_indices_from_tree_mask",
@@ -207,49 +208,49 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
         "sglang.srt.speculative.spec_utils",
         "record_stream_each",
-        "it asks tensors whether they are CUDA's: of the others memory would be given away while it is used",
+        "it handles only CUDA tensors: memory of other tensors could be reused while a stream reads it",
         _recorded,
     ),
     Replacement(
         "sglang.srt.managers.overlap_utils",
         "_is_cuda",
-        "lengths come to the host by a stream of their own and pinned memory on CUDA alone, which is tested here",
+        "only on CUDA are sequence lengths copied to the host by a separate stream, which is to be tested",
         _true,
     ),
     Replacement(
         "sglang.srt.arg_groups.speculative_hook",
         "_handle_ngram",
-        "it refuses devices by name that do all it needs",
-        _here_too,
+        "it refuses unknown devices by name",
+        _with_simulated_device,
     ),
     Replacement(
         "sglang.srt.constrained.xgrammar_backend",
         "XGrammarGrammar.apply_vocab_mask",
-        "it refuses devices by name that do all it needs",
-        _here_too,
+        "it refuses unknown devices by name",
+        _with_simulated_device,
     ),
     Replacement(
         "sglang.srt.layers.logits_processor",
         "LogitsProcessor._copy_logits_to_buffer",
-        "weights are float32 here: logits of other weights are converted, which copies them; one size keeps the view",
-        _apart,
+        "float32 weights: other weights would convert, and so copy, the logits; one vocabulary size keeps the view",
+        _contiguous,
     ),
     Replacement(
         "sglang.srt.layers.sampler",
         "Sampler._sync_token_ids_across_tp",
-        "beside grammars ranks agree on tokens by a library that knows no such device: there is one rank",
+        "with grammars, ranks synchronise tokens by a library without support for this device; here is one rank",
         _nothing,
     ),
-    # The last one: what is loaded with it has the names above as they are replaced.
+    # This one must be last: it imports modules that use the attributes above, which must be replaced by then.
     Replacement(
         "sglang.srt.managers.scheduler",
         "create_scheduler_watchdog",
-        "a thread of it keeps each scheduler for good, and ends the process by a clock",
+        "its thread keeps each scheduler alive, and ends the process after a timeout",
         _nothing,
     ),
 )
 
 
 def replacements(definitions: Definitions) -> list[Replacement]:
-    """Return what is replaced: of Triton's interpreter, where some kernels have definitions, and of SGLang."""
+    """Return all replacements: in Triton's interpreter, and in SGLang."""
     return [*interpreted(definitions), *REPLACEMENTS]

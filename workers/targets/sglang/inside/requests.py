@@ -1,4 +1,4 @@
-"""Requests, aborts and outputs, as SGLang's scheduler exchanges them with its tokenizer and detokenizer."""
+"""Requests, aborts and outputs, as SGLang's scheduler exchanges them with its front end."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -11,19 +11,23 @@ from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.sglang.request_features import FEATURES, delivered
 
-# There is no text. A minimum of tokens asks for those that end outputs besides: there are none.
+# Requests have no text. SGLang reads the tokenizer's end-of-sequence tokens for `min_new_tokens`; it has none.
 NO_TOKENIZER = SimpleNamespace(eos_token_id=None, additional_stop_token_ids=None)
 
 
 def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
-    """Return a request of SGLang; what is longer than the model allows is cut, as its front end cuts it."""
+    """Return a request as SGLang's scheduler receives it.
+
+    `max_new_tokens` is cut to the model's length limit, as SGLang's front end does.
+    """
     from sglang.srt.managers.io_struct import TokenizedGenerateReqInput  # noqa: PLC0415
     from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: PLC0415
 
     assert isinstance(event.prompt, tuple), "the trace is explicit"
     sampling = FEATURES.sampling(event)
     if event.params.grammar and spec.num_speculative_tokens:
-        # With drafts a grammar ends outputs itself; without them SGLang sees that one token late.
+        # With draft tokens, SGLang ends an output by its grammar. Without them it would do so one output token late, so
+        # the stop token ends it.
         sampling["stop_token_ids"] = None
     params = SamplingParams(
         max_new_tokens=spec.length_limit(len(event.prompt), event.max_tokens) - len(event.prompt), **sampling
@@ -46,7 +50,7 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
 
 
 def abort_of(request_id: str) -> Any:
-    """Return the abort of a request; SGLang aborts all whose ids begin like that."""
+    """Return the abort of a request; SGLang aborts all requests with ids that start like this."""
     from sglang.srt.managers.io_struct import AbortReq  # noqa: PLC0415
 
     return AbortReq(rid=request_id)
@@ -58,9 +62,10 @@ def ending(request: str) -> Delivery:
 
 
 def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
-    """Yield what an output delivers to requests that are alive, whose names are given by their ids.
+    """Yield the deliveries of a scheduler's message to running requests.
 
-    It is a batch of new tokens, or the end of a request that was aborted before it ran.
+    `names` maps their ids to their names. The message is a batch of output tokens, or the end of a request that was
+    aborted before it ran.
     """
     from sglang.srt.managers.io_struct import AbortReq, BatchTokenIDOutput  # noqa: PLC0415
 

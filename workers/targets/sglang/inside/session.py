@@ -1,7 +1,7 @@
-"""Session: one trace on one engine of SGLang, step by step.
+"""Session: one trace on one scheduler of SGLang, step by step.
 
-A step is one iteration of its event loop. What happened is read from the scheduler behind each: who began, lost its
-slots, was computed in part.
+A step is one iteration of the scheduler's event loop. Probes are counted after each step from the scheduler's state:
+admitted requests, retractions (preemptions), prefill chunks.
 """
 
 from collections import Counter
@@ -21,9 +21,10 @@ from workers.targets.sglang.inside.requests import abort_of, deliveries_of, endi
 
 
 class Session:
-    """The requests of a trace on a scheduler; `give_back` takes the scheduler of a session that has drained.
+    """The requests of a trace on a scheduler.
 
-    A scheduler has seen every id once, and none begins like another: SGLang aborts by beginnings.
+    If the session has drained at its end, it passes the scheduler to `give_back`. Request ids are never reused, and
+    none is a prefix of another, because SGLang aborts all requests with a prefix.
     """
 
     def __init__(
@@ -36,20 +37,20 @@ class Session:
         self._pauses = Pauses(scheduler, self.probes, self._note)
         self._loop = EventLoop(scheduler)
         self._outbox = scheduler.ipc_channels.send_to_detokenizer
-        # Ids of the engine by the name that bore them last, and back of those alive; how often each has lost its slots.
+        # The last request id of each name; the names of running requests by id; the retractions of each request.
         self._ids: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._retractions: Counter[str] = Counter()
         self._begun: set[str] = set()
         self._num_taken = 0
         self._coming: list[Any] = []
-        # Ends that are to be told.
+        # Ends of aborted requests that the next step delivers.
         self._ended: list[Delivery] = []
-        # Whether the last iteration had nothing to do, in which the engine checks its own memory.
+        # Whether the last iteration was idle; in such an iteration SGLang checks its memory.
         self._was_idle = True
 
     def _observe(self) -> Recorder:
-        """Have the steps of the scheduler recorded, and what its drafter is given."""
+        """Record the steps of the scheduler and the inputs of its drafter."""
         recorder = Recorder(self._scheduler)
         self._observers.append(recorder)
         worker = self._scheduler.draft_worker
@@ -84,11 +85,11 @@ class Session:
             case Pause():
                 self._coming += self._pauses.begin(event, self._is_in_flight)
                 if event.mode == "abort":
-                    self._give_up_all()
+                    self._abort_all()
             case Resume():
                 self._pauses.resume()
             case _:
-                raise ValueError(f"{event.do} is no event of this engine")
+                raise ValueError(f"{event.do} is not an event of this engine")
 
     def _submit(self, event: Submit) -> None:
         request_id = f"{self._number:06}-{self._num_taken:06}"
@@ -96,15 +97,16 @@ class Session:
         self.probes["name_reused"] += event.request in self._ids
         self._ids[event.request], self._names[request_id] = request_id, event.request
         request = request_of(event, request_id, self._spec)
-        if self._pauses.are_on:
+        if self._pauses.are_active:
             self._pauses.hold(request)
         else:
             self._coming.append(request)
 
-    def _give_up_all(self) -> None:
-        """Have all requests end, also those held back; what was in flight is told to nobody, as of other aborts.
+    def _abort_all(self) -> None:
+        """End all requests, including the ones that are held back.
 
-        Held back they are unknown to the scheduler. SGLang's front would keep them: they are given up by their clients.
+        Output tokens in flight are dropped, as for other aborts. The scheduler does not know held requests. SGLang's
+        front end would keep them, but here their clients abort them.
         """
         for request_id in self._names:
             self._pauses.drop(request_id)
@@ -117,28 +119,28 @@ class Session:
 
     @property
     def _is_in_flight(self) -> bool:
-        """Whether a step was launched whose result is yet to be processed."""
+        """Whether a step was launched and its result is not processed yet."""
         return self._scheduler.enable_overlap and bool(self._scheduler.result_queue)
 
     def step(self) -> list[Delivery]:
-        coming, self._coming = [*self._coming, *self._pauses.due()], []
+        coming, self._coming = [*self._coming, *self._pauses.next_messages()], []
         was_in_flight = self._is_in_flight
         self._loop.step(coming)
         self._count(was_in_flight)
         ended, self._ended = self._ended, []
         sent = self._outbox.taken()
         for output in sent:
-            self._pauses.heard(output)
-        told = [delivery for output in sent for delivery in deliveries_of(output, self._names)]
-        for delivery in told:
+            self._pauses.receive(output)
+        deliveries = [delivery for output in sent for delivery in deliveries_of(output, self._names)]
+        for delivery in deliveries:
             if delivery.output.finish_reason is not None:
                 del self._names[self._ids[delivery.request]]
-        return [*ended, *told]
+        return [*ended, *deliveries]
 
     def _count(self, was_in_flight: bool) -> None:
-        """Count what is seen in an iteration that is over."""
+        """Count probes after an iteration."""
         scheduler = self._scheduler
-        # The loop that stands still leaves the last batch there.
+        # A stopped scheduler leaves its last batch in this attribute.
         batch = None if scheduler._engine_paused else scheduler.cur_batch_for_debug
         self._was_idle = batch is None and scheduler.is_fully_idle()
         self.probes["empty_step"] += batch is None and not self._was_idle
@@ -160,7 +162,7 @@ class Session:
                 self.probes["prefix_hit"] += request.cached_tokens > 0
 
     def drained(self) -> bool:
-        return self._was_idle and not self._coming and not self._pauses.are_on
+        return self._was_idle and not self._coming and not self._pauses.are_active
 
     def ended(self) -> None:
         if self._recorder is not None and self.drained():
@@ -170,13 +172,13 @@ class Session:
         return self._recorder.take() if self._recorder is not None else []
 
     def close(self) -> None:
-        """Give the scheduler back as it was given, if it has drained; else its loop ends with what it was about."""
+        """Return the scheduler if it has drained; otherwise end its event loop."""
         if self.drained():
             self._loop.end()
             for observer in self._observers:
                 observer.release()
             self._give_back(self._scheduler)
             return
-        # Nobody uses the scheduler again, whatever it comes to.
+        # The scheduler is not used again, so its exceptions do not matter.
         with suppress(Exception):
             self._loop.end()

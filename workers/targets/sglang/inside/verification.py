@@ -1,6 +1,7 @@
-"""Kernels of SGLang that verify drafts where tokens are drawn, in PyTorch: its own are compiled for GPUs alone.
+"""Verification of sampled draft tokens in PyTorch; SGLang's own kernels need a GPU.
 
-Probabilities are [rows, tokens]. A token is kept or drawn by numbers below 1, dealt out by seed and position.
+Probabilities have shape [rows, tokens]. Decisions use uniform random numbers below 1 that SGLang derives from seed and
+position.
 """
 
 from collections.abc import Callable
@@ -11,37 +12,43 @@ import torch
 from workers.simulated_torch.device import activate
 
 
-def likeliest(before: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return what leaves each row its likeliest tokens, so many, and all as likely as the last of them."""
+def top_k_filter(before: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return a top-k filter: it keeps the k likeliest tokens of each row, and renormalises.
+
+    Tokens with the same probability as the k-th one are kept too.
+    """
 
     def top_k_renorm_prob(probabilities: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         ordered = probabilities.sort(dim=-1, descending=True).values
         last = (counts.long() - 1).clamp(0, ordered.shape[-1] - 1)
-        return _left(probabilities, ordered.gather(-1, last.view(-1, 1)))
+        return _filtered(probabilities, ordered.gather(-1, last.view(-1, 1)))
 
     return top_k_renorm_prob
 
 
-def nucleus(before: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return what leaves each row the fewest likeliest tokens that have so much of the probability together."""
+def top_p_filter(before: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return a top-p filter: it keeps the likeliest tokens that reach p, and renormalises."""
 
     def top_p_renorm_prob(probabilities: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
         ordered = probabilities.sort(dim=-1, descending=True).values
         is_needed = (ordered.cumsum(-1) - ordered < shares.view(-1, 1)) | (shares.view(-1, 1) >= 1)
         least = torch.where(is_needed, ordered, 1.0).amin(-1, keepdim=True)
-        return _left(probabilities, least)
+        return _filtered(probabilities, least)
 
     return top_p_renorm_prob
 
 
-def _left(probabilities: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """Return the probabilities of tokens where the others have none."""
+def _filtered(probabilities: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
+    """Return the probabilities with all below `least` set to zero, renormalised."""
     kept = torch.where(probabilities >= least, probabilities, 0.0)
     return kept / kept.sum(-1, keepdim=True)
 
 
-def verifying(before: Any) -> Callable[..., None]:
-    """Return what verifies trees of drafts of which each was proposed for certain, as one task of the device."""
+def tree_verification(before: Any) -> Callable[..., None]:
+    """Return the verification of trees of draft tokens, as one device task.
+
+    Each draft token was proposed with probability 1 (greedy drafting).
+    """
 
     def tree_speculative_sampling_target_only(
         *,
@@ -60,7 +67,9 @@ def verifying(before: Any) -> Callable[..., None]:
         threshold_acc: float,
         deterministic: bool,
     ) -> None:
-        assert threshold_single == threshold_acc == 1, "no draft is kept more often than the target would draw it"
+        assert threshold_single == threshold_acc == 1, (
+            "no draft token is accepted more often than the target would sample it"
+        )
         tree = candidates, retrive_index, retrive_next_token, retrive_next_sibling
         chances = uniform_samples, uniform_samples_for_final_sampling, target_probs
         made = predicts, accept_index, accept_token_num
@@ -70,9 +79,10 @@ def verifying(before: Any) -> Callable[..., None]:
 
 
 def _verify(*views: torch.Tensor) -> None:
-    """Go down each row's tree: a child is kept by its probability among what its elder siblings have left.
+    """Walk down each row's draft tree and accept children by rejection sampling.
 
-    Behind the last node that is kept a token is drawn of what its children have left.
+    A child is accepted with its target probability, given that the siblings before it were rejected. After the last
+    accepted node, the next token is sampled from the target's distribution without the rejected children.
     """
     candidates, places, children, siblings, coins, last_coins, probabilities, predicts, kept, counts = views
     for row in range(len(candidates)):

@@ -1,1 +1,1 @@
-"""What exported tests of SGLang have in them: nothing here imports this project."""
+"""Driver code that exported SGLang tests contain; it does not import this project."""

@@ -1,4 +1,4 @@
-"""A scheduler of SGLang on a CPU, whose event loop is told which request comes when."""
+"""SGLang scheduler on a CPU; its event loop receives requests at fixed iterations."""
 
 from array import array
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ MAX_STEPS = 500
 
 
 class Outbox:
-    """What a scheduler has sent."""
+    """Collects the messages that a scheduler sends."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -30,13 +30,13 @@ class Outbox:
 
 
 class Script:
-    """What comes in each iteration of the event loop, which ends behind the last."""
+    """Request receiver: iteration `i` of the event loop receives `steps[i]`."""
 
     def __init__(self, scheduler: Scheduler, steps: dict[int, list[Any]]) -> None:
         self.scheduler, self.steps, self.step = scheduler, dict(steps), 0
 
     def recv_requests(self, local_reqs: Sequence[Any] | None = None) -> list[Any]:
-        """Return the requests of the iteration that begins."""
+        """Return this iteration's requests; end the loop if nothing is left to do."""
         assert self.step < MAX_STEPS, "some request never ends"
         coming = self.steps.pop(self.step, [])
         self.step += 1
@@ -46,7 +46,7 @@ class Script:
 
 
 def make_scheduler(model: str, monkeypatch: Any, **options: Any) -> Scheduler:
-    """Make a scheduler of a tiny model; what it sends is in its outbox."""
+    """Return a scheduler of a tiny model; its messages are in `outbox`."""
     if bootstrap._PARALLEL_INITIALISED:
         parallel_state.destroy_model_parallel()
         parallel_state.destroy_distributed_environment()
@@ -61,7 +61,7 @@ def make_scheduler(model: str, monkeypatch: Any, **options: Any) -> Scheduler:
     monkeypatch.setattr(SchedulerIpcChannels, "create", lambda **options: channels)
     args = ServerArgs(
         model_path=model,
-        # No token ends outputs by itself.
+        # No end-of-sequence token: only stop tokens end an output early.
         json_model_override_args='{"eos_token_id": null}',
         skip_tokenizer_init=True,
         dtype="float32",
@@ -86,7 +86,7 @@ def request(
     priority: int | None = None,
     **sampling: Any,
 ) -> TokenizedGenerateReqInput:
-    """Return a request, as a scheduler receives it."""
+    """Return a request as the scheduler receives it."""
     params = SamplingParams(max_new_tokens=tokens, **sampling)
     params.normalize(None)
     return TokenizedGenerateReqInput(
@@ -107,14 +107,14 @@ def request(
 
 
 def abort(name: str) -> AbortReq:
-    """Return the abort of a request."""
+    """Return the message that aborts a request."""
     return AbortReq(rid=name)
 
 
 def outputs_of(
     scheduler: Scheduler, steps: dict[int, list[Any]]
 ) -> dict[str, list[int]]:
-    """Let the event loop run to its end; return the tokens of each request."""
+    """Run the event loop to its end; return each request's output tokens."""
     scheduler.gracefully_exit = False
     scheduler.request_receiver = Script(scheduler, steps)
     scheduler.run_event_loop()

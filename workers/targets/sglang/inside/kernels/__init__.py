@@ -1,1 +1,1 @@
-"""Definitions of SGLang's Triton kernels, which run in their place on the simulated device."""
+"""Definitions that replace SGLang's Triton kernels on the simulated device."""

@@ -1,4 +1,4 @@
-"""Definitions of kernels around drafts: slots that drafting attends to and writes, what is relayed, bonus tokens."""
+"""Definitions of kernels for drafting: slots of draft steps, relayed rows, bonus tokens."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,10 @@ _PACKAGE = "sglang.kernels.ops.speculative"
 
 
 def generate_indices(programs: tuple[int, ...], given: Given) -> None:
-    """Write for each step of drafting the slots of each request: its tokens, and those drafted up to then."""
+    """Write the slots that each draft step attends to, for each request and branch.
+
+    These are the slots of the request's tokens, and of the draft tokens of its branch up to that step.
+    """
     num_steps, (_, num_requests, topk) = given.NUM_STEPS or programs[0], programs
     for step in range(num_steps):
         indices, starts, drafted = given.kv_indices_stride * step, given.kv_indptr_stride * step, step + 1
@@ -22,14 +25,17 @@ def generate_indices(programs: tuple[int, ...], given: Given) -> None:
                 given.kv_indices.span(at, length)[:] = given.req_to_token.span(slots, length)
                 own = given.req_to_token.span(slots + _first_drafted(given, length, num_steps, branch, topk), drafted)
                 given.kv_indices.span(at + length, drafted)[:] = own
-                # Who is first writes where all end.
+                # Branch 0 of request 0 writes the end of the last one.
                 place = row * topk + branch or num_requests * topk
                 given.kv_indptr[starts + place] = int(given.positions.span(0, place).sum()) + place * drafted
             before += length
 
 
 def _first_drafted(given: Given, length: int, num_steps: int, branch: int, topk: int) -> int:
-    """Return the position of the first token that a branch drafts behind a request's own; each has pages of its own."""
+    """Return the position of a branch's first draft token after a request's own tokens.
+
+    Each branch has pages of its own.
+    """
     if given.page_size == 1 or topk == 1:
         return length + branch * num_steps
     page: int = given.page_size
@@ -37,13 +43,13 @@ def _first_drafted(given: Given, length: int, num_steps: int, branch: int, topk:
     return length + branch * num_pages * page
 
 
-def _is_of_slots(given: Mapping[str, Any]) -> bool:
-    """Tell whether slots are those of a table by tokens, all of them."""
+def _maps_single_tokens(given: Mapping[str, Any]) -> bool:
+    """Return whether the table maps single tokens to slots, without window or translation."""
     return given["window_size"] == 0 and given["ENTRY_PAGE_SIZE"] == 1 and not given["TRANSLATE"]
 
 
 def assign_draft_slots(programs: tuple[int, ...], given: Given) -> None:
-    """Write the slots behind each request's tokens that drafting writes to, and its position for each branch."""
+    """Write the slots after each request's tokens for its draft tokens, and their positions."""
     count = given.topk * given.speculative_num_steps
     for row in range(programs[0]):
         length = given.seq_lens[row]
@@ -58,7 +64,7 @@ def _has_one_position(given: Mapping[str, Any]) -> bool:
 
 
 def gather_rows(programs: tuple[int, ...], given: Given) -> None:
-    """Copy some rows of three tables, or of four."""
+    """Copy selected rows of three or four tables."""
     tables = [(given.s0, given.d0, given.n0), (given.s1, given.d1, given.n1), (given.s2, given.d2, given.n2)]
     if given.HAS3:
         tables.append((given.s3, given.d3, given.n3))
@@ -68,7 +74,7 @@ def gather_rows(programs: tuple[int, ...], given: Given) -> None:
 
 
 def fill_bonus_tokens(programs: tuple[int, ...], given: Given) -> None:
-    """Write the last token that was accepted of each request."""
+    """Write each request's last accepted token, the bonus token."""
     for row in range(programs[0]):
         last = given.accept_stride * row + given.accept_lens[row] - 1
         given.bonus_tokens_ptr[row] = given.accept_tokens[last]
@@ -76,7 +82,7 @@ def fill_bonus_tokens(programs: tuple[int, ...], given: Given) -> None:
 
 DEFINITIONS = {
     f"{_PACKAGE}.cache_locs.generate_draft_decode_kv_indices": Definition(
-        generate_indices, "0f0ca57e568fd5bd", _is_of_slots
+        generate_indices, "0f0ca57e568fd5bd", _maps_single_tokens
     ),
     f"{_PACKAGE}.cache_locs.assign_draft_cache_locs_contiguous": Definition(
         assign_draft_slots, "73d42bfee67a64be", _has_one_position

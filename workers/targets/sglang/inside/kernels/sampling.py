@@ -1,4 +1,4 @@
-"""Definitions of kernels around sampling: hashes that stand for random numbers, and masks of grammars."""
+"""Definitions of sampling kernels: hashes used as random numbers, and grammar masks."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ _WORD = 0xFFFFFFFF
 
 
 def hash_positions(programs: tuple[int, ...], given: Given) -> None:
-    """Write the MurmurHash3 of each row's seed (two words) and position with each column, 32 bits wide."""
+    """Write the 32-bit MurmurHash3 of each row's seed (two words), position and each column."""
     columns = given.col_indices_ptr.span(0, given.num_cols).astype(np.uint64) & _WORD
     for row in range(programs[0]):
         seed, hashed = given.seed_ptr[row], np.zeros(given.num_cols, np.uint64)
@@ -18,7 +18,7 @@ def hash_positions(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _mixed(hashed: Array, word: Array) -> Array:
-    """Mix one word into hashes (`Murmur3_x86_32`, body)."""
+    """Mix one word into hashes (body of `Murmur3_x86_32`)."""
     word = _rotated(word * 0xCC9E2D51 & _WORD, 15) * 0x1B873593 & _WORD
     mixed: Array = _rotated(hashed ^ word, 13) * 5 + 0xE6546B64 & _WORD
     return mixed
@@ -30,7 +30,7 @@ def _rotated(word: Array, count: int) -> Array:
 
 
 def _final(hashed: Array) -> Array:
-    """Spread the bits of hashes (`fmix32`)."""
+    """Finalise hashes (`fmix32`)."""
     hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _WORD
     hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & _WORD
     hashed ^= hashed >> 16
@@ -38,7 +38,7 @@ def _final(hashed: Array) -> Array:
 
 
 def mask_logits(programs: tuple[int, ...], given: Given) -> None:
-    """Set logits to -inf whose bit is not set in a mask of a row, 32 bits a word."""
+    """Set a logit to -inf if its bit in the row's mask (32 bits a word) is not set."""
     num_words = -(-given.vocab_size // 32)
     for number in range(given.num_rows):
         row = number if given.indices_ptr is None else given.indices_ptr[number]

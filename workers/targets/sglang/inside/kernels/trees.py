@@ -1,4 +1,4 @@
-"""Definitions of kernels of trees of drafts: built and verified."""
+"""Definitions of kernels that build and verify trees of draft tokens."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from workers.simulated_torch.kernel_definitions import Definition, Given, Memory
 
 _MODULE = "sglang.kernels.ops.speculative.spec_tree"
 _FULL_MASK = 0
-_ROOT, _NOBODY = -1, -2
+_ROOT, _NOT_SELECTED = -1, -2
 
 
 def build_tree(programs: tuple[int, ...], given: Given) -> None:
-    """Write each request's tree: who comes behind whom, who attends to whom, and positions.
+    """Write each request's draft tree: children, siblings, attention mask and positions.
 
-    Node 0 is the last token that was verified, node n draft n - 1.
+    Node 0 is the last verified token, node n is draft token n - 1.
     """
     size = given.draft_token_num
     for row in range(programs[0]):
@@ -25,7 +25,7 @@ def build_tree(programs: tuple[int, ...], given: Given) -> None:
         for node in range(size - 1, 0, -1):
             given.retrieve_index_ptr[first + node] = first + node
             parent = parents[node - 1]
-            if parent == _NOBODY:
+            if parent == _NOT_SELECTED:
                 continue
             after = given.retrieve_next_token_ptr[first + parent + 1]
             given.retrieve_next_token_ptr[first + parent + 1] = node
@@ -44,17 +44,17 @@ def build_tree(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _parents(selected: Sequence[int], parent_list: Memory, start: int, topk: int) -> list[int]:
-    """Return the draft that each draft comes behind, or the root, or nobody among those selected."""
+    """Return each draft token's parent: a draft token, the root, or none if not selected."""
     found = []
     for chosen in selected:
         block = chosen // topk
         token = parent_list[start + block] if block else None
-        found.append(_ROOT if token is None else selected.index(token) if token in selected else _NOBODY)
+        found.append(_ROOT if token is None else selected.index(token) if token in selected else _NOT_SELECTED)
     return found
 
 
 def _path(parents: Sequence[int], node: int, depth: int) -> list[int]:
-    """Return the drafts from a node's own on to the root, as many as the tree is deep."""
+    """Return the draft tokens from a node up to the root, at most `depth`."""
     path: list[int] = []
     draft = node - 1
     while draft >= 0 and len(path) < depth:
@@ -64,7 +64,10 @@ def _path(parents: Sequence[int], node: int, depth: int) -> list[int]:
 
 
 def verify_greedily(programs: tuple[int, ...], given: Given) -> None:
-    """Go down each request's tree as long as a node is what the target predicts; write the way, and what comes next."""
+    """Walk down each request's draft tree while a node equals the target's prediction.
+
+    Write the accepted nodes, and the target's predictions along the way.
+    """
     size, most = given.num_draft_tokens, given.num_speculative_tokens
     for row in range(programs[0]):
         first, accepted = row * size, 0
@@ -86,9 +89,9 @@ def verify_greedily(programs: tuple[int, ...], given: Given) -> None:
 
 
 def rebuild_tree(programs: tuple[int, ...], given: Given) -> None:
-    """Write each node's position, its first child and its next sibling, by a mask of each node's ancestors.
+    """Write each node's position, first child and next sibling from a mask of its ancestors.
 
-    The mask is n x n for each request. A node comes behind its ancestors; the last of them is its parent.
+    The mask has shape [n, n] for each request. A node's parent is the last of its ancestors, which precede it.
     """
     size = given.n
     for row in range(programs[0]):
@@ -96,9 +99,9 @@ def rebuild_tree(programs: tuple[int, ...], given: Given) -> None:
         mask = given.tree_mask_ptr.span(first * size, size * size).reshape(size, size)
         parents = [max(np.flatnonzero(mask[node, :node]), default=-1) for node in range(size)]
         for node in range(size):
-            behind = range(node + 1, size)
-            child = next((other for other in behind if mask[other, node]), -1)
-            siblings = (other for other in behind if parents[other] == parents[node])
+            later = range(node + 1, size)
+            child = next((other for other in later if mask[other, node]), -1)
+            siblings = (other for other in later if parents[other] == parents[node])
             depth = np.count_nonzero(mask[node, :node])
             given.positions_ptr[first + node] = given.verified_seq_len_ptr[row] + depth
             given.retrieve_index_ptr[first + node] = first + node
