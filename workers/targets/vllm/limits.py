@@ -50,7 +50,7 @@ def processors_are_without_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None
 
 
 def runs_of_drafts_have_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: with dflash a step fits a token, its draft tokens and as many lookahead slots."""
+    """Limit: with dflash a step fits a token, its draft tokens and a lookahead slot for each."""
     least = 1 + 2 * spec.num_speculative_tokens
     if spec.drafter != "dflash" or spec.num_speculative_tokens == 0 or spec.max_num_batched_tokens >= least:
         return None
@@ -124,7 +124,7 @@ def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyE
 
 
 def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no `load_weights` with mtp, whose target has one version of its weights."""
+    """Limit: no `load_weights` with mtp: its target has one version of its weights."""
     if not isinstance(event, LoadWeights) or spec.drafter != "mtp":
         return None
     allowed = "not allowed with drafter mtp"

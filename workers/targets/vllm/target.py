@@ -72,7 +72,7 @@ class Vllm(ChildKind):
 
     @contextmanager
     def over(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
-        """Lay a source tree of vLLM over an installation; its child processes end on exit."""
+        """Run an installation with an overlay of vLLM's sources; its child processes end on exit."""
         laid = config.model_copy(update={"engine_path": str(tree)})
         try:
             yield laid

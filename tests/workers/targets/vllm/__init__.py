@@ -1,1 +1,1 @@
-"""Tests of the target vLLM; those that need its installation run with `make test-vllm`."""
+"""Tests of the vLLM target; with an installation of vLLM, `make test-vllm` runs all of them."""

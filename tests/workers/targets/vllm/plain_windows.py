@@ -1,6 +1,6 @@
-"""A plain model with sliding windows, of whose attention a matrix is made with a mask: a program for vLLM's Python.
+"""Reference model for sliding windows: attention masked by position, in NumPy and float64.
 
-It is given the kind of model and a window, and prints what comes behind the prompt.
+A program for vLLM's Python. It gets the kind of model and the window, and prints the output tokens.
 """
 
 import json
@@ -23,7 +23,7 @@ def normed(x: Any, weight: Any) -> Any:
 
 
 def rotated(x: Any) -> Any:
-    """Return heads of queries or keys, rotated by their positions."""
+    """Return the heads of queries or keys after the rotary embedding."""
     half = x.shape[-1] // 2
     angles = np.outer(np.arange(len(x)), BASE ** (-np.arange(half) / half))[:, None]
     first, second = x[..., :half], x[..., half:]
@@ -32,7 +32,7 @@ def rotated(x: Any) -> Any:
 
 
 def attended(queries: Any, keys: Any, values: Any, window: int) -> Any:
-    """Return what attention gives that sees a window of tokens."""
+    """Return the output of attention limited to a window of tokens."""
     places = np.arange(len(queries))
     behind = places[:, None] - places
     scores = np.einsum("qhd,khd->hqk", rotated(queries), rotated(keys)) / queries.shape[-1] ** 0.5
@@ -40,7 +40,7 @@ def attended(queries: Any, keys: Any, values: Any, window: int) -> Any:
     return np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), values)
 
 
-def following(config: Any, weights: Any, tokens: Sequence[int], window: int) -> int:
+def likeliest_next(config: Any, weights: Any, tokens: Sequence[int], window: int) -> int:
     """Return the likeliest next token."""
     x = weights["model.embed_tokens.weight"][list(tokens)]
     for index, layer in enumerate(WINDOW_LAYERS):
@@ -59,14 +59,14 @@ def following(config: Any, weights: Any, tokens: Sequence[int], window: int) -> 
     return int((normed(x[-1], weights["model.norm.weight"]) @ weights["lm_head.weight"].T).argmax())
 
 
-def continued(kind: str, window: int) -> list[int]:
+def greedy_tokens(kind: str, window: int) -> list[int]:
     config, given = model(kind, "good", 32)
     weights = {name: np.asarray(each, dtype=np.float64) for name, each in given.items()}
     tokens = list(PROMPT)
     for _ in range(NUM_TOKENS):
-        tokens.append(following(config, weights, tokens, window))
+        tokens.append(likeliest_next(config, weights, tokens, window))
     return tokens[len(PROMPT) :]
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(continued(sys.argv[1], int(sys.argv[2]))))
+    sys.stdout.write(json.dumps(greedy_tokens(sys.argv[1], int(sys.argv[2]))))

@@ -1,4 +1,4 @@
-"""Control plane of the real vLLM: each mistake in its sources is found by the judge that is there for it alone."""
+"""Control plane of the real vLLM: each planted mistake is found by its own check."""
 
 from pathlib import Path
 
@@ -11,21 +11,21 @@ from workers.run.check import check
 from workers.targets.vllm.installation import ROOT
 
 _ENGINE, _SCHEDULER = "v1/engine/core.py", "v1/core/sched/scheduler.py"
-# A file, what it says and what it says then; the scenario, and the plane and variable of what is found.
+# A file, its text before and after the mistake; the scenario, and the plane and variable of the finding.
 MISTAKES = {
-    "a pause that keeps requests lets them go on": (
+    "a pause that keeps requests lets them run": (
         (_ENGINE, 'PauseState.PAUSED_ALL if mode == "keep" else PauseState.PAUSED_NEW', "PauseState.PAUSED_NEW"),
         ("paused_and_nothing_lost", "control", "paused"),
     ),
-    "a pause that waits admits others": (
+    "a pause that waits admits new requests": (
         (_SCHEDULER, "if not request_queue and self._pause_state == PauseState.UNPAUSED:", "if not request_queue:"),
         ("paused_until_drained", "control", "paused"),
     ),
-    "a pause that clears caches keeps them": (
+    "a pause that clears the KV cache keeps it": (
         (_ENGINE, "if clear_cache:\n            self._reset_caches()", "if False:\n            self._reset_caches()"),
         ("paused_until_drained", "control", "era"),
     ),
-    "hashes of blocks outlive other weights": (
+    "block hashes survive a change of weights": (
         (
             "v1/core/block_pool.py",
             "self.cached_block_hash_to_block = BlockHashToBlockMap()\n        self",
@@ -33,7 +33,7 @@ MISTAKES = {
         ),
         ("weights_exchanged", "control", "era"),
     ),
-    "the head of the model stays as it was": (
+    "the output head keeps its old weights": (
         (
             "model_executor/model_loader/reload/inplace.py",
             "model.load_weights(weights_iterator)",
@@ -41,11 +41,11 @@ MISTAKES = {
         ),
         ("weights_exchanged", "control", "weights"),
     ),
-    "the drafter's weights do not outlive a sleep": (
+    "the drafter's weights are lost in a sleep": (
         ("v1/worker/gpu_worker.py", "if draft is not None:\n            shared", "if False:\n            shared"),
         ("asleep", "control", "drafter_weights"),
     ),
-    "who waits is not given up by a pause": (
+    "a pause does not abort waiting requests": (
         (
             _ENGINE,
             "aborted_reqs = self.scheduler.finish_requests(\n                None,",
@@ -53,7 +53,7 @@ MISTAKES = {
         ),
         ("paused_and_aborted", "contracts", "abort"),
     ),
-    "a dummy batch writes into a block": (
+    "a dummy batch writes to a KV-cache block": (
         ("v1/worker/gpu_model_runner.py", "sm.fill_(-1)", "sm.fill_(40)"),
         ("dummy_steps", "tokens", "tokens"),
     ),
@@ -61,7 +61,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_control_plane_is_found_by_its_rule(mistake: str, tmp_path: Path) -> None:
+def test_control_plane_mistake_is_found_by_its_check(mistake: str, tmp_path: Path) -> None:
     (file, before, after), (scenario, plane, variable) = MISTAKES[mistake]
     config = laid_over(tmp_path, file, before, after)
     verdict = check(load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit(), TAPES, config=config)

@@ -1,4 +1,4 @@
-"""What a producer keeps for its consumer: until it has been read, is not wanted, or is left too long."""
+"""`Exchange`: a producer keeps blocks until they are read, declined, or their lease expires."""
 
 from collections import Counter
 from typing import Any
@@ -8,7 +8,7 @@ from workers.targets.vllm.inside.transfer.handoff import Exchange, HandoffFlight
 
 
 def exchange(lease_ticks: int = 4) -> tuple[Exchange, HandoffFlights, list[str]]:
-    """Return an exchange, the transfers of its producer, and what is told of them."""
+    """Return an exchange, its producer's transfers, and the list of recorded phases."""
     producer, told = HandoffFlights(Transfer(), 4), list[str]()
 
     def note(point: str, names: list[str], **values: Any) -> None:
@@ -18,7 +18,7 @@ def exchange(lease_ticks: int = 4) -> tuple[Exchange, HandoffFlights, list[str]]
     return Exchange(producer, lease_ticks), producer, told
 
 
-def test_blocks_are_kept_while_they_are_read_however_long_that_takes_and_no_longer() -> None:
+def test_exchange_keeps_blocks_while_they_are_read() -> None:
     kept, producer, told = exchange()
     kept.offer("a", [1, 2], [3])
     kept.read("a")
@@ -30,7 +30,7 @@ def test_blocks_are_kept_while_they_are_read_however_long_that_takes_and_no_long
     assert (told, producer.left()) == (["a begins", "a ends"], {"transfers in flight": 0})
 
 
-def test_blocks_that_nobody_begins_to_read_are_given_up_behind_the_lease() -> None:
+def test_exchange_releases_unread_blocks_after_the_lease() -> None:
     kept, producer, _ = exchange()
     kept.offer("a", [1], [])
     producer.tick = 3
@@ -39,7 +39,7 @@ def test_blocks_that_nobody_begins_to_read_are_given_up_behind_the_lease() -> No
     assert (kept.collect(), kept.keeps("a"), producer.probes["lease_expired"]) == ({"a"}, False, 1)
 
 
-def test_of_a_prompt_without_blocks_nothing_is_kept_and_what_was_never_offered_is_given_back_in_vain() -> None:
+def test_exchange_ignores_requests_without_blocks_and_unknown_requests() -> None:
     kept, producer, told = exchange()
     kept.offer("a", [], [])
     kept.give_back("b")

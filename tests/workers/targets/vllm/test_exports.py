@@ -1,4 +1,4 @@
-"""Exported tests on vLLM itself, in a process that has nothing of this project."""
+"""Exported tests on vLLM itself, in a process without this project."""
 
 from pathlib import Path
 

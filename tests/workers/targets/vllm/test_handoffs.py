@@ -1,4 +1,4 @@
-"""Hand-offs of prompts on the real engine: both runners agree with the references, and both engines show steps."""
+"""Handoffs of prompts on the real vLLM: outputs of both runners, and steps of both engines."""
 
 from pathlib import Path
 
@@ -26,14 +26,14 @@ def trace_of(name: str) -> Trace:
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("name", NAMES)
-def test_requests_whose_prompts_another_engine_computes_have_the_outputs_of_those_alone(name: str, engine: str) -> None:
+def test_requests_prefilled_by_a_producer_have_reference_outputs(name: str, engine: str) -> None:
     _, verdicts, _ = judged_in_full(trace_of(name), TAPES, RunConfig(engine=engine))
     assert all(isinstance(verdict, Agreed) for verdict in verdicts)
     assert {"kv", "transfers", "books"} <= set(verdicts[-1].stats.planes)
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
-def test_prompts_are_computed_by_the_producer_and_all_but_their_last_tokens_by_nobody_else(engine: str) -> None:
+def test_producer_prefills_all_but_last_prompt_token(engine: str) -> None:
     trace, seen = trace_of("handed_over"), list[Observation]()
     run = Run(trace, TAPES, config=RunConfig(engine=engine))
     run.panel.kept = lambda log, _: seen.extend(each for each in log if isinstance(each, Observation))
@@ -49,7 +49,7 @@ def test_prompts_are_computed_by_the_producer_and_all_but_their_last_tokens_by_n
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_cpu_without_streams_hands_over_as_well(depth: int) -> None:
+def test_handoff_on_a_cpu_without_streams_agrees(depth: int) -> None:
     trace = trace_of("handed_over_and_cached")
     spec = trace.spec.model_copy(update={"depth": depth})
     config = RunConfig(engine=VLLM_V1, device="cpu")

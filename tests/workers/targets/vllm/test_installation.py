@@ -1,4 +1,4 @@
-"""Tests of installations of vLLM: what is asked of one, and what is said of one that is missing."""
+"""Installations of vLLM: default folders, and messages for a missing one."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from workers.targets.vllm.names import VLLM, VLLM_V1
 KIND = kind_of(VLLM_V1)
 
 
-def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_installation_message_has_the_make_command(tmp_path: Path) -> None:
     config = RunConfig(engine=VLLM_V1, engine_home=str(tmp_path))
     with pytest.raises(DeviceError, match=f"vLLM is not installed in {tmp_path}; make vllm-cpu"):
         KIND.require(config)
@@ -26,7 +26,7 @@ def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
         KIND.require(config.model_copy(update={"device": "triton-cpu"}))
 
 
-def test_a_device_has_an_installation_of_its_own_unless_one_is_named() -> None:
+def test_each_device_has_a_default_home_unless_one_is_given() -> None:
     def home(device: Device, given: str = "") -> Path:
         return home_of(RunConfig(engine=VLLM, device=device, engine_home=given))
 
@@ -36,7 +36,7 @@ def test_a_device_has_an_installation_of_its_own_unless_one_is_named() -> None:
 
 
 @pytest.mark.parametrize("device", ["sim", "cuda"])
-def test_the_package_is_looked_for_in_the_installation_for_the_device(
+def test_installed_package_is_found_in_the_device_home(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installation, "ROOT", tmp_path)
@@ -47,17 +47,17 @@ def test_the_package_is_looked_for_in_the_installation_for_the_device(
     assert kind_of(VLLM).installed(config) == packages
 
 
-def test_a_gpu_is_hidden_from_engines_of_cpus_and_shown_to_those_of_gpus(tmp_path: Path) -> None:
+def test_cuda_devices_are_hidden_except_on_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for file in ("installed", "bin/python"):
         (tmp_path / file).touch()
     assert Installation(tmp_path, FIRST_RUNNER).launch().environment["CUDA_VISIBLE_DEVICES"] == ""
     assert "CUDA_VISIBLE_DEVICES" not in Installation(tmp_path, FIRST_RUNNER, "cuda").launch().environment
-    # Its Triton is installed with its PyTorch.
+    # PyTorch for GPUs installs Triton.
     assert Installation(tmp_path, SECOND_RUNNER, "cuda").launch().environment["PYTHONPATH"] == str(ROOT)
 
 
-def test_the_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path) -> None:
+def test_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for file in ("installed", "bin/python"):
         (tmp_path / file).touch()
@@ -70,15 +70,13 @@ def test_the_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path
         kind_of(VLLM).require(config.model_copy(update={"device": "cpu"}))
 
 
-def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hunt_refuses_a_folder_without_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for option, said in (("--engine-path", "package vllm was not found"), ("--engine-home", "not installed in")):
         assert cli.run(["hunt", "--engine", VLLM_V1, option, str(tmp_path), "--ray", "off"]) == 2
         message = capsys.readouterr().err
         assert said in message
         assert message.count("\n") == 1
-    # Both runners lie in one package.
+    # Both runners are in one package.
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").touch()
     laid_over = [config_of(RunConfig(engine=engine, engine_path=str(tmp_path))) for engine in (VLLM_V1, VLLM)]
@@ -87,9 +85,7 @@ def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
     assert "engine specstorm has no separate installation" in capsys.readouterr().err
 
 
-def test_where_there_is_no_makefile_the_advice_says_where_one_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_without_a_makefile_names_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert making("vllm-cpu") == "make vllm-cpu"
     monkeypatch.setattr(installation, "ROOT", tmp_path)
     told = making("vllm-cpu")

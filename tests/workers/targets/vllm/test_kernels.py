@@ -1,6 +1,6 @@
-"""vLLM's own Triton kernels beside the definitions of our ops: what differs is on a list, with its reason.
+"""Triton kernels of vLLM compared with our ops, and with their definitions.
 
-Beside the definitions that run in their place nothing differs.
+Every difference from our ops is on a list, with its reason. The kernels never differ from their definitions.
 """
 
 from pathlib import Path
@@ -10,19 +10,19 @@ from benchmarks.conformance.vllm_kernels.differences import unlisted
 from workers.targets.vllm.installation import HOME, ROOT
 
 
-def test_vllm_kernels_differ_from_ours_in_what_is_listed_alone() -> None:
+def test_vllm_kernels_differ_from_our_ops_only_as_listed() -> None:
     rows = rows_of(ROOT / HOME, "definition")
     assert unlisted(rows) == [], table_of(rows)
 
 
-def test_definitions_leave_the_bytes_that_their_kernels_leave() -> None:
+def test_kernel_definitions_write_the_same_bytes_as_their_kernels() -> None:
     held = held_of(ROOT / HOME, batches=1)
     assert len(held) > 30
     assert all(each.is_of_this and each.num_other == 0 for each in held), lines_of(held)
     assert all(each.num_same > each.num_broke_off for each in held), lines_of(held)
 
 
-def test_kernels_of_a_tree_that_is_laid_over_are_held_and_a_changed_one_is_told(tmp_path: Path) -> None:
+def test_edited_kernel_of_an_overlay_differs_from_its_definition(tmp_path: Path) -> None:
     name = "vllm/v1/worker/gpu/sample/min_p.py"
     (installed,) = (ROOT / HOME).glob("lib/python*/site-packages")
     text = (installed / name).read_text()

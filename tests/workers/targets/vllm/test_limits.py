@@ -1,4 +1,4 @@
-"""Limits of vLLM that its runners do not share."""
+"""Limits of vLLM that differ between its runners, devices or models."""
 
 import pytest
 
@@ -19,9 +19,7 @@ from workers.targets.vllm.target import VllmV1
 
 @pytest.mark.parametrize("drafter", ["eagle", "ngram_gpu", "draft_model", "eagle3", "mtp", "dflash"])
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
-def test_a_hybrid_model_has_drafts_of_drafters_that_keep_no_caches_in_groups_of_their_own(
-    engine: str, drafter: Drafter
-) -> None:
+def test_hybrid_model_allows_only_drafters_without_own_kv_cache_groups(engine: str, drafter: Drafter) -> None:
     spec = EngineSpec(layers="hybrid", sampling="standard", block_size=32, drafter=drafter)
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
     capabilities = kind_of(engine).capabilities
@@ -34,7 +32,7 @@ def test_a_hybrid_model_has_drafts_of_drafters_that_keep_no_caches_in_groups_of_
     assert (mended.layers, mended.drafter) == ("attention", drafter)
 
 
-def test_its_own_kernels_for_a_cpu_take_no_drafts_beside_a_hybrid_model() -> None:
+def test_hybrid_model_on_a_cpu_allows_no_draft_tokens() -> None:
     trace = Trace(spec=EngineSpec(layers="hybrid", sampling="standard", block_size=32), events=())
     kind = kind_of(VLLM_V1)
     assert isinstance(kind, VllmV1)
@@ -43,7 +41,7 @@ def test_its_own_kernels_for_a_cpu_take_no_drafts_beside_a_hybrid_model() -> Non
     assert lacks == f"spec.num_speculative_tokens: 3; with layers hybrid 0 is allowed: {reason}"
 
 
-def test_gated_delta_nets_run_on_the_simulated_device_alone() -> None:
+def test_gated_delta_nets_need_the_simulated_device() -> None:
     spec = EngineSpec(layers="hybrid", recurrent_layers="gated_delta", sampling="standard", block_size=32)
     trace = Trace(spec=spec.model_copy(update={"num_speculative_tokens": 0}), events=())
     devices: tuple[tuple[Device, bool], ...] = (("sim", True), ("cuda", False), ("cpu", False))
@@ -54,7 +52,7 @@ def test_gated_delta_nets_run_on_the_simulated_device_alone() -> None:
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
-def test_what_recurrent_layers_are_is_said_of_hybrid_models_alone(engine: str) -> None:
+def test_recurrent_layers_needs_a_hybrid_model(engine: str) -> None:
     spec = EngineSpec(layers="attention", recurrent_layers="gated_delta", sampling="standard", block_size=32)
     trace, capabilities = Trace(spec=spec, events=()), kind_of(engine).capabilities
     wanted = "spec.recurrent_layers: gated_delta; with layers attention short_conv is allowed"
@@ -66,7 +64,7 @@ def test_what_recurrent_layers_are_is_said_of_hybrid_models_alone(engine: str) -
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
-def test_generated_traces_have_drafts_beside_hybrid_models(engine: str) -> None:
+def test_generated_traces_have_hybrid_models_with_drafters(engine: str) -> None:
     capabilities = kind_of(engine).capabilities
     specs = [for_engine(random_trace(seed), capabilities).spec for seed in range(100)]
     beside = [spec for spec in specs if spec.layers == "hybrid" and spec.num_speculative_tokens]
@@ -76,7 +74,7 @@ def test_generated_traces_have_drafts_beside_hybrid_models(engine: str) -> None:
 
 @pytest.mark.parametrize(("drafter", "budget", "allowed"), [("dflash", 6, 7), ("dflash", 7, 7), ("eagle", 6, 6)])
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
-def test_a_step_has_room_for_all_that_a_request_of_one_token_is_padded_to(
+def test_dflash_needs_a_token_budget_for_drafts_and_lookahead(
     engine: str, drafter: Drafter, budget: int, allowed: int
 ) -> None:
     spec = EngineSpec(
@@ -95,7 +93,7 @@ def test_a_step_has_room_for_all_that_a_request_of_one_token_is_padded_to(
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("beside", [{}, {"transfer": Transfer()}, {"offloading": Offloading()}, {"handoff": Handoff()}])
-def test_graphs_go_beside_no_connector(engine: str, beside: dict[str, Value]) -> None:
+def test_cuda_graphs_exclude_a_kv_connector(engine: str, beside: dict[str, Value]) -> None:
     spec = EngineSpec(layers="attention", sampling="standard", block_size=32, graphs="piecewise", num_blocks=40)
     trace = Trace(spec=spec.model_copy(update=beside), events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
     capabilities = kind_of(engine).capabilities
@@ -119,7 +117,7 @@ def test_graphs_go_beside_no_connector(engine: str, beside: dict[str, Value]) ->
         ({"match_tokens": 5}, False),
     ],
 )
-def test_hits_end_inside_blocks_beside_nothing_that_keeps_parts_of_them(
+def test_match_tokens_needs_hybrid_prefix_cache_without_eagle_or_handoff(
     engine: str, beside: dict[str, Value], is_allowed: bool
 ) -> None:
     keys = {"sampling": "standard", "block_size": 32, "num_speculative_tokens": 0, "match_tokens": 16}
@@ -130,7 +128,7 @@ def test_hits_end_inside_blocks_beside_nothing_that_keeps_parts_of_them(
     assert lacking(within(trace, capabilities), capabilities) is None
 
 
-def test_graphs_need_a_device() -> None:
+def test_cuda_graphs_need_a_device() -> None:
     spec = EngineSpec(layers="attention", sampling="standard", block_size=32, graphs="full")
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
     devices: tuple[tuple[Device, bool], ...] = (("sim", True), ("cuda", True), ("cpu", False))
@@ -140,7 +138,7 @@ def test_graphs_need_a_device() -> None:
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
-def test_some_generated_traces_have_graphs_of_each_kind_and_their_references_none(engine: str) -> None:
+def test_generated_traces_have_cuda_graphs_but_references_do_not(engine: str) -> None:
     traces = [for_engine(random_trace(seed), kind_of(engine).capabilities) for seed in range(240)]
     having = [trace for trace in traces if trace.spec.graphs != "none"]
     assert len(traces) // 20 < len(having) < len(traces) // 6
@@ -150,7 +148,7 @@ def test_some_generated_traces_have_graphs_of_each_kind_and_their_references_non
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
-def test_the_simple_connector_stores_what_the_prefix_cache_has_on_a_device(engine: str) -> None:
+def test_simple_connector_needs_prefix_cache_and_a_device(engine: str) -> None:
     kind = kind_of(engine)
     simple = Offloading(connector="simple")
 
@@ -178,7 +176,7 @@ def test_the_simple_connector_stores_what_the_prefix_cache_has_on_a_device(engin
         ({"match_tokens": 8}, "spec.match_tokens: 8; without layers hybrid and prefix_cache 0 is allowed"),
     ],
 )
-def test_windows_go_with_some_drafters_and_no_connector(keys: dict[str, object], wanted: str) -> None:
+def test_sliding_windows_exclude_some_drafters_and_connectors(keys: dict[str, object], wanted: str) -> None:
     spec = {"layers": "windows", "sampling": "standard", "block_size": 32}
     trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=())
     capabilities = kind_of(VLLM).capabilities
@@ -188,7 +186,7 @@ def test_windows_go_with_some_drafters_and_no_connector(keys: dict[str, object],
     assert lacking(within(trace, capabilities), capabilities) is None
 
 
-def test_windows_are_not_those_of_a_gpu_or_of_another_engine() -> None:
+def test_sliding_windows_are_refused_on_a_gpu_and_by_other_engines() -> None:
     spec = EngineSpec(layers="windows", sampling="standard", block_size=32)
     on_a_gpu = kind_of(VLLM).capabilities_under(RunConfig(engine=VLLM, device="cuda"))
     for capabilities in (on_a_gpu, kind_of("sglang").capabilities, kind_of("specstorm").capabilities):

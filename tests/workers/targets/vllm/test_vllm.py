@@ -1,4 +1,4 @@
-"""The real vLLM: every scenario agrees, findings replay, and what an engine did before changes nothing."""
+"""The real vLLM: scenarios agree, planted mistakes are found, and engines keep no state."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ from workers.targets.vllm.target import VllmV1
 
 ROOT = Path(__file__).resolve().parents[4]
 KIND, CONFIG, TAPES = VllmV1(), RunConfig(engine=VLLM_V1), Tapes()
-# Mistakes that change no token and leave no two accesses unordered.
+# Mistakes that change no token and cause no race: their broken identities.
 IDENTITIES = {
     "stale_counts_on_the_host": "mirror_computed: ",
     "positions_one_too_many": "positions: 1, expected 0",
@@ -60,20 +60,20 @@ FILES = find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)])
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
-def test_every_scenario_that_an_engine_can_run_agrees_and_what_it_expects_happens(file: Path, engine: str) -> None:
+def test_supported_scenario_agrees_and_meets_its_expectations(file: Path, engine: str) -> None:
     trace = load(file).explicit()
     if lacking(trace, kind_of(engine).capabilities) is None:
         assert isinstance(check(trace, TAPES, config=RunConfig(engine=engine, fixes=ALL)), Agreed)
 
 
-def test_every_scenario_runs_on_the_engine_of_its_folder_and_on_the_first_runner() -> None:
+def test_scenario_is_supported_by_its_folder_engine_and_first_runner() -> None:
     for file in FILES:
         for engine in (file.parent.name, VLLM_V1):
             assert lacking(load(file), kind_of(engine).capabilities) is None, file
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
+def test_used_engine_has_the_outputs_of_a_new_engine(seed: int) -> None:
     trace = within(random_trace(seed), KIND.capabilities).explicit()
     KIND.renew(CONFIG)
     first = outputs_of(trace, TAPES, KIND)
@@ -84,8 +84,8 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
     assert outputs_of(trace, TAPES, KIND) == first
 
 
-def test_an_engine_has_the_graphs_of_its_own_trace_whatever_the_one_before_it_had() -> None:
-    # A drafter that is no graph of pieces is launched as it is by a dummy step.
+def test_engine_has_the_cuda_graphs_of_its_own_spec() -> None:
+    # A dummy step launches piecewise graphs only for a drafter that has them.
     plain = EngineSpec(layers="attention", sampling="standard", block_size=32)
     for graphs in ("piecewise", "full"):
         spec = plain.model_copy(update={"graphs": graphs})
@@ -96,7 +96,7 @@ def test_an_engine_has_the_graphs_of_its_own_trace_whatever_the_one_before_it_ha
             run.target.close()
 
 
-def test_engines_that_are_let_go_of_leave_their_memory() -> None:
+def test_discarded_engines_free_their_memory() -> None:
     trace = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit()
     trace = trace.model_copy(update={"events": trace.events[:1]})
     held = []
@@ -104,21 +104,21 @@ def test_engines_that_are_let_go_of_leave_their_memory() -> None:
         spec = trace.spec.model_copy(update={"long_prefill_token_threshold": chunk})
         outputs_of(trace.model_copy(update={"spec": spec}), TAPES, KIND)
         held.append(_anonymous_megabytes(KIND.keeper(CONFIG).process().pid))
-    # The first engines are kept, or wait for the collector as others do later.
+    # The first engines are kept, or wait for the garbage collector.
     assert min(held[-16:]) - min(held[16:32]) < 25, held
 
 
 def _anonymous_megabytes(pid: int) -> float:
-    """Return the memory of a process that is nobody else's."""
+    """Return the private memory of a process."""
     (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon:"))
     return int(line.split()[1]) / 1024
 
 
-def test_two_processes_with_different_hash_seeds_show_the_same() -> None:
+def test_processes_with_different_hash_seeds_agree() -> None:
     assert vllm_determinism.main(["--traces", "6"]) == 0
 
 
-def test_what_is_wrong_in_a_runner_is_found_by_the_judge_that_is_there_for_it() -> None:
+def test_mistakes_in_the_first_runner_are_found() -> None:
     trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs(Mutable(KIND))
     try:
         clean = runs.seen(trace, "eager")
@@ -137,7 +137,7 @@ def test_what_is_wrong_in_a_runner_is_found_by_the_judge_that_is_there_for_it() 
         runs.kind.stop()
 
 
-def test_a_state_of_a_hybrid_model_that_is_not_its_request_s_own_is_found() -> None:
+def test_wrong_recurrent_states_are_found() -> None:
     trace, runs = load(ROOT / "scenarios" / "vllm" / "hybrid.yaml").explicit(), Runs(Mutable(KIND))
     try:
         clean = runs.seen(trace, "eager")
@@ -151,7 +151,7 @@ def test_a_state_of_a_hybrid_model_that_is_not_its_request_s_own_is_found() -> N
         runs.kind.stop()
 
 
-def test_a_mistake_in_a_drafter_s_passes_is_found_by_its_judges_and_changes_no_output() -> None:
+def test_drafter_mistake_is_found_without_a_change_of_outputs() -> None:
     trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs(Mutable(KIND))
     try:
         clean = runs.seen(trace, "eager")
@@ -161,13 +161,13 @@ def test_a_mistake_in_a_drafter_s_passes_is_found_by_its_judges_and_changes_no_o
             mistaken = runs.seen(trace, "eager")
             assert (mistaken.outputs, mistaken.races) == (clean.outputs, ())
             assert mistaken.identity.startswith(identity)
-            # Values alone are wrong where no identity is broken: other drafts are proposed.
+            # The mistake without a broken identity changes values only: other draft tokens are proposed.
             assert identity or first_unlike(trace, mistaken.proposals, clean.proposals) is not None
     finally:
         runs.kind.stop()
 
 
-def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_race_is_reported_with_its_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "is_known_race", lambda race, trace, runner: "backup_next_token_ids" not in race.memory)
     trace = load(ROOT / "scenarios" / "vllm" / "aborted_while_in_flight.yaml").explicit()
     verdict = check(trace, TAPES, Options(blame=True), config=CONFIG)
@@ -181,16 +181,16 @@ def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) ->
     assert task.site == Site(function="copy_to_gpu", file="vllm/v1/utils.py", line=143)
 
 
-def test_an_engine_that_dies_is_crashed_and_the_next_one_runs() -> None:
+def test_engine_runs_again_after_its_process_was_killed() -> None:
     trace = load(FILES[0]).explicit()
     process = KIND.keeper(CONFIG).process()
     process.kill()
     assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
 
 
-def test_what_the_engine_refuses_is_a_crash_with_its_place() -> None:
+def test_error_of_the_engine_is_a_crash_with_its_location() -> None:
     trace = load(FILES[0]).explicit()
-    # More blocks than there is memory for.
+    # More blocks than the memory has room for.
     wide = trace.model_copy(update={"spec": trace.spec.model_copy(update={"max_model_len": 65536})})
     verdict = check_without_limits(wide)
     assert isinstance(verdict, Crashed)
@@ -205,7 +205,7 @@ def check_without_limits(trace: Trace) -> Agreed | Crashed | Diverged:
 
 
 def laid_over(folder: Path, file: str, before: str, after: str) -> RunConfig:
-    """Lay a tree with the packages of a file over the installed sources, in which it says something else."""
+    """Copy the packages of `file` to `folder`, replace a text in it; return an overlay config."""
     installed = ROOT / ".venv-vllm" / "lib" / "python3.11" / "site-packages" / "vllm"
     for parent in Path(file).parents:
         (folder / "vllm" / parent).mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ def laid_over(folder: Path, file: str, before: str, after: str) -> RunConfig:
     return CONFIG.model_copy(update={"engine_path": str(folder)})
 
 
-def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path) -> None:
+def test_overlay_replaces_the_installed_sources(tmp_path: Path) -> None:
     step = "self.current_step += 1\n"
     config = laid_over(tmp_path, "v1/core/sched/scheduler.py", step, "raise RuntimeError('ours')\n")
     verdict = check(load(FILES[0]).explicit(), TAPES, config=config)
@@ -230,15 +230,15 @@ def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path)
 @pytest.mark.parametrize(
     ("file", "name", "missing"),
     [
-        # It is wrapped where the model gets its inputs.
+        # Wrapped to read the model's inputs.
         ("v1/worker/gpu_model_runner.py", "_model_forward", "vllm.v1.worker.gpu_model_runner.GPUModelRunner"),
-        # It is read, and set where a scheduler is made.
+        # Read, and set when a scheduler is made.
         ("v1/core/sched/scheduler.py", "max_num_running_reqs", "vllm.v1.core.sched.scheduler.Scheduler"),
-        # It is replaced.
+        # Replaced.
         ("v1/sample/rejection_sampler.py", "expand_batch_to_tokens", "vllm.v1.sample.rejection_sampler"),
     ],
 )
-def test_a_version_that_lacks_a_hooked_or_replaced_name_is_refused_by_it(
+def test_version_without_a_hooked_name_is_refused(
     file: str, name: str, missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     laid_over(tmp_path, file, name, f"{name}_renamed")
@@ -247,9 +247,7 @@ def test_a_version_that_lacks_a_hooked_or_replaced_name_is_refused_by_it(
     assert capsys.readouterr().err.endswith(f"specstorm: engine vllm-v1: {refusal}\n")
 
 
-def test_the_commit_that_brought_a_bug_is_found_among_commits_of_sources(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bisect_finds_the_commit_that_introduced_a_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "vllm/v1/core/sched/utils.py"
     (installed,) = (ROOT / ".venv-vllm").glob("lib/python*/site-packages")
     right = (installed / name).read_text()
@@ -273,7 +271,7 @@ def test_the_commit_that_brought_a_bug_is_found_among_commits_of_sources(
     assert lines[-1] == f"first bad: {bad} (let requests go on); last good: {good}{between}"
 
 
-def test_classes_of_models_are_inspected_in_the_process_of_an_engine() -> None:
+def test_model_classes_are_inspected_in_the_engine_process() -> None:
     program = """
 import vllm
 from vllm.model_executor.models import registry

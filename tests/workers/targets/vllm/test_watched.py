@@ -1,4 +1,4 @@
-"""The plugin of pytest that watches vLLM's own tests: what is planted in vLLM fails tests that pass without it."""
+"""The pytest plugin that watches vLLM's own tests: mistakes planted in vLLM fail the tests."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ PLANTED = {
 
 
 def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests under the plugin in a folder where pytest has no settings of ours."""
+    """Run the tests under the plugin, in a folder without our pytest settings."""
     command = [str(HOME / "bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "specstorm_vllm"]
     file = shutil.copy(TESTS, folder)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -59,17 +59,17 @@ def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_tests_of_vllm_as_it_is_pass_under_the_plugin(tmp_path: Path) -> None:
+def test_unchanged_vllm_tests_pass_under_the_plugin(tmp_path: Path) -> None:
     run = run_in(tmp_path, "--specstorm-schedule", "lazy")
     assert run.returncode == 0, run.stdout
     assert "3 tests watched: 0 races, 0 known ones; 0 broken identities in " in run.stdout
-    # Each engine of the tests, and the scheduler without one.
+    # One engine in each test, and two schedulers without an engine.
     assert " steps of 3 engines and 4 plans of 2 schedulers" in run.stdout
     assert "1 schedulers judged as far as that: it recomputes the end of a prefix-cache hit" in run.stdout
 
 
 @pytest.mark.parametrize("what", PLANTED)
-def test_what_is_left_out_of_vllm_fails_a_test(what: str, tmp_path: Path) -> None:
+def test_planted_mistake_fails_a_watched_test(what: str, tmp_path: Path) -> None:
     edit, test, text = PLANTED[what]
     installed = packages_of(HOME, "vllm")
     assert installed is not None
@@ -79,7 +79,7 @@ def test_what_is_left_out_of_vllm_fails_a_test(what: str, tmp_path: Path) -> Non
     assert text in run.stdout
 
 
-def test_a_schedule_that_is_none_is_one_message(tmp_path: Path) -> None:
+def test_invalid_schedule_option_is_refused(tmp_path: Path) -> None:
     run = run_in(tmp_path, "--specstorm-schedule", "never")
     assert run.returncode == 4
     assert "argument --specstorm-schedule: invalid choice: 'never'" in run.stderr

@@ -1,4 +1,4 @@
-"""Layers with sliding windows: what they compute is what a plain model does that masks by position."""
+"""Sliding-window layers compared with a reference model that masks by position."""
 
 import json
 import os
@@ -26,8 +26,8 @@ NUM_TOKENS = 30
 
 
 @cache
-def continued(kind: str, window: int) -> list[int]:
-    """Return what a plain model has behind the prompt."""
+def greedy_tokens(kind: str, window: int) -> list[int]:
+    """Return the reference model's output tokens."""
     python = home_of(DEFAULT_CONFIG) / "bin" / "python"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [str(python), str(PROGRAM), kind, str(window)]
@@ -38,7 +38,7 @@ def continued(kind: str, window: int) -> list[int]:
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize(("window", "heads"), [(5, 1), (32, 1), (33, 1), (33, 4)])
-def test_a_window_sees_its_last_tokens_and_no_others(engine: str, window: int, heads: int) -> None:
+def test_sliding_window_attends_to_exactly_its_last_tokens(engine: str, window: int, heads: int) -> None:
     spec = EngineSpec.model_validate(
         {
             **{"layers": "windows", "window": window, "window_heads": heads, "sampling": "standard", "block_size": 32},
@@ -49,7 +49,7 @@ def test_a_window_sees_its_last_tokens_and_no_others(engine: str, window: int, h
     outputs = outputs_of(Trace(spec=spec, events=(submit,)), Tapes(), kind_of(engine))
     assert not isinstance(outputs, BrokenOff)
     kind = "windows" if heads == 1 else "wide-windows"
-    expected = continued(kind, window)
+    expected = greedy_tokens(kind, window)
     assert list(outputs["r"].tokens) == expected
-    # One token more or less is seen.
-    assert expected not in (continued(kind, window - 1), continued(kind, window + 1))
+    # A window of one token more or less gives other outputs.
+    assert expected not in (greedy_tokens(kind, window - 1), greedy_tokens(kind, window + 1))

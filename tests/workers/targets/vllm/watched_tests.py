@@ -1,4 +1,4 @@
-"""Tests as vLLM has them, of a scheduler and of an engine, which `test_watched.py` runs under the plugin."""
+"""Tests like vLLM's own, of a scheduler and an engine; `test_watched.py` runs them."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ def engine_of() -> Engines:
     return Engines(Path(sys.prefix, "models"), "v1", "sim", Definitions({}))
 
 
-def test_an_engine_ends_what_it_was_given() -> None:
+def test_an_engine_finishes_its_requests() -> None:
     session = engine_of().open(SPEC, False)
     for number, length in enumerate((40, 3)):
         prompt = tuple(1 + position % 30 for position in range(length))
@@ -34,8 +34,8 @@ def test_an_engine_ends_what_it_was_given() -> None:
     assert session.drained()
 
 
-def test_a_scheduler_plans_what_it_was_given() -> None:
-    from vllm.sampling_params import SamplingParams  # noqa: PLC0415  whoever imports this module need not have vLLM
+def test_a_scheduler_schedules_its_requests() -> None:
+    from vllm.sampling_params import SamplingParams  # noqa: PLC0415  imported without vLLM too
     from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415
     from vllm.v1.outputs import ModelRunnerOutput  # noqa: PLC0415
     from vllm.v1.request import Request  # noqa: PLC0415
@@ -60,7 +60,7 @@ def test_a_scheduler_plans_what_it_was_given() -> None:
     assert not scheduler.requests
 
 
-def test_a_scheduler_has_the_end_of_a_hit_computed_again() -> None:
+def test_a_scheduler_recomputes_the_end_of_a_prefix_cache_hit() -> None:
     from vllm.sampling_params import SamplingParams  # noqa: PLC0415
     from vllm.utils.hashing import sha256  # noqa: PLC0415
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher  # noqa: PLC0415
@@ -101,5 +101,5 @@ def test_a_scheduler_has_the_end_of_a_hit_computed_again() -> None:
         names = list(plan.num_scheduled_tokens)
         rows = {each: row for row, each in enumerate(names)}
         scheduler.update_from_output(plan, ModelRunnerOutput(names, rows, [[7] for _ in names]))
-    # A hit of two blocks, of which one is computed again.
+    # One of the hit's two blocks is computed again.
     assert plan.num_scheduled_tokens["b"] == 70 - 32

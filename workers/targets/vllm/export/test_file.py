@@ -120,7 +120,7 @@ class Writer:
         return lines
 
     def _target(self, target: Call | Code) -> list[str]:
-        """Return the lines that write the target's model, after those of a different draft model."""
+        """Return the lines that write the target's model, after a different draft model if any."""
         spec, lines = self.spec, list[str]()
         saved = Call("save_model", [_folder("model"), target, spec.vocab_size])
         if spec.layers != "windows":

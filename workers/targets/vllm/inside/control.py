@@ -99,7 +99,7 @@ class ControlPlane:
         return True
 
     def settle(self) -> None:
-        """Complete the pauses whose engine is idle, and resume after a pause that is over."""
+        """Complete pauses once the engine is idle, and resume after a pause that is over."""
         engine = self._engine
         if not self._incomplete and self._pausing is None:
             return
@@ -144,7 +144,7 @@ class ControlPlane:
             self._beside.close()
 
     def cleared(self) -> None:
-        """Record that the engine was told to clear its KV cache."""
+        """Record that the engine clears its KV cache."""
         self._note("cleared", 0, ())
 
     def _pause(self, event: Pausing) -> None:

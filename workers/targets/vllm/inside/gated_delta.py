@@ -120,7 +120,7 @@ IN_BOTH_RUNNERS: tuple[Replaced, ...] = (
     (
         "vllm.model_executor.models.qwen3_next",
         "QwenNextMixtureOfExperts.set_moe_parameters",
-        "it refuses a model whose layers are all dense, though single layers may be",
+        "it refuses a model with dense layers only, though it supports single dense layers",
         without_experts,
     ),
     (

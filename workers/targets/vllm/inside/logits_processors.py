@@ -12,7 +12,7 @@ from workers.targets.vllm.request_features import NO_REPEATS
 
 @cache
 def no_repeats() -> type:
-    """Return the processor's class, whose requests may move between batch rows."""
+    """Return the processor's class; its requests may move between batch rows."""
     from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # noqa: PLC0415
 
     class NoRepeats(AdapterLogitsProcessor):  # type: ignore[misc]

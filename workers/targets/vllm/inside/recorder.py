@@ -45,7 +45,7 @@ def runner_of(engine: Any) -> Any:
 
 
 def zeroer_of(runner: Any) -> Any:
-    """Return the object that zeroes new KV-cache blocks, None if there is none."""
+    """Return the object that zeroes new KV-cache blocks, or None."""
     return getattr(runner, "kv_block_zeroer", None) or getattr(runner, "_kv_block_zeroer", None)
 
 
@@ -92,7 +92,7 @@ def _judged(point: str, name: str) -> tuple[str, ...]:
 
 
 class FirstRunnerObserver:
-    """Observer of the first model runner, whose batch keeps its rows between steps."""
+    """Observer of the first model runner, which keeps its batch rows between steps."""
 
     def __init__(self, runner: Any, inputs: Inputs) -> None:
         self._runner, self._inputs = runner, inputs

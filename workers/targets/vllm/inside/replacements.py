@@ -306,7 +306,7 @@ def _without_triton(definitions: Definitions) -> list[Replacement]:
 
 
 def replacements_on(device: str, runner: RunnerName, definitions: Definitions) -> list[Replacement]:
-    """Return the replacements on a device for a model runner, including those of Triton kernels."""
+    """Return the replacements on a device for a model runner, Triton kernels included."""
     of_kernels: Sequence[Replacement] = ()
     if device == "sim":
         of_kernels = interpreted(definitions) if runner == "v2" else _without_triton(definitions)

@@ -390,7 +390,7 @@ def submit_of(request_id: str) -> int:
 
 
 def memory_of(engine: Any) -> Mapping[str, object]:
-    """Return the objects whose tensors have a name in reports."""
+    """Return the objects that hold an engine's tensors, by their name in reports."""
     runner = runner_of(engine)
     drafter = drafter_of(runner)
     # The first name of a tensor counts: name the drafter's caches before the target's.

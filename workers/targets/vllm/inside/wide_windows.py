@@ -1,4 +1,4 @@
-"""Llama model whose sliding-window layers have more heads than its full-attention layer."""
+"""Llama model with more heads in sliding-window layers than in its full-attention layer."""
 
 from functools import partial
 from typing import Any

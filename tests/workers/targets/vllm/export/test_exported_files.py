@@ -1,4 +1,4 @@
-"""Exported examples of vLLM: what `export` writes from their evidence today, without a module of this project."""
+"""Exported examples of vLLM: `export` reproduces them from their evidence."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def test_examples_have_a_test_an_issue_an_evidence_and_a_patch() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_export_with_evidence_of_an_example_writes_the_same_test(
+def test_export_with_example_evidence_writes_the_same_test(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -30,5 +30,5 @@ def test_export_with_evidence_of_an_example_writes_the_same_test(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_exported_example_has_short_lines_and_no_import_of_this_project(name: str) -> None:
+def test_exported_example_has_short_lines_and_no_project_imports(name: str) -> None:
     assert problems_of((EXAMPLES / f"test_{name}.py").read_text(encoding="utf-8")) == []

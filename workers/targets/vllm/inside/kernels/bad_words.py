@@ -7,7 +7,7 @@ MODULE = "vllm.v1.worker.gpu.sample.bad_words"
 
 
 def apply_bad_words(programs: tuple[int, ...], given: Given) -> None:
-    """Mask the last token of each bad word whose other tokens precede it, draft tokens included."""
+    """Mask each bad word's last token if its other tokens precede it, draft tokens included."""
     num_rows, num_words = programs[:2]
     for row in range(num_rows):
         state = given.expanded_idx_mapping_ptr[row]

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `...ops.fused_gdn_prefill_post_conv`: gated delta nets, prefill."""
+"""Definition of the kernel of `...ops.fused_gdn_prefill_post_conv` for gated delta nets."""
 
 from collections.abc import Mapping
 from typing import Any

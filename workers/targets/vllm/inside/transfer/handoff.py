@@ -71,7 +71,7 @@ class Exchange:
             self._offers[request].is_over = True
 
     def collect(self) -> set[str]:
-        """Return the requests whose blocks have been released or have expired, each once."""
+        """Return the requests with released or expired blocks, each once."""
         tick = self._producer.tick
         for offer in self._offers.values():
             if tick >= offer.until and not (offer.is_read or offer.is_over):
@@ -95,7 +95,7 @@ class Sender(Planner):
     flights: HandoffFlights
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Offer the blocks of a request whose prompt is prefilled."""
+        """Offer the blocks of a request after the prefill of its prompt."""
         super().ended(request, blocks)
         # A request that was not aborted samples one token once its prompt is prefilled.
         if not request.num_output_tokens or request.status.name == "FINISHED_ABORTED":

@@ -42,7 +42,7 @@ class Mover:
         """Begin the stores of a step after its kernels, and copy the stores that are due."""
 
     def results(self, over: set[str]) -> tuple[set[str], set[str]]:
-        """Return (finished requests whose blocks may be freed, requests whose load has ended).
+        """Return (finished requests that no longer need their blocks, requests with an ended load).
 
         `over` are the requests that finished since the last call.
         """
