@@ -1,1 +1,1 @@
-"""Traces: engine specifications, events, schedules, their YAML form and their generators."""
+"""Traces: engine specifications, events and schedules, with their YAML codec and their generators."""

@@ -1,8 +1,8 @@
-"""Capabilities of an engine: which events, request features and specifications it can be asked for, and what it shows.
+"""Capabilities of an engine: the events, request features and specifications it supports, and what it reports.
 
-A scenario that asks for more is refused in one line; a generated trace is brought within them. Both follow from
-limits: functions that return how an event or a specification exceeds them, and what to ask for instead. Here are kinds
-of them; which an engine has, and why, its target says.
+An unsupported scenario is refused in one line; a generated trace is changed until it is supported. Both use limits:
+functions that return how an event or a specification exceeds them, and a supported replacement. This module has the
+kinds of limits; each target lists the limits of its engine, with reasons.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
 PLAIN = SamplingParams()
-# A prompt that continues another request.
+# The feature of a prompt that continues another request.
 CONTINUES = "continues"
 EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))
 FEATURES = (*OF_SUBMITS, CONTINUES, *PARAMS)
@@ -37,9 +37,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Excess(Generic[T]):
-    """One place where more is asked for than a limit allows: its key, what is seen and what is allowed there, and why.
+    """An unsupported value: its key, the value found, the allowed values, and the reason.
 
-    `mended` asks for what is allowed instead; an event that is None there is left out.
+    `mended` is the event, specification or trace with a supported value; None removes an event.
     """
 
     key: str
@@ -49,17 +49,17 @@ class Excess(Generic[T]):
     reason: str = ""
 
     def message(self, where: str = "") -> str:
-        """Return one line: the place, what was seen (None where the place says it), what is allowed, and why."""
-        place = ".".join(part for part in (where, self.key) if part)
-        told = f"{self.seen}; {self.allowed}" if self.seen is not None else self.allowed
-        return ": ".join(part for part in (place, told, self.reason) if part)
+        """Return one line: the path, the value found (omitted if None), what is allowed, and the reason."""
+        path = ".".join(part for part in (where, self.key) if part)
+        finding = f"{self.seen}; {self.allowed}" if self.seen is not None else self.allowed
+        return ": ".join(part for part in (path, finding, self.reason) if part)
 
 
 class EventLimit(Protocol):
-    """Limit of what one event asks for."""
+    """A limit on one event."""
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return how an event exceeds it in an engine of a specification, or None."""
+        """Return how the event exceeds the limit in an engine with this specification, or None."""
 
 
 SpecLimit: TypeAlias = Callable[[EngineSpec], Excess[EngineSpec] | None]
@@ -67,7 +67,7 @@ SpecLimit: TypeAlias = Callable[[EngineSpec], Excess[EngineSpec] | None]
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Features of a request that an engine does not have `when` its specification is such."""
+    """Request features that an engine does not support if `when` holds for its specification."""
 
     features: tuple[str, ...]
     when: Callable[[EngineSpec], bool]
@@ -75,7 +75,7 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Limit: a key of one kind of event has one of some values; the first replaces the others."""
+    """Limit: a key of one kind of event has one of `values`; the first replaces an unsupported value."""
 
     kind: type[Event]
     key: str
@@ -83,7 +83,7 @@ class OneOf:
     name: str
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of an event of the kind with another value of the key."""
+        """Return the excess of an event of this kind with an unsupported value of the key."""
         value = getattr(event, self.key) if isinstance(event, self.kind) else None
         if value is None or value in self.values:
             return None
@@ -93,13 +93,13 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Limit: an event happens at some places of a step, some kinds of events at other places as well."""
+    """Limit: an event happens at the hooks in `places`; some kinds of events also at those in `besides`."""
 
     places: tuple[Place, ...]
     besides: Mapping[str, tuple[Place, ...]]
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of an event at another place; it happens at the next one that there is."""
+        """Return the excess of an event at an unsupported hook; `mended` moves it to the next supported hook."""
         allowed = tuple(at for at in PLACES if at in (*self.places, *self.besides.get(event.do, ())))
         if event.at in allowed:
             return None
@@ -110,13 +110,13 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class ParamAtMost:
-    """Limit: a sampling parameter of a request has a maximum."""
+    """Limit: a sampling parameter of a request has at most the value that `most` returns."""
 
     key: str
     most: Callable[[Submit], float]
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of a request that has more."""
+        """Return the excess of a request with a larger value."""
         if not isinstance(event, Submit) or (value := getattr(event.params, self.key)) <= (most := self.most(event)):
             return None
         return Excess(f"params.{self.key}", value, f"at most {most} is allowed", with_params(event, {self.key: most}))
@@ -124,14 +124,14 @@ class ParamAtMost:
 
 @dataclass(frozen=True, slots=True)
 class KeyAtMost:
-    """Limit: a key of the specification has a maximum, which the value that `by` names sets."""
+    """Limit: a key of the specification has at most the value that `most` returns; `by` names what sets it."""
 
     key: str
     most: Callable[[EngineSpec], int]
     by: str
 
     def __call__(self, spec: EngineSpec) -> Excess[EngineSpec] | None:
-        """Return the excess of a specification that has more."""
+        """Return the excess of a specification with a larger value."""
         if (value := getattr(spec, self.key)) <= (most := self.most(spec)):
             return None
         return Excess(self.key, value, f"{self.by} allows at most {most}", spec.model_copy(update={self.key: most}))
@@ -139,7 +139,7 @@ class KeyAtMost:
 
 @dataclass(frozen=True, slots=True)
 class NothingBeside:
-    """Limit: a key is at nothing with a value of another key (`beside`), which is `otherwise` then."""
+    """Limit: `key` must be off if another key has the value in `beside`; mending sets that key to `otherwise`."""
 
     key: str
     beside: tuple[str, str]
@@ -147,7 +147,7 @@ class NothingBeside:
     reason: str
 
     def __call__(self, spec: EngineSpec) -> Excess[EngineSpec] | None:
-        """Return the excess of a specification that has something with the value."""
+        """Return the excess of a specification with `key` on and the other key at the excluded value."""
         seen, (other, value) = getattr(spec, self.key), self.beside
         if not seen or getattr(spec, other) != value:
             return None
@@ -157,7 +157,7 @@ class NothingBeside:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an engine cannot do of its other capabilities, in the order in which limits are applied."""
+    """Limits of an engine within its declared capabilities, in the order in which they are applied."""
 
     features: tuple[Without, ...] = ()
     events: tuple[EventLimit, ...] = ()
@@ -166,22 +166,24 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What one engine declares of itself.
+    """The capabilities that an engine's target declares.
 
-    What it can be asked for: `events` names the kinds of events besides `submit`, `places` where in a step any may
-    happen, `places_besides` where else those of some kinds may; `features` what a request may ask for: fields of a
-    submit and of its sampling parameters, and a prompt that goes on from another request. `spec` has the values allowed
-    for each key of the specification, the one to fall back on first, none for a key that may be anything; a key that
-    it lacks stays at its default. `devices` are those it runs on, each with the lanes that a schedule advances there,
-    none where schedules mean nothing; schedules have one of the `policies`, and `delays` says whether they may also
-    hold up lines of its program. `probes` are those it counts, `faults` says whether historical bugs can be switched
-    on in it. What it lacks beyond this is in `limits`; generated traces have its own `situations` as well.
+    Supported input:
+    - `events`: kinds of events in addition to `submit`; `places`: hooks of a step at which any event may happen;
+      `places_besides`: more hooks for some kinds of events;
+    - `features`: request features: fields of a submit, sampling parameters, and a prompt that continues a request;
+    - `spec`: the allowed values of each key of the specification, the fallback first; an empty tuple allows any value,
+      and a missing key must have its default;
+    - `devices`: each device with the lanes that a schedule advances on it (none if schedules have no effect);
+      `policies`: schedule policies; `delays`: whether a schedule may delay source lines;
+    - `probes`: the probes that it counts; `faults`: whether historical bugs can be switched on;
+    - `limits`: further limits; `situations`: additional situations of generated traces.
 
-    What it shows: `planes` names what is shown with outputs, `logs_decisions` says whether it shows decisions.
+    Reported data: `planes` are compared in addition to outputs; `logs_decisions` says whether decisions are logged.
 
-    What decides how its outputs are compared: its arithmetic may decide otherwise where two logits are closer than
-    `logit_margin`. A bad word may begin in a prompt, as it may here, or must lie in the output: `words_from_prompt`.
-    Where runs are costly, a trace is run under few schedules, and what no schedule changes is compared under eager.
+    Comparison of outputs: the engine's arithmetic may choose another token if two logits are closer than
+    `logit_margin`. `words_from_prompt` says whether a bad word may begin in the prompt. If `is_costly`, a trace runs
+    under few schedules, and data that no schedule changes is compared under the eager policy only.
     """
 
     events: tuple[str, ...] = ()
@@ -205,37 +207,37 @@ class Capabilities:
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """The lanes that a schedule advances, on whichever device there are any."""
+        """The lanes that a schedule advances, on the first device that has lanes."""
         return next((lanes for lanes in self.devices.values() if lanes), ())
 
     @property
     def finds_races(self) -> bool:
-        """Whether it watches its own accesses to memory, and says which of them nothing orders."""
+        """Whether the engine records its memory accesses and reports races, unordered conflicting accesses."""
         return "races" in self.planes
 
     @property
     def scripts_drafts(self) -> bool:
-        """Whether the trace says which drafts are right; else which ones there are follows from its drafters alone."""
+        """Whether `accept` of a trace sets which draft tokens are right; otherwise the drafter proposes them."""
         return "accept" in self.features
 
     def features_on(self, spec: EngineSpec) -> tuple[str, ...]:
-        """Return the features that a request may ask for in an engine of a specification."""
+        """Return the request features that an engine with this specification supports."""
         without = {each for limit in self.limits.features if limit.when(spec) for each in limit.features}
         return tuple(feature for feature in FEATURES if feature in self.features and feature not in without)
 
     def allowed(self, key: str) -> tuple[Any, ...] | None:
-        """Return the values allowed for a key of the specification, the one to fall back on first; None if any is."""
+        """Return the allowed values of a key of the specification, the fallback first; None if all are allowed."""
         values = self.spec.get(key)
         return (EngineSpec.model_fields[key].default,) if values is None else values or None
 
     def allows(self, key: str, value: Any) -> bool:
-        """Tell whether a key of the specification may have a value."""
+        """Return whether a key of the specification may have this value."""
         allowed = self.allowed(key)
         return allowed is None or value in allowed
 
 
 def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
-    """Say what a trace asks for that an engine cannot do, the first place in it, and what is allowed there."""
+    """Return a message about the first unsupported value of a trace and what is allowed there, or None."""
     of_events = event_limits(capabilities, trace.spec)
     for index, event in enumerate(trace.events):
         for of_event in of_events:
@@ -253,7 +255,7 @@ def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
 def event_limits(
     capabilities: Capabilities, spec: EngineSpec
 ) -> Sequence[Callable[[AnyEvent], Excess[AnyEvent] | None]]:
-    """Return the limits of an event in an engine of a specification."""
+    """Return the limits on an event in an engine with this specification."""
     allowed = capabilities.features_on(spec)
     lacks = tuple(feature for feature in FEATURES if feature not in allowed)
     return [
@@ -265,14 +267,14 @@ def event_limits(
 
 
 def _kind(event: AnyEvent, spec: EngineSpec, kinds: tuple[str, ...]) -> Excess[AnyEvent] | None:
-    """Limit: events are of some kinds."""
+    """Limit: the engine supports this kind of event."""
     return None if event.do in kinds else Excess("", event.do, f"allowed events are {listed(kinds)}", None)
 
 
 def _features(
     event: AnyEvent, spec: EngineSpec, allowed: tuple[str, ...], lacks: tuple[str, ...]
 ) -> Excess[AnyEvent] | None:
-    """Limit: a request asks for features that are allowed, and for none that an engine lacks."""
+    """Limit: a request uses no feature that the engine lacks."""
     if not isinstance(event, Submit):
         return None
     for feature in lacks:
@@ -283,7 +285,7 @@ def _features(
 
 
 def asks(event: Submit, feature: str) -> bool:
-    """Tell whether a request asks for a feature."""
+    """Return whether a request uses a feature."""
     if feature in OF_SUBMITS:
         return getattr(event, feature) not in (_default(feature), *OF_SUBMITS[feature].plain)
     if feature == CONTINUES:
@@ -296,7 +298,7 @@ def _default(feature: str) -> object:
 
 
 def _not_asking(event: Submit, feature: str) -> Submit:
-    """Return a request that does not ask for a feature."""
+    """Return the request without a feature."""
     if feature in OF_SUBMITS:
         return event.model_copy(update={feature: _default(feature)})
     if feature == CONTINUES:
@@ -305,17 +307,17 @@ def _not_asking(event: Submit, feature: str) -> Submit:
 
 
 def with_params(event: Submit, params: Mapping[str, object]) -> Submit:
-    """Return a request with other values of some sampling parameters."""
+    """Return the request with new values of some sampling parameters."""
     return event.model_copy(update={"params": event.params.model_copy(update=params)})
 
 
 def spec_limits(capabilities: Capabilities) -> Sequence[SpecLimit]:
-    """Return the limits of a specification."""
+    """Return the limits on a specification."""
     return [partial(_values, capabilities=capabilities), *capabilities.limits.spec]
 
 
 def _values(spec: EngineSpec, capabilities: Capabilities) -> Excess[EngineSpec] | None:
-    """Limit: keys of a specification have values that are allowed."""
+    """Limit: each key of the specification has an allowed value."""
     for key, value in spec:
         allowed = capabilities.allowed(key)
         if allowed is not None and value not in allowed:
@@ -324,12 +326,12 @@ def _values(spec: EngineSpec, capabilities: Capabilities) -> Excess[EngineSpec] 
 
 
 def trace_limits(capabilities: Capabilities) -> Sequence[Callable[[Trace], Excess[Trace] | None]]:
-    """Return the limits of a trace, apart from its events and its specification."""
+    """Return the limits on a trace's schedule, expected probes and faults."""
     return [partial(limit, capabilities=capabilities) for limit in (_schedule, _probes, _faults)]
 
 
 def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Limit: a schedule has one of the policies, and there are lanes that it can advance."""
+    """Limit: the schedule has a supported policy, and only settings that the engine's device supports."""
     policy = trace.schedule.policy
     if policy not in capabilities.policies:
         return Excess("schedule.policy", policy, f"allowed are {listed(capabilities.policies)}", _unscheduled(trace))
@@ -341,12 +343,12 @@ def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
 
 
 def _unscheduled(trace: Trace) -> Trace:
-    """Return a trace under the default schedule."""
+    """Return the trace with the default schedule."""
     return trace.model_copy(update={"schedule": Schedule()})
 
 
 def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Limit: what a trace expects is counted."""
+    """Limit: the engine counts each probe in `expect`."""
     for probe in trace.expect:
         if probe not in capabilities.probes:
             others = {each: least for each, least in trace.expect.items() if each != probe}
@@ -356,7 +358,7 @@ def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
 
 
 def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Limit: faults can be switched on."""
+    """Limit: a trace has faults only if the engine supports them."""
     if not trace.faults or capabilities.faults:
         return None
     mended = trace.model_copy(update={"faults": ()})
@@ -364,5 +366,5 @@ def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
 
 
 def listed(names: tuple[Any, ...]) -> str:
-    """Return names with commas between them."""
+    """Return the names separated by commas, or "none"."""
     return ", ".join(map(str, names)) or "none"

@@ -1,4 +1,4 @@
-"""YAML codec of traces: read strictly, checked, explained by file and line; written readably and without loss."""
+"""YAML codec of traces: strict reader with file and line in each error, and a lossless, readable writer."""
 
 import json
 import os
@@ -21,10 +21,10 @@ from scenarios.visible import visible_line
 __all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "line_of", "load", "loads", "run_on"]
 
 BYTES_MAX = 4 << 20
-# Limit on values, keys and brackets: so many are read in a few seconds.
+# Limit on values, keys and brackets: reading this many takes a few seconds.
 NODES_MAX = 100_000
 SUFFIX = ".yaml"
-# Of files that say what is known of a finding: they lie among scenarios, and are none.
+# Triage files of known findings: they are stored next to scenario files but are not scenarios.
 KNOWN_SUFFIX = ".known.yaml"
 
 _PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -34,17 +34,17 @@ NOT_RECORDED = RunOn()
 
 
 def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
-    """Return the scenario files among and below some paths, each once, sorted; below a folder no known findings.
+    """Return the scenario files at or below the paths, sorted, without duplicates or known-finding files.
 
     Raises:
-        ScenarioError: nothing is named, a path is missing or unreadable, or a folder holds no scenario file.
+        ScenarioError: no path is given, a path is missing or unreadable, or a folder holds no scenario file.
     """
     if not paths:
         raise ScenarioError(f"no path was given; name scenario files (*{SUFFIX}) or folders of them")
     found: dict[str, Path] = {}
     for path in map(Path, paths):
         for file in _files_at(path):
-            # A link to itself has no real path: it is kept, and reading it raises the error.
+            # A symbolic link to itself has no real path; keep it, and reading it raises the error.
             found.setdefault(os.path.realpath(file), file)
     return sorted(found.values(), key=str)
 
@@ -57,7 +57,7 @@ def _files_at(path: Path) -> list[Path]:
             f"{path}: no such file or folder; name scenario files (*{SUFFIX}) or folders of them"
         ) from error
     except (OSError, ValueError) as error:
-        # A null byte in a path is no OSError.
+        # A null byte in a path raises ValueError, not OSError.
         why = getattr(error, "strerror", None) or str(error)
         raise ScenarioError(f"{path}: {why}; name readable scenario files (*{SUFFIX}) or folders of them") from error
     files = _files_below(path) if is_folder else [path]
@@ -81,16 +81,16 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def load(path: Path | str, *, is_limited: bool = True) -> Trace:
-    """Return the trace of a scenario file; with `is_limited`, refuse one that would cost too much to run.
+    """Return the trace of a scenario file; with `is_limited`, refuse a trace beyond the cost limits.
 
     Raises:
-        ScenarioError: the file cannot be read, is not strict YAML, or is not a trace that an engine could run.
+        ScenarioError: the file cannot be read, is not strict YAML, or is not a valid trace.
     """
     return loads(_text(path), str(path), is_limited=is_limited)
 
 
 def line_of(path: Path | str, where: Where) -> int:
-    """Return the line of a value in a scenario file, or of the nearest key above it that has one."""
+    """Return the line number of the value at a path in a scenario file, or of its nearest parent in the file."""
     _, lines = read(_text(path), str(path))
     return next(lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in lines)
 
@@ -110,7 +110,7 @@ def _text(path: Path | str) -> str:
 
 
 def run_on(path: Path | str) -> RunOn:
-    """Return what a scenario file says that it was run on.
+    """Return the `run_on` of a scenario file: engine, device, options and sources of its run.
 
     Raises:
         ScenarioError: as `load`.
@@ -119,10 +119,10 @@ def run_on(path: Path | str) -> RunOn:
 
 
 def loads(text: str, name: str, *, is_limited: bool = True) -> Trace:
-    """Return the trace that a YAML text describes; `name` stands for the file in messages.
+    """Return the trace of a YAML text; messages use `name` as the file name.
 
     Raises:
-        ScenarioError: the text is not strict YAML, or not a trace that an engine could run.
+        ScenarioError: the text is not strict YAML, or is not a valid trace.
     """
     return _file(text, name, is_limited).trace()
 
@@ -152,7 +152,7 @@ def _check_size(size: int, name: str) -> None:
 
 
 def dumps(trace: Trace, run_on: RunOn = NOT_RECORDED) -> str:
-    """Return a trace as YAML that `loads` reads back as an equal one: an event a line, defaults left out."""
+    """Return a trace as YAML, one event per line, without default values; `loads` returns an equal trace."""
     recorded = run_on.recorded()
     data = ({"run_on": recorded} if recorded else {}) | trace.model_dump(exclude_defaults=True)
     data["events"] = [_event_data(event.do, item) for event, item in zip(trace.events, data["events"], strict=True)]
@@ -187,6 +187,6 @@ def _flow(value: Any) -> str:
 
 
 def comment(lines: list[str]) -> str:
-    """Return lines as a YAML comment; hidden characters as escapes."""
+    """Return the lines as a YAML comment, with hidden characters escaped."""
     parts = (part[:COMMENT_LINE_MAX] for line in lines for part in line.splitlines())
     return "".join(f"# {visible_line(part)}\n" for part in parts)

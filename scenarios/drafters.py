@@ -1,4 +1,4 @@
-"""Drafters: their names, and one table of what generators, engine, oracle and judges have to know of each."""
+"""Drafters: their names, and one table of traits that generators, engine, oracle and judges read."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,22 +21,22 @@ Drafter = Literal[
 
 @dataclass(frozen=True, slots=True)
 class DrafterTraits:
-    """How a drafter differs from one that runs on the device, over a cache of its own, and is told what to propose.
+    """Traits in which a drafter differs from the default: on the device, with a KV cache, drafts set by the trace.
 
     Attributes:
-        is_extension: numbers of a random trace do not stand for it; it is drawn for engines that have it.
-        is_on_host: it looks into tokens that the host has seen.
-        is_read_back: it runs on the device, and the host reads its drafts before the next step.
-        keeps_requests: the host keeps something for it of each request that runs.
-        repeats: it proposes tokens that were there before.
-        is_lookup: these are what stands behind an earlier place of the request's own tokens.
-        has_positions: it runs a model whose positions could end.
-        is_shifted: what it keeps for a token depends on the token behind it.
-        caches_drafts: its drafts have slots in its cache.
-        has_model: it predicts by layers of its own, with a recurrent state where the target has one, and has logits.
-        carries_words: it carries a hidden word of the target from step to step.
-        proposes_one: it proposes the token just sampled and nothing behind it.
-        goes_through_host: its drafts come to the next step from the host, with its inputs; it has no cache.
+        is_extension: the random traces shared by all engines never use it; only traces of engines that have it do.
+        is_on_host: it runs on the host and reads the tokens that the host has received.
+        is_read_back: it runs on the device, and the host reads its draft tokens before the next step.
+        keeps_requests: the host keeps a data structure of it for each running request.
+        repeats: it proposes only tokens that already occurred.
+        is_lookup: it proposes the tokens that followed the same n-gram earlier in the request (n-gram lookup).
+        has_positions: its model has a position limit.
+        is_shifted: its KV cache entry of a token depends on the next token.
+        caches_drafts: its draft tokens have slots in its KV cache.
+        has_model: it is a draft model with layers, logits and, for a hybrid target, a recurrent state of its own.
+        carries_words: it carries a hidden state of the target from step to step.
+        proposes_one: it proposes one draft token, the token just sampled again.
+        goes_through_host: the host uploads its draft tokens with the inputs of the next step; it has no KV cache.
     """
 
     is_extension: bool = False
@@ -54,7 +54,7 @@ class DrafterTraits:
     goes_through_host: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Derive how drafts come to the next step: a value, for engine and judges call no function alike."""
+        """Set `goes_through_host`: a stored value, because engine and judges share no functions."""
         object.__setattr__(self, "goes_through_host", self.is_on_host or self.is_read_back)
 
 
@@ -68,17 +68,17 @@ TRAITS: Mapping[Drafter, DrafterTraits] = {
     "suffix": DrafterTraits(is_on_host=True, keeps_requests=True, repeats=True, has_positions=False),
     "ngram": DrafterTraits(is_on_host=True, repeats=True, is_lookup=True, has_positions=False),
     "medusa": DrafterTraits(is_read_back=True, has_positions=False),
-    # A head over hidden states of several layers of the target.
+    # Its head reads hidden states of several target layers.
     "eagle3": DrafterTraits(is_extension=True),
-    # N-grams of all requests, of which a tree of drafts is made on a host that waits for the tokens of the last step.
+    # Builds a tree of draft tokens from n-grams of all requests, on a host that waits for the last step's tokens.
     "ngram_corpus": DrafterTraits(is_extension=True, repeats=True, has_positions=False),
 }
 
 
 def drafters_where(holds: Callable[[DrafterTraits], bool]) -> tuple[Drafter, ...]:
-    """Return the drafters whose traits satisfy a condition, in the order of the table."""
+    """Return the drafters with traits that satisfy a condition, in the order of the table."""
     return tuple(drafter for drafter, traits in TRAITS.items() if holds(traits))
 
 
-# Those that numbers of a random trace stand for.
+# Drafters that the numbers of a flat trace encode, as an index into this tuple.
 DRAFTERS = drafters_where(lambda traits: not traits.is_extension)

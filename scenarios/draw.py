@@ -1,4 +1,4 @@
-"""Labelled randomness: a value is a function of its label, never of how many values were drawn before it.
+"""Labelled random numbers: each is a function of its label, never of how many were generated before.
 
 Philox4x32-10 is the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -16,7 +16,7 @@ _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 
 @lru_cache(maxsize=1024)
 def _round_keys(key: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Return the two key words of each of the ten rounds; cached, since few keys are used for many draws."""
+    """Return the two key words of each of the ten rounds; cached, because few keys serve many numbers."""
     return tuple(((key[0] + n * _WEYL_0) & _MASK32, (key[1] + n * _WEYL_1) & _MASK32) for n in range(10))
 
 
@@ -65,7 +65,7 @@ class Draws(Protocol):
         """Return the next number in [0, bound)."""
 
     def of(self, numbers: Sequence[int]) -> int:
-        """Return an item of `numbers`, each place equally likely."""
+        """Return an item of `numbers`, each index equally likely."""
 
     def chance(self, weight: Fraction) -> bool:
         """Return true with a probability; false is the simpler result."""
@@ -74,12 +74,12 @@ class Draws(Protocol):
         """Return true with probability 1 / `count`; false is the simpler result."""
 
 
-# Maps a label, which is a site and an index, to its draws.
+# Maps a label (site, index) to its stream of numbers.
 Source: TypeAlias = Callable[[str, int], Draws]
 
 
 class Digits:
-    """Draws from the 64 bits of one label, as digits of mixed radix."""
+    """A stream of numbers from the 64 bits of one label, read as mixed-radix digits."""
 
     __slots__ = ("_rest",)
 
@@ -87,7 +87,7 @@ class Digits:
         self._rest = draw(seed, "random_trace", site, index)
 
     def below(self, bound: int) -> int:
-        """Return the next number in [0, bound); the product of all bounds stays far below 2^64."""
+        """Return the next number in [0, bound); callers keep the product of all bounds far below 2^64."""
         self._rest, number = divmod(self._rest, bound)
         return number
 

@@ -1,4 +1,4 @@
-"""Sampling parameters of generated requests, decoded from one random number; 0 stands for the defaults."""
+"""Sampling parameters of generated requests, decoded from one random number; 0 means the defaults."""
 
 from typing import NamedTuple, get_args
 
@@ -11,33 +11,33 @@ _RATES = 1 + RATE_STEPS
 
 
 def params_of(number: int, spec: EngineSpec) -> SamplingParams:
-    """Return the parameters decoded from a number: its low bits choose which are set, all of it their values."""
+    """Return sampling parameters decoded from a number: low bits select them, the whole number gives their values."""
     return SamplingParams.model_validate(_decoded(number, "params", spec)) if number else SamplingParams()
 
 
 def with_chance(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
-    """Return parameters with temperature, top-k, top-p and seed decoded from a number; 0 leaves them greedy."""
+    """Return parameters with temperature, top-k, top-p and seed decoded from a number; 0 keeps greedy sampling."""
     return params.model_copy(update=_decoded(number, "chance", spec)) if number else params
 
 
 def _decoded(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
-    """Return the values of the parameters that are decoded from a number of a site."""
+    """Return the value of each parameter that is decoded from the number of `site` ("params" or "chance")."""
     drawn = {name: each.drawn for name, each in PARAMS.items() if each.site == site and each.drawn is not None}
     return {name: draw(Number(number, site, spec)) for name, draw in drawn.items()}
 
 
 def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:
-    """Return the verification method decoded from a number, and its two rates if it is synthetic."""
+    """Return the draft verification method decoded from a number, and two acceptance rates if it is synthetic."""
     method, rates = METHODS[number % len(METHODS)], number // len(METHODS)
     given = (rates % _RATES / RATE_STEPS, rates // _RATES % _RATES / RATE_STEPS)
     return method, given if method == "synthetic" else ()
 
 
 class Chance(NamedTuple):
-    """Use of randomness in a trace: whether requests have a temperature, how drafts are verified and drawn.
+    """Random sampling in a trace: whether requests have a temperature, how draft tokens are verified and sampled.
 
-    `method` encodes a method and its rates. `needs_guesses` asks for a drafter that predicts: drafts uploaded by script
-    follow the largest logits, and so are seldom kept where tokens are drawn.
+    `method` encodes a verification method and its rates. `needs_guesses` requires a drafter that predicts tokens:
+    scripted draft tokens follow the largest logits, and sampled requests seldom accept them.
     """
 
     exists: bool = False
@@ -47,11 +47,11 @@ class Chance(NamedTuple):
 
 
 def chance_of(source: Source) -> Chance:
-    """Draw the chance of a trace: none in two of five traces; of the others, drafts are drawn too in one of three."""
+    """Generate a trace's sampling mode: greedy (2 of 5), else sampled; 1 of 3 sampled traces sample drafts too."""
     if source("chance", 0).below(5) < 2:
         return Chance()
     digits, draws_drafts = source("method", 0), source("drafts", 0).one_in(3)
-    # Only methods that weigh drafts depend on what these were drawn from.
+    # Only "standard" and "block" verification use the distribution that a draft token was sampled from.
     numbers = (1, 0, 1, 3, 1, 2, 3, 3) if draws_drafts else (0, 0, 0, 1, 1, 2, 3, 3)
     method = digits.of(numbers) + len(METHODS) * digits.below(_RATES * _RATES)
     is_weighed = method_of(method)[0] in ("standard", "block")
@@ -59,9 +59,9 @@ def chance_of(source: Source) -> Chance:
 
 
 class Params:
-    """Encoded sampling parameters of a trace's requests: some kinds in one trace of two, grammars in one of three.
+    """Encoded sampling parameters of a trace's requests: logit changes in 1 of 2 traces, grammars in 1 of 3.
 
-    Where drafts are drawn, one of two traces has grammars: the drafts of a request with a grammar are not drawn.
+    If draft tokens are sampled, 1 of 2 traces has grammars: a request with a grammar gets greedy draft tokens.
     """
 
     def __init__(self, source: Source, chance: Chance) -> None:
@@ -82,7 +82,7 @@ class Params:
         return number
 
     def chance_number(self, request_index: int) -> int:
-        """Return the encoded temperature, top-k, top-p and seed of a request; one of three is greedy."""
+        """Return the encoded temperature, top-k, top-p and seed of a request; 0 (greedy) for one of three."""
         if not self._chance.exists:
             return 0
         digits = self._source("chance", 1 + request_index)

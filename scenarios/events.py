@@ -1,8 +1,8 @@
-"""Events and schedules: what happens to an engine, when, and in which order its lanes advance.
+"""Events of a trace, each with a tick and a hook of the step, and schedules: the order in which lanes advance.
 
-Every list of events is a valid trace: an event about a request that is unknown or has ended does nothing, so any
-event may be deleted. An event carries an absolute tick (one call of `Engine.step`) and a place in it; deleting one
-moves no other.
+Every list of events is a valid trace: an event for an unknown or finished request does nothing, so any event may be
+deleted. An event has an absolute tick (one call of `Engine.step`) and a hook in that call; deleting an event does not
+move the others.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -25,10 +25,11 @@ Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+
 
 
 class PromptDraw(Value):
-    """A prompt of `tokens` random token ids, labelled by its request; expanded by `Trace.explicit`.
+    """A prompt of `tokens` random token ids, a function of the request name; expanded by `Trace.explicit`.
 
-    Another `variant` is another prompt for the same name. The first `common` tokens are those of every prompt drawn;
-    behind these it has `own` tokens of its own, and then those of every prompt again, or with 0 its own to the end.
+    Another `variant` gives another prompt for the same name. The first `common` tokens are equal in all generated
+    prompts; then come `own` tokens that differ between requests, and then common tokens again. With `own: 0` all
+    tokens after the first `common` tokens differ.
     """
 
     tokens: Count
@@ -38,11 +39,11 @@ class PromptDraw(Value):
 
 
 class Continuation(Value):
-    """A prompt that goes on from another request, as the next turn of a conversation does; known when it is submitted.
+    """A prompt that continues another request, as the next turn of a conversation; known when it is submitted.
 
-    It is the prompt of the last request with the name `continues`, what was delivered of its output by then, ended or
-    not, and `tokens` random token ids labelled by the request that goes on; cut off at the end where the model or the
-    pool has no room for more. If no request has had the name yet, nothing is submitted.
+    It has the prompt tokens of the latest request named `continues`, the output tokens delivered until then (the
+    request may still run), and `tokens` random token ids. The end is cut off at max_model_len or the size of the KV
+    cache. If no request had this name before, nothing is submitted.
     """
 
     continues: RequestName
@@ -50,28 +51,29 @@ class Continuation(Value):
 
 
 class AcceptRate(Value):
-    """An acceptance script whose bits are 1 with probability `rate`; expanded by `Trace.explicit`."""
+    """An acceptance script of random bits, each 1 with probability `rate`; expanded by `Trace.explicit`."""
 
     rate: Annotated[float, Field(strict=True, ge=0.0, le=1.0)]
 
 
 class Event(Value):
-    """When and where something happens: a call of `Engine.step`, and a place in it."""
+    """Base of all events: the tick (a call of `Engine.step`) and the hook in it (`at`)."""
 
     tick: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
     at: Place = "before_schedule"
 
 
 class Submit(Event):
-    """A request arrives. While an earlier request of its name is alive, nothing happens.
+    """A client submits a request. Nothing happens while an earlier request with this name is alive.
 
-    An event means the request that has the name when it happens. With policy `priority` a request of lower `priority`
-    goes first, and among equals the one submitted first.
-    `accept` is a cyclic script of bits over output positions: a draft for output position o is right iff
-    `accept[o % len(accept)]` is 1. `all`, `none` and `alternate` stand for 1, 0 and 10. Where tokens depend on drafts,
-    a draft is right if it is what the largest logits would lead to.
-    Requests of a `session` are its parts, in their order: one goes on behind all tokens of the part before but the last
-    one delivered, of which nothing is computed, once that part has ended; never behind one that was aborted.
+    Other events refer to the request that has the name at their tick. With policy `priority` the scheduler prefers a
+    lower `priority`, then the earlier submit.
+    `accept` is a cyclic script of bits over output positions: the draft token at output position o is right iff
+    `accept[o % len(accept)]` is 1. `all`, `none` and `alternate` mean 1, 0 and 10. If sampled tokens depend on the
+    draft tokens, a draft token is right if it is the token with the largest logit.
+    Requests with the same `session` are its parts, in order. A part starts when the previous part has ended. It
+    continues after all tokens of that part except the last output token, which has no KV cache entry. No part
+    continues an aborted part.
     """
 
     do: Literal["submit"] = "submit"
@@ -86,11 +88,11 @@ class Submit(Event):
 
     @property
     def prompt_length(self) -> int:
-        """Number of tokens of the prompt; of one that goes on from another those that are its own."""
+        """Number of prompt tokens; for a continuation, only the `tokens` added to the continued request."""
         return len(self.prompt) if isinstance(self.prompt, tuple) else self.prompt.tokens
 
 
-# The features of a request beside its sampling parameters.
+# The request features that are fields of a submit; sampling parameters declare the others.
 OF_SUBMITS = declared(Submit)
 
 
@@ -102,10 +104,10 @@ class Abort(Event):
 
 
 class Preempt(Event):
-    """A running request is preempted: it loses its blocks and its state and is recomputed later.
+    """A running request is preempted: it loses its blocks and its recurrent state, and is recomputed later.
 
-    With `deliver` its results in flight count, and it waits for them; with `drop` they are thrown away and sampled
-    again, and it may go on at once.
+    With `deliver` its results in flight are delivered, and the request waits for them. With `drop` they are discarded
+    and sampled again, and the request may resume at once.
     """
 
     do: Literal["preempt"] = "preempt"
@@ -114,7 +116,7 @@ class Preempt(Event):
 
 
 class Stall(Event):
-    """A request is not scheduled in this tick and the `ticks - 1` that follow."""
+    """A request is not scheduled for `ticks` ticks, beginning with this one."""
 
     do: Literal["stall"] = "stall"
     request: RequestName
@@ -122,23 +124,23 @@ class Stall(Event):
 
 
 class Reorder(Event):
-    """The rows of the next non-empty batch are permuted before it is prepared."""
+    """The batch rows of the next non-empty step are permuted before its inputs are prepared."""
 
     do: Literal["reorder"] = "reorder"
     how: Literal["reverse", "rotate", "shuffle"] = "reverse"
 
 
 class EndSession(Event):
-    """The client adds no more parts to a session. Without such an event it ends behind the last part."""
+    """The client adds no more parts to a session. Without this event the session ends after its last part."""
 
     do: Literal["end_session"] = "end_session"
     session: RequestName
 
 
 class SetK(Event):
-    """From this step on, `k` drafts are proposed for each request; more than the specification's K counts as K.
+    """From this step on, `k` draft tokens are proposed for each request, at most K of the specification.
 
-    So the event keeps its meaning where K is lowered, and every number is valid.
+    Every number is valid, so the event remains valid when K of the specification is lowered.
     """
 
     do: Literal["set_k"] = "set_k"
@@ -160,14 +162,14 @@ class NoValidToken(Event):
 
 
 class NanLogits(Event):
-    """The next step that samples for this request computes logits that are not numbers."""
+    """The next step that samples for this request computes NaN logits."""
 
     do: Literal["nan_logits"] = "nan_logits"
     request: RequestName
 
 
 class Spoil(Event):
-    """One value that the next step computes for a request becomes unusable."""
+    """Base of events that damage one value that the next step computes for a request."""
 
     request: RequestName
     token: Index = 0
@@ -176,8 +178,9 @@ class Spoil(Event):
 class SpoilLogit(Spoil):
     """One logit of the next step that samples for this request becomes NaN or infinite.
 
-    It is that of `token`, modulo the vocabulary, in column `column` or the last that the step has. If the request's
-    parameters forbid the token this has no effect; otherwise no token can be chosen from that column.
+    It is the logit of `token` (modulo the vocabulary size) in column `column`, or in the last column if the step has
+    fewer. If the request's sampling parameters forbid the token, the event has no effect; otherwise no token can be
+    chosen from that column.
     """
 
     do: Literal["spoil_logit"] = "spoil_logit"
@@ -186,11 +189,12 @@ class SpoilLogit(Spoil):
 
 
 class SpoilDraft(Spoil):
-    """One draft of the next step that verifies drafts of this request becomes impossible to verify.
+    """One draft token of the next step that verifies drafts of this request becomes invalid.
 
-    It is number `draft`, or the last there is. Its id is `above` or `below` those of the vocabulary; or, if it was
-    drawn, the logit of `token` modulo the vocabulary that it was drawn from is NaN or infinite. This has no effect on
-    drafts that were not proposed in the step before, or that the host has checked against a grammar.
+    It is draft token number `draft`, or the last one if there are fewer. With `above` and `below` its id is outside
+    the vocabulary. With `nan` and `inf` the draft logit of `token` (modulo the vocabulary size) is NaN or infinite, if
+    the draft token was sampled at random. The event has no effect on draft tokens that the previous step did not
+    propose, or that the host has checked against a grammar.
     """
 
     do: Literal["spoil_draft"] = "spoil_draft"
@@ -199,20 +203,20 @@ class SpoilDraft(Spoil):
 
 
 class DummyStep(Event):
-    """The next step that schedules nothing is not skipped: the target model runs over a batch of padding alone.
+    """The next step that schedules nothing is not skipped: the target model runs over padding rows only.
 
-    An idle data-parallel worker does so while others are busy. It commits nothing and changes no request's state.
+    An idle data-parallel rank does this while other ranks are busy. It commits nothing and changes no request's state.
     """
 
     do: Literal["dummy_step"] = "dummy_step"
 
 
 class DisturbTransfer(Event):
-    """Something happens to a load or a store of a request: to the one in flight, or else to the next that begins.
+    """A KV connector's load or store of a request is disturbed: the one in flight, or else the next one.
 
-    It takes `ticks` longer (delay), comes at once (hasten), never arrives (drop), loses its block number `block`, or
-    the last that it has (fail), or copies all a second time (repeat). What a store loses is not kept. It has no effect
-    in an engine without a store.
+    The transfer takes `ticks` longer (delay), completes at once (hasten), never completes (drop), loses its block
+    number `block`, or its last block if it has fewer (fail), or copies all blocks twice (repeat). The store does not
+    keep a block that it loses. The event has no effect in an engine without a KV connector.
     """
 
     do: Literal["disturb_transfer"] = "disturb_transfer"
@@ -224,11 +228,11 @@ class DisturbTransfer(Event):
 
 
 class Pausing(Event):
-    """Generation stops for a while: until an event says that it goes on, or else for `ticks` ticks.
+    """Generation stops for `ticks` ticks, or until an event resumes it.
 
-    With `abort` every request ends; with `wait` those that run go on to their ends, and none begins; with `keep` all
-    stay as they are, and what is in flight is delivered. Requests that come meanwhile wait. Once nothing is in flight
-    any more the pause is complete. Of several pauses the last one holds.
+    With `abort` all requests end; with `wait` running requests finish and no request starts; with `keep` all requests
+    stay, and results in flight are delivered. New requests wait. The pause is complete when no step is in flight. A
+    later pause replaces an earlier one.
     """
 
     mode: PauseMode = "abort"
@@ -236,23 +240,23 @@ class Pausing(Event):
 
 
 class Pause(Pausing):
-    """Generation is paused. With `clear_cache` a complete pause forgets what was computed: nothing attends to it."""
+    """Generation is paused. With `clear_cache` the KV cache is cleared once the pause is complete."""
 
     do: Literal["pause"] = "pause"
     clear_cache: Annotated[bool, Field(strict=True)] = True
 
 
 class Resume(Event):
-    """A pause ends as soon as it is complete; without one, or while the engine sleeps, nothing happens."""
+    """The pause ends as soon as it is complete; without a pause, or while the engine sleeps, nothing happens."""
 
     do: Literal["resume"] = "resume"
 
 
 class Sleep(Pausing):
-    """The engine is paused, and sleeps as soon as that is complete.
+    """The engine is paused, and sleeps as soon as the pause is complete.
 
-    At level 0 that is all. At level 1 it loses what it has cached, and keeps its weights elsewhere; at level 2 it loses
-    both, and loads its weights anew when it wakes.
+    At level 0 it only pauses. At level 1 it discards the KV cache and moves its weights to host memory. At level 2 it
+    discards both, and reloads its weights when it wakes.
     """
 
     do: Literal["sleep"] = "sleep"
@@ -260,9 +264,9 @@ class Sleep(Pausing):
 
 
 class WakeUp(Event):
-    """The engine wakes: its weights are there again, or its caches, or both; with both generation goes on.
+    """The engine restores its weights, its KV cache, or both; generation resumes when both are restored.
 
-    If it does not sleep nothing happens.
+    Nothing happens if the engine does not sleep.
     """
 
     do: Literal["wake_up"] = "wake_up"
@@ -270,10 +274,10 @@ class WakeUp(Event):
 
 
 class LoadWeights(Event):
-    """The target's weights become those of a `version`, between two steps; requests may run.
+    """The target model loads the weights of `version` between two steps; requests may run.
 
-    With `clear_cache` running requests are preempted, and nothing attends to what was computed by other weights.
-    Weights that sleep are exchanged as soon as they wake.
+    With `clear_cache` running requests are preempted, and no request attends to KV cache entries of the old weights.
+    While the weights sleep, the exchange waits until they wake.
     """
 
     do: Literal["load_weights"] = "load_weights"
@@ -282,7 +286,7 @@ class LoadWeights(Event):
 
 
 class Neighbour(Event):
-    """Another engine of the same process takes turns with this one: a step behind each of the next `ticks` ticks."""
+    """Another engine in the same process runs one step after each of this engine's next `ticks` ticks."""
 
     do: Literal["neighbour"] = "neighbour"
     ticks: Count = 1
@@ -320,14 +324,14 @@ LANES: tuple[LaneName, ...] = ("host", "compute", "h2d", "d2h_output", "d2h_coun
 
 
 class Label(Value):
-    """A device op or a point of the host, in one step."""
+    """A device op or a point of the host program, in one step."""
 
     name: Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9_]{1,64}$")]
     step: Index
 
 
 class Hold(Value):
-    """An exception to the base policy: op `op` does not run before `until` has passed, unless nothing else can."""
+    """An exception to the base policy: `op` runs after `until`, unless only `op` can run."""
 
     op: Label
     until: Label
@@ -338,7 +342,10 @@ Policy: TypeAlias = Literal["eager", "lazy", "lane_order", "random"]
 
 
 class Delay(Value):
-    """Pause `before` a line of a program or `behind` it, in all steps or one; `at` has it and callers: FILE:LINE."""
+    """Delay the host or a stream before or after a source line, in all steps or in one.
+
+    `at` has the line and its callers, each as FILE:LINE; `where: behind` means after the line.
+    """
 
     at: Annotated[tuple[SourceLine, ...], Field(min_length=1)]
     step: Index | None = None
@@ -348,10 +355,10 @@ class Delay(Value):
 
 
 class Schedule(Value):
-    """Order in which lanes advance: a base policy and sparse labelled exceptions.
+    """Order in which lanes (host, streams) advance: a base policy and exceptions for single ops.
 
-    `order` belongs to `lane_order` (first is most urgent), `seed` to `random`; `delays` to a GPU, whose streams spin or
-    whose host sleeps there, and so does `joined`: each launch is waited for.
+    `order` belongs to `lane_order` (the first lane is the most urgent), `seed` to `random`. Only a GPU supports
+    `delays` (a stream spins, or the host sleeps) and `joined` (the host waits for each launch).
     """
 
     policy: Policy = "eager"
@@ -363,7 +370,7 @@ class Schedule(Value):
 
 
 def clears_cache(event: AnyEvent) -> bool:
-    """Tell whether nothing computed later attends to what was computed before an event, or before its pause began."""
+    """Return whether an event clears the KV cache: no later step attends to entries from before the event."""
     match event:
         case ResetPrefixCache(running=clears) | Pause(clear_cache=clears) | LoadWeights(clear_cache=clears):
             return clears
@@ -391,7 +398,7 @@ def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:
 
 
 def prompt_tokens(event: Submit, seed: int, vocab_size: int) -> tuple[int, ...]:
-    """Return the prompt of a submit as explicit token ids; of one that goes on from another those that are its own."""
+    """Return the prompt of a submit as token ids; for a continuation, only its added tokens."""
     match event.prompt:
         case PromptDraw(tokens=count, common=common, own=own, variant=variant):
             key = f"{event.request}/{variant}" if variant else event.request

@@ -1,4 +1,4 @@
-"""Error messages of a trace: on which line, what was seen there, what is allowed instead."""
+"""Error messages of a scenario file: line, value found, allowed values."""
 
 import difflib
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ _NAME = "text of 1 to 64 letters, digits and _ . -"
 class Complaint:
     """An error in a scenario file: its line, its path of keys and indexes, and its message.
 
-    `is_shape`: the value as a whole is of the wrong kind; complaints about its inside replace this one. `is_missing`: a
-    required key is absent.
+    `is_shape`: the whole value has the wrong type or range; a complaint about a value inside it replaces this one.
+    `is_missing`: a required key is absent.
     """
 
     line: int
@@ -37,20 +37,20 @@ class Complaint:
 
     @property
     def rank(self) -> tuple[int, bool]:
-        """Sort key: by line; on one line a missing key comes after an unknown one, which may be that key misspelt."""
+        """Sort key: by line; on the same line an unknown key (perhaps misspelt) comes before a missing key."""
         return self.line, self.is_missing
 
 
 def of_problem(problem: Problem, lines: Lines) -> Complaint:
-    """Return the complaint about a problem of a trace, with its line."""
+    """Return the complaint about a problem of a well-formed trace, with its line."""
     return Complaint(_line(lines, problem.path), problem.path, f"{_dotted(problem.path)}: {problem.message}")
 
 
 def of_validation(error: ValidationError, data: Data, lines: Lines) -> tuple[list[Complaint], int]:
-    """Return one complaint per place, and the number of errors left unexplained.
+    """Return one complaint per path for pydantic's validation errors, and the number of unexplained errors.
 
-    Of a union's errors those of the member that matched deepest are kept. At most EXPLAINED_MAX errors, the first of
-    the file, are explained.
+    For a union type, only the errors of the member that matched deepest are kept. The first EXPLAINED_MAX errors of
+    the file are explained.
     """
     kept: dict[tuple[Where, str], Complaint] = {}
     items = error.errors(include_url=False, include_context=False, include_input=False)
@@ -61,8 +61,8 @@ def of_validation(error: ValidationError, data: Data, lines: Lines) -> tuple[lis
         kept.setdefault((complaint.path, complaint.message), complaint)
     complaints = list(kept.values())
     explained = {c.path[:n] for c in complaints for n in range(len(c.path) + (not c.is_shape))}
-    told = [c for c in complaints if not c.is_shape or c.path not in explained]
-    return told, max(0, len(items) - EXPLAINED_MAX)
+    kept_complaints = [c for c in complaints if not c.is_shape or c.path not in explained]
+    return kept_complaints, max(0, len(items) - EXPLAINED_MAX)
 
 
 def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complaint:
@@ -72,7 +72,7 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
     if location[-1:] == ("[key]",):
         return Complaint(line, path, f"{seen(path[-1])} is not a valid name; expected {_NAME}")
     match kind:
-        # What a list of fixed length lacks has no name: the list as a whole is of the wrong shape.
+        # A missing item of a fixed-length list has no name: report the wrong length of the whole list.
         case "missing" if "required" in schema:
             where = f"{name} lacks" if name else "the file lacks"
             keys = f"required are {', '.join(schema['required'])}"
@@ -99,15 +99,15 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
 
 @cache
 def _schema() -> Schema:
-    """Return the JSON schema of a scenario file; only a process that has read a wrong one needs it."""
+    """Return the JSON schema of a scenario file; built only when the first invalid file is explained."""
     return ScenarioFile.model_json_schema()
 
 
 def _place(location: Where, data: Data) -> tuple[Where, Data]:
-    """Return the part of an error's location that exists in the data, without the names of union members."""
+    """Return the existing part of an error's location, without names of union members, and the value there."""
     path: Where = ()
     value = data
-    # Pydantic names the kind of an event between its index and its keys.
+    # Pydantic inserts the kind of the event between its index and its keys.
     parts = location[:2] + location[3:] if location[:1] == ("events",) else location
     for part in parts:
         match value, part:
@@ -119,7 +119,7 @@ def _place(location: Where, data: Data) -> tuple[Where, Data]:
 
 
 def _schema_at(path: Where, data: Data) -> Schema:
-    """Return the JSON schema of the value at a path; the schema of the deepest known key where it has none."""
+    """Return the JSON schema of the value at a path, or of the deepest key on the path that has a schema."""
     schema = _resolved(_schema(), data)
     value = data
     for part in path:
@@ -137,7 +137,7 @@ def _schema_at(path: Where, data: Data) -> Schema:
 
 
 def _resolved(schema: Schema, value: Data) -> Schema:
-    """Follow references, and choose the member of a union that has the value's shape."""
+    """Return the schema with references followed and the union member for the value's type chosen."""
     if "$ref" in schema:
         return _resolved(_schema()["$defs"][schema["$ref"].rpartition("/")[2]], value)
     if "discriminator" in schema and isinstance(value, dict):
@@ -150,12 +150,12 @@ def _resolved(schema: Schema, value: Data) -> Schema:
 
 
 def _items_of(schema: Schema) -> Schema | None:
-    """Return the schema of the values of a mapping with free names."""
+    """Return the schema of the values of a mapping with arbitrary keys."""
     return next(iter(schema.get("patternProperties", {}).values()), None)
 
 
 def _wanted(schema: Schema | None) -> str:
-    """Describe what a schema allows."""
+    """Return a phrase for the values that a schema allows, such as "an integer from 1 to 16"."""
     schema = _resolved(schema or {}, None)
     if members := schema.get("anyOf"):
         return " or ".join(map(_wanted, members))
@@ -179,7 +179,7 @@ def _wanted(schema: Schema | None) -> str:
             return f"a mapping with keys {', '.join(schema['properties'])}"
         case "object":
             return f"a mapping from names to {_wanted(_items_of(schema))}"
-    return "a mapping with key do and those of its event"
+    return "a mapping with key do and the keys of its event"
 
 
 def _bounds(schema: Schema) -> str:
@@ -196,11 +196,11 @@ def _near(value: Data, allowed: Mapping[str, Any]) -> str:
 
 
 def _line(lines: Lines, path: Where) -> int:
-    """Return the line of the deepest part of a path that is in the file."""
+    """Return the line number of the deepest part of a path that exists in the file."""
     return next(lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in lines)
 
 
 def _dotted(path: Where) -> str:
-    """Return a path as it is written: events[3].prompt[0]."""
+    """Return a path in dotted form, such as events[3].prompt[0]."""
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return one_line(name.removeprefix("."))[: 2 * SEEN_MAX]

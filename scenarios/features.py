@@ -1,4 +1,4 @@
-"""Compatibility of features: what is refused and what has no effect, each with its reason, in one table."""
+"""Feature compatibility: one table of refused combinations and one of ignored switches, with reasons."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ def _drafters(holds: Callable[[DrafterTraits], bool]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A combination of features that no engine runs: the key at fault, its allowed values, and the reason.
+    """A combination of features that no engine runs: the refused key, its allowed values, and the reason.
 
-    A trace with the fault `lifted_by` on is accepted: it shows what goes wrong without the refusal.
+    A trace with the fault `lifted_by` is accepted: it reproduces the bug that the refusal prevents.
     """
 
     key: str
@@ -28,7 +28,7 @@ class Refusal:
     lifted_by: str | None = None
 
     def message(self, spec: EngineSpec) -> str:
-        """Format what was seen, what is allowed, and why."""
+        """Return the message: the value found, the allowed values, and the reason."""
         return f"{self.key} is {getattr(spec, self.key)}; allowed are {self.allowed}: {self.reason}"
 
 
@@ -107,9 +107,9 @@ def refusals(spec: EngineSpec, faults: tuple[str, ...]) -> list[Refusal]:
 
 @dataclass(frozen=True, slots=True)
 class SwitchedOff:
-    """A feature that an engine switches off although it is asked for: the key, when, and why.
+    """A requested feature that the engine switches off: the key, the condition, and the reason.
 
-    A trace with the fault `lifted_by` on keeps it on, to show what goes wrong.
+    A trace with the fault `lifted_by` keeps the feature on, and reproduces the bug that switching off prevents.
     """
 
     key: str
@@ -119,7 +119,7 @@ class SwitchedOff:
     lifted_by: str | None = None
 
     def message(self, spec: EngineSpec) -> str:
-        """Format what was asked for, that it has no effect, and why."""
+        """Return the message: the requested value, when it has no effect, and why."""
         return f"{self.key} is {getattr(spec, self.key)}, but switched off {self.when}: {self.reason}"
 
 
@@ -135,10 +135,10 @@ SWITCHED_OFF: tuple[SwitchedOff, ...] = (
 
 
 def switched_off(spec: EngineSpec, faults: tuple[str, ...]) -> list[SwitchedOff]:
-    """Return the features of a specification that are switched off while these faults are on."""
+    """Return the requested features of a specification that the engine switches off with these faults on."""
     return [rule for rule in SWITCHED_OFF if rule.applies(spec) and rule.lifted_by not in faults]
 
 
 def is_switched_off(spec: EngineSpec, key: str) -> bool:
-    """Tell whether a sound engine leaves a switch of its specification off."""
+    """Return whether an engine without faults switches off the feature `key` of its specification."""
     return any(rule.key == key and rule.applies(spec) for rule in SWITCHED_OFF)

@@ -1,6 +1,6 @@
-"""Flat traces: a trace as tuples of small integers, of which any make a valid one.
+"""Flat traces: a trace encoded as tuples of small integers; any integers decode to a valid trace.
 
-`interpret` is total: it clamps what is too large, and any flat event may be deleted without moving another.
+`interpret` is total: it clamps numbers that are too large, and deleting a flat event changes no other event.
 """
 
 from collections.abc import Sequence
@@ -51,11 +51,11 @@ _HOW = get_args(Reorder.model_fields["how"].annotation)
 _MODES = get_args(PreemptMode)
 _VALUES = get_args(SpoilLogit.model_fields["value"].annotation)
 _WHATS = get_args(SpoilDraft.model_fields["what"].annotation)
-# Indexes in `_WHATS` of what leaves a draft without a distribution that it was drawn from.
+# Indexes in `_WHATS` of the spoils that make the draft distribution of a draft token invalid.
 UNDEFINED = (_WHATS.index("nan"), _WHATS.index("inf"))
 CONV_WIDTHS = (3, 2, 4, 5, 8)
-# Sizes past one word of a mask and, with small blocks, past the largest number of blocks. Drafters that repeat earlier
-# tokens find a repetition only among few tokens.
+# Vocabulary sizes beyond one 32-bit mask word and, with small vocabulary blocks, beyond the largest number of blocks.
+# Drafters that repeat earlier tokens need a vocabulary of few tokens: only then do tokens repeat soon.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 130)
 FEW_TOKENS = (3, 2, 4, 5, 33)
 # Pairs of vocab_tile and vocab_block.
@@ -70,7 +70,7 @@ PATTERNS: tuple[str | AcceptRate, ...] = (
 
 
 class SpecNumbers(NamedTuple):
-    """Numbers that encode a specification, its seed and its schedule; each is clamped, 0 is the simplest."""
+    """Numbers that encode a specification, a seed and a schedule; each is clamped, and 0 is the simplest value."""
 
     k: int = 0
     is_synchronous: int = 0
@@ -102,10 +102,11 @@ class SpecNumbers(NamedTuple):
 
 
 class FlatEvent(NamedTuple):
-    """An event as integers; the meaning of `a` to `j` depends on its kind.
+    """An event encoded as integers; the meaning of `a` to `j` depends on its kind.
 
-    Of a submit: length, max_tokens, pattern, stop, variant, params, common, priority, chance, own. Of a spoiled logit
-    or draft `a` to `c` are its index, token and kind; of any other event `a` is its size.
+    - submit: length, max_tokens, pattern, stop, variant, params, common, priority, chance, own;
+    - spoil_logit and spoil_draft: `a` is the column or draft index, `b` the token, `c` the kind of damage;
+    - other events: `a` is the mode, size or count.
     """
 
     kind: int
@@ -125,7 +126,7 @@ class FlatEvent(NamedTuple):
 
 
 def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
-    """Decode a trace."""
+    """Return the trace that the numbers encode."""
     numbers = SpecNumbers(*spec_numbers)
     spec = spec_of(numbers)
     events = [_event(FlatEvent(*flat), spec) for flat in flat_events]
@@ -140,12 +141,12 @@ def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]])
 
 
 def spec_of(numbers: SpecNumbers) -> EngineSpec:
-    """Decode a specification."""
+    """Return the specification that the numbers encode."""
     drafter = "draft_model" if numbers.is_drawing else DRAFTERS[numbers.drafter % len(DRAFTERS)]
     traits = TRAITS[drafter]
-    # A prefix cache is refused beside a drafter that carries hidden words from step to step.
+    # The prefix cache is refused with a drafter that carries hidden states from step to step.
     has_prefix_cache = numbers.has_prefix_cache > 0 and not traits.carries_words
-    # It is also refused where a draft model has a recurrent state, or where the target's are not kept with blocks.
+    # It is also refused with a draft model that has a recurrent state, and without the target's states at block ends.
     has_states = not has_prefix_cache or not traits.has_model
     k, block_size = min(numbers.k, 1 if traits.proposes_one else 8), 1 + min(numbers.block_size, 31)
     sampling, rates = draw_params.method_of(numbers.method)
@@ -173,7 +174,7 @@ def spec_of(numbers: SpecNumbers) -> EngineSpec:
         long_prefill_token_threshold=min(numbers.chunk, 255),
         max_model_len=128 - min(numbers.model_length, 126),
         block_size=block_size,
-        # The shortest request of all, one token in and one out, fits into any pool.
+        # The shortest request, one prompt token and one output token, fits into any pool of blocks.
         num_blocks=max(1 + min(numbers.num_blocks, 255), -(-(2 + 3 * k) // block_size)),
         conv_width=CONV_WIDTHS[numbers.conv_width % len(CONV_WIDTHS)],
         token_multiple=1 + min(numbers.token_multiple, 15),
@@ -216,7 +217,7 @@ def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
 
 
 def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
-    """Return a submit that fits into the pool when it runs alone: its prompt is cut first, then its output."""
+    """Return a submit that fits into an empty KV cache: shorten the prompt first, then the output."""
     room = spec.num_blocks * spec.block_size - 3 * spec.num_speculative_tokens
     is_bounded = spec.max_model_len <= spec.num_blocks * spec.block_size
     longest = spec.max_model_len - 1 if is_bounded else min(room, spec.max_model_len) - 1
@@ -238,5 +239,5 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
 
 
 def _pattern(number: int) -> str | AcceptRate:
-    """Return a named pattern, a rate, or the bits of a larger number."""
+    """Return the acceptance script of a number: a named pattern, a rate, or the bits of a larger number."""
     return PATTERNS[number] if number < len(PATTERNS) else f"{number:b}"

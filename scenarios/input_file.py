@@ -1,4 +1,4 @@
-"""Input files: opened without waiting, and read as far as a bound. Every command reads its inputs by it."""
+"""Input files: open without blocking and read up to a size limit; every command reads its inputs this way."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Bound of a file that a campaign holds or a command writes for another one, as a trace, a page's numbers or a log.
+# Size limit of a file in a campaign folder, or of a file that one command writes for another command to read.
 CAMPAIGN_BYTES_MAX = 256 << 20
 _CHUNK_BYTES = 1 << 20
 
@@ -23,10 +23,10 @@ def read_file(path: Path | str, bytes_max: int) -> bytes:
         chunks = []
         while size <= bytes_max and (chunk := _next(descriptor, path)):
             chunks.append(chunk)
-            # A file of the kernel, or one that grows, is longer than its size says.
+            # A file in /proc, or a file that grows, can hold more bytes than fstat reports.
             size = max(size, sum(map(len, chunks)))
         if size > bytes_max:
-            raise _refusal(path, errno.EFBIG, f"more than {bytes_max} bytes; at most so many are read")
+            raise _refusal(path, errno.EFBIG, f"more than {bytes_max} bytes; use a smaller file")
     return b"".join(chunks)
 
 
@@ -50,10 +50,10 @@ def opened(path: Path | str) -> Iterator[int]:
 
 
 def check_regular(path: Path | str) -> None:
-    """Refuse what is not a regular file without opening it: to close a database again would free the locks on it.
+    """Raise for anything but a regular file, without opening it: closing a database file would release its locks.
 
     Raises:
-        OSError: there is no such file, or it is not regular.
+        OSError: the file does not exist, or is not regular.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise _refusal(path, errno.EINVAL, "not a regular file")

@@ -1,7 +1,7 @@
-"""Limits on what a trace may cost, estimated from its values before anything runs.
+"""Cost limits of a trace, estimated from its specification and events before the run.
 
-Verifies: that no scenario takes excessive memory or time by the sizes that are written in it.
-Does not verify: what preemption for want of blocks costs, which depends on the run.
+Verifies: that the sizes in a scenario cause no excessive memory use or run time.
+Does not verify: the cost of preemptions caused by a full KV cache, which depends on the run.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,9 +14,9 @@ from scenarios.trace import Problem, Trace
 
 @dataclass(frozen=True, slots=True)
 class CostLimit:
-    """A bound on one cost of a trace: about what a minute or a gigabyte allows on one core.
+    """Maximum of one cost of a trace: about one minute, or one gigabyte, on one core.
 
-    `measure` returns the cost and the path of its largest contributor.
+    `measure` returns the cost and the path of its largest contributor in the trace.
     """
 
     maximum: int
@@ -25,7 +25,7 @@ class CostLimit:
 
 
 def _ticks(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Ticks until the last event has happened and the last stall is over."""
+    """Return the ticks until the last event has happened and the last stall is over."""
     ends = [(_end(event), ("events", index)) for index, event in enumerate(trace.events)]
     return max(ends, default=(0, ()))
 
@@ -35,26 +35,26 @@ def _end(event: Event) -> int:
 
 
 def _lengths(trace: Trace) -> Iterator[tuple[int, int, str]]:
-    """Yield the index, the most tokens and the name of each request that is submitted."""
+    """Yield event index, maximum number of tokens (prompt and output) and name of each submitted request."""
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):
             yield index, trace.spec.length_limit(_prompt_length(event, trace.spec), event.max_tokens), event.request
 
 
 def _prompt_length(event: Submit, spec: EngineSpec) -> int:
-    """Return the most tokens that a prompt can have."""
+    """Return the maximum number of prompt tokens of a request."""
     return spec.max_model_len - 1 if isinstance(event.prompt, Continuation) else event.prompt_length
 
 
 def _tokens(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Tokens that are computed: those of every request, and once more for each time it is preempted."""
+    """Return the tokens to compute: all tokens of each request, again for each preemption by an event."""
     lengths = list(_lengths(trace))
     worst = max(lengths, key=lambda each: each[1], default=(0, 0, ""))
     return sum(length for _, length, _ in lengths) + sum(_lengths_again(trace)), ("events", worst[0])
 
 
 def _lengths_again(trace: Trace) -> Iterator[int]:
-    """Yield the most tokens of a request for each time that events make it compute them again."""
+    """Yield a request's maximum number of tokens for each recomputation that an event causes."""
     longest: dict[str, int] = {}
     for _, length, request in _lengths(trace):
         longest[request] = max(length, longest.get(request, 0))
@@ -67,9 +67,9 @@ def _lengths_again(trace: Trace) -> Iterator[int]:
 
 
 def _steps(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Engine steps, estimated: as many as rows or the budget make of the steps of all requests, or one request takes.
+    """Estimate the engine steps: the maximum of what the longest request, the batch rows and the token budget need.
 
-    A request takes a step for each chunk of its prompt, and for each run of drafts that its script accepts.
+    A request takes one step for each prefill chunk, and one for each run of draft tokens that its script accepts.
     """
     spec = trace.spec
     budget = spec.max_num_batched_tokens
@@ -87,7 +87,7 @@ def _steps(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
 
 
 def _tokens_per_decode(event: Submit, spec: EngineSpec) -> float:
-    """Return how many tokens a step that verifies K drafts yields, on average."""
+    """Return the mean number of output tokens of a step that verifies K draft tokens."""
     match event.accept:
         case AcceptRate(rate=rate):
             right = rate
@@ -98,13 +98,13 @@ def _tokens_per_decode(event: Submit, spec: EngineSpec) -> float:
 
 
 def _logits(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Logits of all tokens that can be sampled."""
+    """Return the number of logits: sampled tokens times the vocabulary size."""
     sampled = sum(min(event.max_tokens, trace.spec.max_model_len) for event in trace.submits())
     return sampled * trace.spec.vocab_size, ("spec", "vocab_size")
 
 
 def _table_entries(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Entries of block tables that are kept until the end: those of a request once for each token it samples."""
+    """Return the block table entries kept until the end of the run: one block table for each output token."""
     spec = trace.spec
     entries = [
         (min(event.max_tokens, length) * -(-length // spec.block_size), ("events", index))
@@ -114,14 +114,14 @@ def _table_entries(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
 
 
 def _slots(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Slots of the cache."""
+    """Return the number of slots of the KV cache."""
     return trace.spec.num_blocks * trace.spec.block_size, ("spec", "num_blocks")
 
 
 LIMITS: tuple[CostLimit, ...] = (
     CostLimit(20_000, "ticks until the end of the last event", _ticks),
     CostLimit(50_000, "tokens to compute", _tokens),
-    # Each runs once for every schedule of a sweep.
+    # Every schedule of a sweep runs all these steps again.
     CostLimit(5_000, "engine steps (an estimate from prefill chunks, runs of drafts, rows and budget)", _steps),
     CostLimit(250_000_000, "logits (output tokens x vocab_size)", _logits),
     CostLimit(32_000_000, "block table entries (output tokens x blocks of their request)", _table_entries),

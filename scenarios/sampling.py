@@ -1,7 +1,7 @@
-"""Features of a request: its sampling parameters, each declared once, and the output that is delivered for it.
+"""Sampling parameters of a request, each declared once, and the output that the client receives.
 
-The type of a field is the type and range of the parameter; its `Feature` says the rest. Validation, the JSON schema,
-random traces, shrinking and what an engine lacks follow from both.
+The type of a field is the type and range of the parameter; its `Feature` declares the rest. Validation, the JSON
+schema, random traces, shrinking and the capabilities of engines use both.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ BAD_WORDS_MAX = 8
 BAD_WORD_LENGTH_MAX = 8
 BIASES_MAX = 64
 LOGPROB_TOKENS_MAX = 8
-# A bias of this size forces or bans a token of any logit.
+# A bias of this size forces or bans a token, whatever its logit is.
 BIAS_MAX = 100.0
 TEMPERATURE_MIN = 1 / 16
 TEMPERATURE_MAX = 8.0
@@ -26,7 +26,7 @@ REPETITION_PENALTIES = tuple(2.0**exponent for exponent in range(-3, 4))
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 STOP_WORDS_DRAWN = 8
-# Bits of a request's number that set its parameters.
+# Bits of a request's number; each sets one parameter.
 MIN_TOKENS, BAD_WORDS, ALLOWED_TOKENS, PRESENCE, FREQUENCY, REPETITION, GRAMMAR = (1 << bit for bit in range(7))
 
 Bias: TypeAlias = Annotated[float, Field(strict=True, ge=-BIAS_MAX, le=BIAS_MAX)]
@@ -40,7 +40,7 @@ Refused: TypeAlias = tuple[tuple[str | int, ...], str]
 
 
 class Number(NamedTuple):
-    """A number that encodes values of parameters: its low bits say which are set, all of it which values they have."""
+    """A number that encodes parameters: low bits select the parameters, the whole number gives their values."""
 
     number: int
     site: str
@@ -56,7 +56,7 @@ class Number(NamedTuple):
 
 
 class Addition(NamedTuple):
-    """A generated request, to which parameters are added that only some engines have."""
+    """A generated request that gets additional parameters, which only some engines support."""
 
     params: "SamplingParams"
     spec: EngineSpec
@@ -78,13 +78,14 @@ def _nothing_added(to: Addition) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Declaration of a request feature, beyond its field's type, range and default.
+    """Declaration of a request feature, in addition to its field's type, range and default.
 
-    `contracts` are the names of the contracts that judge it. `allowed` says whether a value is allowed, and which are;
-    `refused` yields what else no engine supports: paths in the value, each with a message. `drawn` decodes its value in
-    the random traces of all engines, from the number of the `site`; `added` returns parameters of a request in traces
-    with the situation of the feature, which bears its name, for engines that have it. `plain` are other
-    values that ask for nothing, as the default does.
+    - `contracts`: names of the contracts that judge it.
+    - `allowed`: a predicate on values, and a phrase for the allowed values.
+    - `refused`: yields further values that no engine supports, as paths in the value, each with a message.
+    - `drawn`: decodes its value in the random traces of all engines, from the number of `site`.
+    - `added`: returns parameters of a request in traces with the situation of the feature's name, for engines with it.
+    - `plain`: values with no effect, in addition to the default.
     """
 
     contracts: tuple[str, ...] = ()
@@ -97,13 +98,13 @@ class Feature:
 
 
 def declared(model: type[BaseModel]) -> Mapping[str, Feature]:
-    """Return the features that fields of a model declare, by the names of the fields."""
+    """Return the features declared by the fields of a model, by field name."""
     fields = model.model_fields.items()
     return {name: each for name, field in fields for each in field.metadata if isinstance(each, Feature)}
 
 
 def _vocabulary(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
-    """Yield the token ids of a list, or of the lists in it, that are not in the vocabulary."""
+    """Yield path and message of each token id outside the vocabulary, in a list or nested lists."""
     for place, each in enumerate(value):
         if isinstance(each, tuple):
             yield from (((place, *path), message) for path, message in _vocabulary(params, each, vocab_size))
@@ -123,7 +124,7 @@ def _long_bad_words(params: "SamplingParams", value: Any, vocab_size: int) -> It
 
 
 def _penalty(name: str, bit: int) -> Feature:
-    """Return the feature of a penalty that is subtracted from logits."""
+    """Return the feature of a presence or frequency penalty, which is subtracted from logits."""
 
     def drawn(number: Number) -> float:
         steps = number.pick(name, 4 * PENALTY_STEPS + 1) - 2 * PENALTY_STEPS
@@ -144,15 +145,15 @@ def _refused_biases(params: "SamplingParams", value: Any, vocab_size: int) -> It
 
 def _refused_logprob_tokens(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
     if value and params.num_logprobs:
-        yield (), "tokens are named beside num_logprobs; either says which logprobs are delivered"
+        yield (), "logprob_tokens with num_logprobs; only one of them may select the logprobs to deliver"
     if len(set(value)) < len(value):
-        yield (), "a token is named twice; each is named once"
+        yield (), "a token id appears twice; each may appear once"
     yield from _vocabulary(params, value, vocab_size)
 
 
 def _refused_broken_grammar(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
     if params.grammar and value:
-        yield (), "a broken grammar beside a grammar; a request has one of them"
+        yield (), "broken_grammar with grammar; a request may have one of them"
 
 
 def _refused_grammar(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
@@ -174,7 +175,7 @@ def _refused_grammar(params: "SamplingParams", value: Any, vocab_size: int) -> I
 
 
 def _drawn_grammar(number: Number) -> Grammar:
-    """Return a grammar of 2 to 5 states with up to 8 edges each; in every other grammar the last state is an end."""
+    """Return a grammar of 2 to 5 states with up to 8 edges each; in 1 of 2 grammars the last state is final."""
     if not number.has(GRAMMAR):
         return ()
     num_states, vocab_size = 2 + number.pick("states", 4), number.spec.vocab_size
@@ -183,7 +184,7 @@ def _drawn_grammar(number: Number) -> Grammar:
         tokens = {number.pick(f"edge {state}", vocab_size, at) for at in range(1 + number.pick("edges", 8, state))}
         states.append(tuple((token, number.pick(f"to {state}", num_states, token)) for token in sorted(tokens)))
     if number.pick("free", 2) == 0:
-        # The first state allows every token, and some of them lead out of it.
+        # The first state allows every token, and a third of them may lead to another state.
         states[0] = tuple(
             (token, 0 if number.pick("off", 3, token) else number.pick("to 0", num_states, token))
             for token in range(vocab_size)
@@ -192,7 +193,7 @@ def _drawn_grammar(number: Number) -> Grammar:
 
 
 def _has_few_tokens(number: Number) -> bool:
-    """Return whether few tokens are allowed: they repeat soon, so that bad words of several tokens occur."""
+    """Return whether few tokens are allowed, so that tokens repeat and bad words of several tokens occur."""
     return number.has(BAD_WORDS) and number.pick("few", 3) > 0
 
 
@@ -207,7 +208,7 @@ def _drawn_allowed_tokens(number: Number) -> Tokens:
 
 
 def _drawn_bad_words(number: Number) -> tuple[Tokens, ...]:
-    """Return bad words, in one of four cases long ones; of allowed tokens, if there are any."""
+    """Return bad words, a quarter of them long (4 tokens or more), made of the allowed tokens if there are any."""
     if not number.has(BAD_WORDS):
         return ()
     allowed, words = _drawn_allowed_tokens(number), []
@@ -215,14 +216,14 @@ def _drawn_bad_words(number: Number) -> tuple[Tokens, ...]:
         is_long = number.pick("is_long", 4, index) == 0
         long = 4 + number.pick("long", BAD_WORD_LENGTH_MAX - 3, index)
         length = long if is_long else 1 + number.pick("length", 3, index)
-        # Words of one token would ban too many of the allowed ones.
+        # Bad words of one token would ban too many of the few allowed tokens.
         found = _drawn_tokens(number, f"word {index}", max(2, length) if allowed else length)
         words.append(tuple(allowed[token % len(allowed)] for token in found) if allowed else found)
     return tuple(words)
 
 
 def _added_logprobs(to: Addition) -> Mapping[str, object]:
-    # Logits are compared with each other, those of prompt tokens with those of output tokens.
+    # Deliver logits for both: logits of prompt tokens are compared with logits of output tokens.
     return {} if to.params.num_logprobs else {"num_logprobs": 1 + to.pick("logits", 3)}
 
 
@@ -297,7 +298,7 @@ _BROKEN_GRAMMAR = Feature(("broken_grammar",), refused=_refused_broken_grammar, 
 _TEMPERATURE = Feature(
     ("greedy",),
     (lambda value: not 0 < value < TEMPERATURE_MIN, f"0 and {TEMPERATURE_MIN} to 8"),
-    # Logits are below 16: at the middle temperatures the likeliest of 32 tokens has half of the probability.
+    # Logits are below 16: at the middle temperatures the likeliest of 32 tokens has probability one half.
     drawn=lambda number: (0.0625, 0.5, 0.7, 1.0, 1.0, 2.0, 4.0, 8.0)[number.pick("temperature", 8)],
     site="chance",
 )
@@ -317,27 +318,26 @@ _SEED = Feature(drawn=lambda number: number.pick("seed", 1 << 62) if number.pick
 
 
 class SamplingParams(Value):
-    """Parameters by which a token is chosen from the target's logits; the defaults choose the largest.
+    """Sampling parameters of a request; the defaults choose the token with the largest logit.
 
-    No stop token is chosen among the first `min_tokens` output tokens, no token that completes one of `bad_words`,
-    and none outside `allowed_tokens`, if there are any. Every token of prompt and output has its logit divided by
-    `repetition_penalty` (multiplied, where it is negative); from those of the output, `presence_penalty` and
-    `frequency_penalty` for each occurrence are subtracted. Before that each token of `logit_bias` has its bias added: a
-    token of bias -100 is never chosen while another may be, and while one of 100 may be, only such are.
-    Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens. Each token of the prompt
-    but the first comes with `num_prompt_logprobs` of them, which depend on the tokens before it alone. Instead of the
-    likeliest tokens' it comes with those of `logprob_tokens`, if there are any, in their order.
-    With `no_repeats` no token of the output follows itself.
-    Behind the first `min_tokens` an output ends with reason `stop` where one of `stop_words` is complete, as a client
-    finds in its text.
-    The text of the output has the stop token or the stop word that ended it only if `include_stop_str_in_output`; its
-    tokens have it in any case.
-    With a `grammar`, a token must be on an edge of the current state; state 0 is the first, and the output ends in a
-    state without edges. A `broken_grammar` is one that no engine makes sense of: the request ends with reason `error`.
-    At a `temperature` above 0 the token is drawn: of those at least `min_p` times as probable as the likeliest, of the
-    `top_k` largest logits (0: of all), and of those the fewest that have `top_p` of their probability, by numbers that
-    follow from `seed` and the token's position.
-    Penalties are multiples of 1/64 and powers of two, so that a logit is exact up to its one last rounding.
+    - `min_tokens`: no stop token is chosen among the first `min_tokens` output tokens, and no stop word ends them.
+    - `bad_words`, `allowed_tokens`: no token completes a bad word; if set, only allowed tokens are chosen.
+    - `logit_bias`: added to the token's logit first. A token with bias -100 is chosen only if no other token may be;
+      if a token with bias 100 may be chosen, only such tokens are.
+    - `repetition_penalty`: the logit of each prompt and output token is divided by it (multiplied if negative).
+      `presence_penalty` once, and `frequency_penalty` for each occurrence, are subtracted for output tokens.
+    - `num_logprobs`: logprobs of each output token: its own, then the likeliest tokens. `num_prompt_logprobs`: the
+      same for each prompt token but the first. `logprob_tokens` replaces the likeliest tokens, in its order.
+    - `no_repeats`: no output token follows itself.
+    - `stop_words`: the output ends with reason `stop` when its text contains one. `include_stop_str_in_output`: the
+      text includes the stop token or stop word at its end; the output tokens always include it.
+    - `grammar`: a token must be on an edge of the current state, beginning with state 0; the output ends in a state
+      without edges. With `broken_grammar` the grammar does not compile: the request ends with reason `error`.
+    - `temperature` above 0: the token is sampled from the tokens at least `min_p` times as probable as the likeliest,
+      of these the `top_k` largest logits (0: all), and of these the fewest with a total probability of `top_p`. The
+      random numbers are a function of `seed` and the token's position.
+
+    Penalties are multiples of 1/64 or powers of two, so a logit is exact up to one final rounding.
     """
 
     min_tokens: Annotated[int, Field(strict=True, ge=0, le=1_000_000), _MIN_TOKENS] = 0
@@ -363,27 +363,27 @@ class SamplingParams(Value):
 
     @property
     def changes_logits(self) -> bool:
-        """Tell whether anything is done to the logits of this request."""
+        """Return whether masks or penalties change the logits of this request."""
         masks = self.bad_words or self.allowed_tokens or self.grammar
         return self.min_tokens > 0 or bool(masks) or self.has_penalties
 
     @property
     def logprobs_width(self) -> int:
-        """Number of logprobs that each token of the output comes with."""
+        """Number of logprobs delivered with each output token."""
         return 1 + len(self.logprob_tokens) if self.logprob_tokens else self.num_logprobs
 
     @property
     def is_limited(self) -> bool:
-        """Tell whether tokens are drawn from the likely ones alone."""
+        """Return whether top-k, top-p or min-p limits the sampled tokens."""
         return self.temperature > 0 and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0)
 
     @property
     def has_penalties(self) -> bool:
-        """Tell whether logits depend on how often a token occurred."""
+        """Return whether the request has a presence, frequency or repetition penalty."""
         return bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0
 
     def problems(self, vocab_size: int) -> Iterator[Refused]:
-        """Yield each value that no engine supports: its path of keys and indexes, and a message."""
+        """Yield path and message of each value that no engine supports."""
         for name, feature in PARAMS.items():
             value = getattr(self, name)
             if feature.allowed is not None and not feature.allowed[0](value):
@@ -392,17 +392,17 @@ class SamplingParams(Value):
                 yield (name, *path), message
 
 
-# The features of a request that are sampling parameters.
+# The request features that are sampling parameters.
 PARAMS = declared(SamplingParams)
 
 
 class Output(NamedTuple):
-    """The output of one request, as its client has it so far.
+    """The output of one request that its client has received so far.
 
-    `logprobs` and `prompt_logprobs` are flat: token ids, each followed by its logprob; of the prompt those of all
-    tokens after the first, if the request asks for them. `stop_reason` is the stop token or the tokens of the stop word
-    that ended the output, empty for any other end. Each token of `text` stands for its character. Both are None in an
-    engine that does not deliver them.
+    `logprobs` and `prompt_logprobs` are flat lists of token id and logprob; `prompt_logprobs` has all prompt tokens
+    after the first, if requested. `stop_reason` is the stop token, or the tokens of the stop word, that ended the
+    output; empty for any other end. `text` has one token id for each character. `stop_reason` and `text` are None in
+    an engine that does not deliver them.
     """
 
     tokens: tuple[int, ...]
@@ -413,7 +413,7 @@ class Output(NamedTuple):
     text: tuple[int, ...] | None = None
 
     def with_more(self, more: "Output") -> "Output":
-        """Return this output with what is delivered next."""
+        """Return this output extended by the next delivery."""
         return Output(
             tokens=self.tokens + more.tokens,
             finish_reason=more.finish_reason or self.finish_reason,

@@ -1,4 +1,4 @@
-"""Scenario file: a trace, and what it was found on, as the keys of a YAML file."""
+"""Scenario file: the keys of a YAML file, which are those of a trace and the run it was found in."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from pydantic import Field
 from scenarios.spec import Value
 from scenarios.trace import Trace
 
-# Values are printed, and so no more than words.
+# Values are printed on the terminal, so only plain words are allowed.
 _WORD = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,64}$")]
 _VERSION = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+!-]{0,200}$")]
 _NAMES = Annotated[str, Field(pattern=r"^[a-z0-9_,]{0,4000}$")]
@@ -15,11 +15,11 @@ _DIGEST = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$")]
 
 
 class RunOn(Value):
-    """What a trace was run on: engine, device, options and sources; an empty value was not recorded.
+    """Engine, device, options and sources of the run that found a trace; an empty value was not recorded.
 
-    `version` is the release of the engine, `sources` the digest of the sources that were laid over it, empty if none
-    were. `fixes` are the findings whose fixes were applied to the sources: `all`, or names separated by commas.
-    No key says where a program is: a file from a stranger must not choose what is started.
+    `version` is the release of the engine. `sources` is the digest of the source overlay, empty without an overlay.
+    `fixes` names the findings with a fix applied to the sources: `all`, or names separated by commas.
+    No key has the path of a program: a downloaded file must not choose what is started.
     """
 
     engine: _WORD = ""
@@ -35,10 +35,10 @@ class RunOn(Value):
 
 
 class ScenarioFile(Trace):
-    """A scenario file: a trace, and what it was run on, which is not part of it."""
+    """A scenario file: a trace and `run_on`, which is not part of the trace."""
 
     run_on: RunOn = RunOn()
 
     def trace(self) -> Trace:
-        """Return the trace alone."""
+        """Return the trace without `run_on`."""
         return Trace.model_construct(**{name: getattr(self, name) for name in Trace.model_fields})

@@ -1,4 +1,4 @@
-"""Engine specification: its sizes, its depth of asynchrony, its layers."""
+"""Engine specification: sizes, async scheduling depth, layers, drafter and KV connector of one engine."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Ticks = Annotated[int, Field(strict=True, ge=0, le=64)]
 Turns = Annotated[int, Field(strict=True, ge=0, le=8)]
-# Whose steps are told of: the engine of a trace, or the producer that hands requests to it.
+# The engine that runs a step: the engine of a trace, or the producer of its prompts (disaggregated prefill).
 EngineName = Literal["engine", "producer"]
 ENGINE: EngineName = "engine"
 PRODUCER: EngineName = "producer"
@@ -28,19 +28,19 @@ def _some_turn(turns: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Value(BaseModel):
-    """An immutable value of a trace; unknown keys are refused."""
+    """Base of the immutable values of a trace; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Transfer(Value):
-    """Transfer of full blocks between an engine's cache and a store beside it, as of a KV connector.
+    """A KV connector that loads and stores full blocks between the KV cache and an external store.
 
-    The store has room for `store_blocks` blocks, from all requests; the one used least recently makes room. A request
-    that is admitted loads what the store holds of its next blocks, and stores those that it fills.
-    `loads` and `stores` are part of the step that asks for them (synchronous), or go on beside others for `load_ticks`
-    and `store_ticks` (asynchronous). What the store holds is known `lookup_ticks` after a request is asked for first.
-    A load that is lost is given up after `timeout_ticks`. Whose blocks did not arrive is computed again (recompute), or
+    The store holds `store_blocks` blocks of all requests, and evicts the least recently used block. An admitted
+    request loads its next blocks that the store holds, and stores the blocks that it fills.
+    `loads` and `stores` complete in the step that starts them (synchronous), or run for `load_ticks` and `store_ticks`
+    while other steps run (asynchronous). The result of a lookup is known `lookup_ticks` after the first lookup of a
+    request. A lost load times out after `timeout_ticks`. A request with missing blocks recomputes them (recompute), or
     ends with reason `error` (fail).
     """
 
@@ -55,13 +55,13 @@ class Transfer(Value):
 
 
 class Offloading(Value):
-    """Offloading of full blocks to the host's memory, by a connector that an engine ships itself.
+    """Offloading of full blocks to host memory by the KV connector that the engine ships.
 
-    An engine may have a `simple` one besides, of whose pool a chunk is a block of the prefix cache, all of which it
-    stores and evicts as that does.
-    The host has room for `chunks`, each of `blocks_per_chunk` blocks of one request; the one that goes by `eviction`
-    makes room. Stored are full chunks of `stored`: prompts alone, or of all that is computed. No load is done before
-    `load_ticks` have passed, no store before `store_ticks`, unless the engine waits for it.
+    The host holds `chunks` chunks, each of `blocks_per_chunk` blocks of one request; the policy `eviction` selects the
+    chunk to evict. `stored` selects the full chunks to store: of prompts only, or of all computed tokens. A load takes
+    at least `load_ticks`, a store at least `store_ticks`, unless the engine waits for it.
+    With connector `simple` a chunk is one block of the prefix cache; it stores all of these, and evicts by the same
+    policy as the prefix cache.
     """
 
     connector: Literal["chunked", "simple"] = "chunked"
@@ -74,15 +74,15 @@ class Offloading(Value):
 
 
 class Handoff(Value):
-    """Hand-off of computed prompts by a second engine, the producer of these, as in disaggregated prefill.
+    """Disaggregated prefill: a second engine, the producer, computes the prompts and hands them to the consumer.
 
-    The producer is like the engine of the trace, its consumer, but for its `producer_blocks` blocks. It computes every
-    prompt, and a token that is thrown away; then its blocks are loaded into those of the consumer, in `load_ticks`, the
-    last one with as many tokens as there are. They stay the producer's until they have been read, or until nobody has
-    begun to for `lease_ticks`; the consumer then computes the prompt itself. Before each of the consumer's steps the
-    producer does as many as the next of `turns` says, which begin anew behind the last.
-    A load that is lost is given up after `timeout_ticks`. Whose blocks did not arrive is computed again (recompute), or
-    ends with reason `error` (fail).
+    The consumer is the engine of the trace; the producer has the same specification, with `producer_blocks` blocks. It
+    computes every prompt and one output token, which is discarded. The consumer then loads its blocks, the last one
+    perhaps partly filled, in `load_ticks`. The producer keeps the blocks until they have been read, or until
+    `lease_ticks` have passed without the start of a load; the consumer then computes the prompt itself. Before step
+    number i of the consumer the producer runs `turns[i % len(turns)]` steps.
+    A lost load times out after `timeout_ticks`. A request with missing blocks recomputes them (recompute), or ends
+    with reason `error` (fail).
     """
 
     producer_blocks: Count = 64
@@ -94,39 +94,40 @@ class Handoff(Value):
 
 
 class EngineSpec(Value):
-    """Sizes and switches of one engine; every field changes what the engine does, none says how fast.
+    """Sizes and switches of one engine; every field can change the engine's behaviour.
 
-    `sampling` says when a draft of a request with a temperature is kept: if it is what its position samples (strict),
-    with probability min(1, p / q) (standard), together with those before it (block), or, whatever the request, at the
-    rates of `synthetic_rates`, one a draft, of which the last repeats: multiples of 1/64.
-    `draft_sampling` says how a draft model proposes for such a request: its likeliest token (greedy), or one drawn from
-    its distribution at the request's temperature, by which verification weighs it (probabilistic). A request with a
-    grammar gets the former.
-    `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
-    `logprobs_mode` says what tokens come with: logprobs of the target's logits (raw) or of those by which a token is
-    chosen (processed), or, in their place, such logits themselves.
-    `recurrent_layers` says what the layers with states are in a hybrid model of an engine that has several kinds of
-    them: short convolutions, or gated delta nets behind such.
-    With `layers` windows some see the last `window` tokens alone, the newest included, beside one of full attention,
-    with so many heads for keys and values (`window_heads`) for one of that.
-    Hits of a hybrid model's prefix cache end with a block, or every `match_tokens` where there are any.
-    `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
-    Where there is a token `reasoning_end`, grammars bind behind the first one of a request, in its prompt or output.
-    An engine with a `logits_processor` has one of a user, by which requests ban what they chose last (`no_repeats`).
-    `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
-    entry of its last token may depend on the next token, which may be another one here.
-    `transfer` is that of an engine with a store beside its cache, `offloading` that of one whose own connector has one,
-    `handoff` that of one whose prompts another engine computes.
-    `graphs` says what is launched as captured graphs, in batches padded to captured sizes: nothing (none), each step's
-    model between its layers of attention (piecewise), or all of it (full), or in steps of decodes alone all of it and
-    pieces in others (full_and_piecewise).
-    Beside drafts an engine with a `plan_stream` prepares passes on a stream of their own, one that `relay_lengths` has
-    the host wait for the lengths behind accepted drafts before it launches the next step. Where steps are of prompts or
-    of decodes, `mixed_chunks` has those of prompts take decodes along, of one token each.
-    Where a drafter proposes several tokens behind each one, `tree_width` of them, the likeliest are verified as a tree,
-    as many as there are drafts.
-    A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
-    block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
+    - `sampling`: when a draft token of a request with a temperature is accepted: if it equals the sampled token
+      (strict), with probability min(1, p / q) (standard), jointly with the draft tokens before it (block), or for
+      every request with the probabilities `synthetic_rates`, one for each draft token, multiples of 1/64; the last
+      one repeats (synthetic).
+    - `draft_sampling`: a draft model proposes its likeliest token (greedy), or samples from its distribution at the
+      request's temperature (probabilistic), except for requests with a grammar.
+    - `drafter_quality`: how well the drafter's weights predict the target, in an engine with drafter weights.
+    - `logprobs_mode`: deliver logprobs of the target's logits (raw) or of the logits after sampling parameters
+      (processed), or these logits instead of logprobs (raw_logits, processed_logits).
+    - `recurrent_layers`: the recurrent layers of a hybrid model: short convolutions, or gated delta nets that follow
+      short convolutions.
+    - `layers: windows`: sliding-window layers over the last `window` tokens, the newest included, together with one
+      full-attention layer; `window_heads` is their number of KV heads for each KV head of full attention.
+    - `match_tokens`: prefix-cache hits of a hybrid model end at multiples of this number; 0: at block ends.
+    - `decodes_first`: the engine moves decode rows before prefill rows in the batch, as some kernels require.
+    - `reasoning_end`: a grammar applies only after the first such token in a request's prompt or output.
+    - `logits_processor`: the engine has a user's logits processor; `no_repeats` of a request uses it.
+    - `last_match`: whether a prefix-cache hit includes the last matching block. A drafter's KV cache entry of the last
+      token in it may depend on the next token, which may differ between the requests.
+    - `transfer`, `offloading`, `handoff`: the KV connector: to an external store, the engine's own to host memory, or
+      from a producer of prompts.
+    - `graphs`: what runs as captured CUDA graphs, in batches padded to captured sizes: nothing (none), the model
+      between its attention layers (piecewise), the whole model (full), or the whole model in decode-only steps and
+      pieces in other steps (full_and_piecewise).
+    - `plan_stream`: with drafts, the engine prepares forward passes on a stream of their own. `relay_lengths`: the
+      host waits for the sequence lengths after accepted draft tokens before it launches the next step.
+    - `mixed_chunks`: in an engine with separate prefill and decode steps, prefill steps include decode rows of one
+      token each.
+    - `tree_width`: number of tokens that the drafter proposes after each token; the likeliest K tokens of the
+      resulting tree are verified.
+    - `vocab_block`, `vocab_tile`: minimum size of a vocabulary block and of a tile in it, powers of two. Sampling
+      selects the block, the tile, then the token; small sizes give a small vocabulary several blocks and tiles.
     """
 
     layers: Literal["hybrid", "attention", "windows"] = "hybrid"
@@ -175,12 +176,12 @@ class EngineSpec(Value):
 
     @property
     def has_connector(self) -> bool:
-        """Tell whether blocks come into the cache from beside it, by whatever connector."""
+        """Return whether the engine has a KV connector of any kind."""
         return self.transfer is not None or self.offloading is not None or self.handoff is not None
 
     @property
     def is_aligned(self) -> bool:
-        """Tell whether recurrent states are kept with cache blocks: the one at the end of each full block."""
+        """Return whether the recurrent state at the end of each full block is kept with the block."""
         return self.layers == "hybrid" and self.recurrent_cache == "align"
 
     @property
@@ -190,18 +191,18 @@ class EngineSpec(Value):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Rates at which synthetic verification keeps drafts, one a draft; none for any other method."""
+        """Acceptance rates of synthetic verification, one for each draft token; empty for other methods."""
         given, k = self.synthetic_rates, self.num_speculative_tokens
         return (*given, *given[-1:] * k)[:k]
 
     def length_limit(self, prompt_length: int, max_tokens: int) -> int:
-        """Return the number of tokens at which a request ends with reason `length`."""
+        """Return the total number of tokens at which a request ends with reason `length`."""
         return min(prompt_length + max_tokens, self.max_model_len)
 
     def blocks_needed(self, prompt_length: int, max_tokens: int) -> int:
-        """Return the most blocks a request can hold when it runs alone: its tokens and three speculative runs.
+        """Return the maximum number of blocks of a request that runs alone: its tokens and three runs of K drafts.
 
-        Those are two in flight and the one that follows; where more are in flight, so many more.
+        Two of the runs are in flight and the third is scheduled next; with a depth above 2 it is 1 + depth runs.
         """
         runs = max(3, 1 + self.depth)
         limit = self.length_limit(prompt_length, max_tokens) + runs * self.num_speculative_tokens

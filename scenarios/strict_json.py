@@ -1,4 +1,4 @@
-"""Strict JSON: a text that two readers could understand differently is refused."""
+"""Strict JSON reader: refuse text that two JSON parsers could read differently, such as a repeated key."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from pydantic_core import from_json
 
 
 class TwiceError(ValueError):
-    """A key appears twice in an object: which of its values counts depends on the reader."""
+    """A key appears twice in an object: which of the two values counts depends on the parser."""
 
 
 def read_json(content: bytes) -> Any:
@@ -15,10 +15,10 @@ def read_json(content: bytes) -> Any:
 
     Raises:
         TwiceError: a key appears twice in an object.
-        ValueError: it is no JSON, or is nested too deeply.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     if b"\\ud" in content or b"\\uD" in content:
-        # Half of a character is accepted by Python's own reader alone.
+        # Python's own parser accepts half of a surrogate pair; pydantic's parser raises for it.
         from_json(content)
     try:
         return _DECODED(content.decode("utf-8"))
@@ -35,6 +35,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-# Made when this module is loaded: an engine that replaces names of `json` later changes no message.
+# Created at import: an engine that patches the `json` module later changes no message.
 _DECODED = json.JSONDecoder(object_pairs_hook=_object).decode
 _ENCODED = json.JSONEncoder().encode

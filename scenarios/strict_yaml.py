@@ -1,4 +1,4 @@
-"""Strict YAML: one document as plain data with line numbers; no tag, alias, anchor or second one; nothing is run."""
+"""Strict YAML reader: one document as plain data with line numbers; tags, aliases and anchors are refused."""
 
 import json
 import re
@@ -33,32 +33,32 @@ OLD_BOOLEANS = frozenset(("yes", "no", "on", "off", "true", "false"))
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]{0,19})(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1,4})?")
-# Texts that libyaml and PyYAML's own parser read alike, or libyaml refuses. They differ in tabs, in question marks in a
-# word, and in what directives, tags and block scalars may be.
+# Texts that libyaml refuses or reads exactly as PyYAML's own parser. The parsers differ in tabs, in question marks
+# inside a word, and in the directives, tags and block scalars that they accept.
 _READ_ALIKE = re.compile(r'[\n "-$&-=@-{}~]*')
 
 
 class ScenarioError(ValueError):
-    """A scenario cannot be used; the message is one line: `FILE:LINE: what was seen; what is allowed`."""
+    """A scenario cannot be used; the message is one line: `FILE:LINE: value found; what is allowed`."""
 
 
 def read(text: str, name: str, nodes_max: int | None = None) -> tuple[Data, Lines]:
-    """Return the only document of a text, and the line of every key and item by its path.
+    """Return the data of the text's only document, and the line number of every key and item by path.
 
-    `name` stands for the file in messages; `nodes_max` bounds the number of keys and values together.
+    Messages use `name` as the file name; `nodes_max` limits the number of keys and values together.
 
     Raises:
-        ScenarioError: the text is anything but one strict document.
+        ScenarioError: the text is not exactly one strict YAML document.
     """
     if yaml.__with_libyaml__ and _READ_ALIKE.fullmatch(text):
-        # libyaml takes a seventh of the time; of what is refused, PyYAML's own parser says why.
+        # libyaml is seven times as fast; for a refused text, PyYAML's own parser below gives the reason.
         with suppress(yaml.YAMLError, ValueError, OverflowError):
             return _Reader(yaml.parse(text, Loader=yaml.CSafeLoader), text, name, nodes_max).read()
     return _Reader(yaml.parse(text, Loader=yaml.SafeLoader), text, name, nodes_max).read()
 
 
 def seen(value: Data) -> str:
-    """Describe a value in a few words, on one line of ASCII."""
+    """Return a short description of a value, on one line of ASCII."""
     match value:
         case None:
             return "empty"
@@ -71,13 +71,13 @@ def seen(value: Data) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, with runs of white space as one space and hidden characters as escapes."""
+    """Return a text on one line: white space collapsed to single spaces, hidden characters escaped."""
     return visible_line(" ".join(text.split()))
 
 
 @dataclass
 class _Reader:
-    """Converter of a text's YAML events to plain data and the line of each path."""
+    """Converts the YAML parser events of a text to plain data and a line number for each path."""
 
     events: Iterator[Event]
     text: str
@@ -87,7 +87,7 @@ class _Reader:
     _num_nodes: int = 0
 
     def read(self) -> tuple[Data, Lines]:
-        """Return the only document of the text, and the lines."""
+        """Return the data of the text's only document, and its line numbers."""
         try:
             return self._document(), self.lines
         except yaml.MarkedYAMLError as error:
@@ -101,7 +101,7 @@ class _Reader:
         except ScenarioError:
             raise
         except (ValueError, OverflowError) as error:
-            # PyYAML lets these through, for numbers in escapes and directives that are out of all bounds.
+            # PyYAML does not catch these for out-of-range numbers in escapes and directives.
             raise self._error(1, f"not YAML: {one_line(str(error))}; write plain text") from error
 
     def _error(self, line: int, message: str) -> ScenarioError:
@@ -122,7 +122,7 @@ class _Reader:
         line = _line_of(event)
         self._num_nodes += 1
         if self.nodes_max is not None and self._num_nodes > self.nodes_max:
-            message = f"more than {self.nodes_max:,} keys and values; at most so many are read (--no-limits lifts this)"
+            message = f"more than {self.nodes_max:,} keys and values, the maximum (--no-limits lifts this)"
             raise self._error(line, message)
         self.lines.setdefault(path, line)
         if isinstance(event, AliasEvent):
@@ -161,7 +161,7 @@ class _Reader:
         return mapping
 
     def _scalar(self, event: ScalarEvent, line: int) -> Data:
-        """Return null, booleans, decimal numbers as such and everything else as text: 010, 1:30, 2026-01-01, 0x10."""
+        """Return null, a boolean, a decimal number, or text for all else: 010, 1:30, 2026-01-01, 0x10."""
         text = event.value
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
             raise self._error(line, f"{seen(text)} has half a surrogate pair; write whole characters")

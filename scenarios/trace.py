@@ -1,4 +1,4 @@
-"""Trace: the only input of a run, with everything that can change the verdict."""
+"""Trace: the complete input of a run; nothing outside the trace can change the verdict."""
 
 import difflib
 from collections import Counter
@@ -24,16 +24,16 @@ from scenarios.spec import RATE_STEPS, Count, EngineSpec, Index, Name, Value
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error in a trace: its path of keys and indexes, and a message of what was seen and what is allowed."""
+    """An error in a trace: its path of keys and indexes, and a message (value found, values allowed)."""
 
     path: tuple[str | int, ...]
     message: str
 
 
 class Trace(Value):
-    """Engine specification, events, schedule, faults switched on, and counts of probes to expect.
+    """Engine specification, events, schedule, faults to switch on, and minimum counts of probes.
 
-    `expect` maps a probe to the least number of times it must be hit; a run that hits it less often is `Vacuous`.
+    `expect` maps a probe to the minimum number of times that it must be counted; with fewer the run is `Vacuous`.
     """
 
     spec: EngineSpec = EngineSpec()
@@ -45,22 +45,22 @@ class Trace(Value):
 
     @model_validator(mode="after")
     def _is_possible(self, info: ValidationInfo) -> "Trace":
-        """Raise ValueError for an impossible trace, unless the caller lists the problems itself."""
+        """Raise ValueError for the first problem, unless the validation context has `problems_listed`."""
         if not (info.context or {}).get("problems_listed"):
             for problem in problems(self):
                 raise ValueError(f"{'.'.join(map(str, problem.path))}: {problem.message}")
         return self
 
     def submits(self) -> tuple[Submit, ...]:
-        """Return the submits among the events, as they stand there."""
+        """Return the submits in the order of `events`."""
         return tuple(event for event in self.events if isinstance(event, Submit))
 
     def submitted(self) -> tuple[Submit, ...]:
-        """Return the submits in the order in which an engine is given them."""
+        """Return the submits in the order in which the engine receives them: by tick and hook."""
         return tuple(sorted(self.submits(), key=lambda submit: (submit.tick, PLACES.index(submit.at))))
 
     def explicit(self) -> "Trace":
-        """Return the trace with every generator expanded."""
+        """Return the trace with generated prompts and acceptance scripts expanded to token ids and bits."""
         events = tuple(self._explicit_event(event) for event in self.events)
         return self.model_copy(update={"events": events})
 
@@ -69,14 +69,14 @@ class Trace(Value):
             return event
         accept = accept_bits(event, self.seed, self.spec.num_speculative_tokens)
         if isinstance(event.prompt, Continuation):
-            # Its tokens are known when it is submitted.
+            # The prompt contains output tokens of another request, known only when the request is submitted.
             return event.model_copy(update={"accept": accept})
         prompt = prompt_tokens(event, self.seed, self.spec.vocab_size)
         return event.model_copy(update={"prompt": prompt, "accept": accept})
 
 
 def problems(trace: Trace) -> list[Problem]:
-    """Return the reasons why no engine could run a well-formed trace, in reading order."""
+    """Return the problems that prevent any engine from running a well-formed trace."""
     found = _spec_problems(trace)
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):
@@ -89,7 +89,7 @@ def problems(trace: Trace) -> list[Problem]:
 
 
 def _session_problems(trace: Trace) -> list[Problem]:
-    """Return problems of parts of sessions: names that others bear, and lengths that a session can come to."""
+    """Return the problems of session parts: duplicate request names, and sessions that become too long."""
     found, spec = [], trace.spec
     names = Counter(submit.request for submit in trace.submits())
     before: dict[str, int] = {}
@@ -100,10 +100,10 @@ def _session_problems(trace: Trace) -> list[Problem]:
         if not isinstance(part, Submit) or part.session is None:
             continue
         if names[part.request] > 1:
-            message = f"{part.request!r} is the name of several; a part of a session has one of its own"
+            message = f"{part.request!r} is the name of several requests; a session part needs a unique name"
             found.append(Problem(("events", index, "request"), message))
         if isinstance(part.prompt, Continuation):
-            message = "it continues a request; a part of a session goes on from the part before"
+            message = "the prompt continues a request; a session part continues the previous part of its session"
             found.append(Problem(("events", index, "prompt"), message))
         length = before.get(part.session, 0) + part.prompt_length
         needed = spec.blocks_needed(length, part.max_tokens)
@@ -146,7 +146,7 @@ def _expect_problems(trace: Trace) -> list[Problem]:
     unknown = [probe for probe in trace.expect if probe not in PROBES]
     found = [Problem(("expect", probe), f"unknown probe {probe!r}") for probe in unknown]
     if unknown:
-        # Only the first is reported: to look for names near each of thousands would take a while.
+        # Suggest a similar name for the first unknown probe only: thousands of searches would be slow.
         near = difflib.get_close_matches(unknown[0], PROBES, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         found[0] = replace(found[0], message=f"{found[0].message}; {hint}allowed are {', '.join(sorted(PROBES))}")

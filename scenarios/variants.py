@@ -1,7 +1,7 @@
-"""Variants of a trace: its events nudged, part of its specification and some events taken from another trace.
+"""Variants of a trace: perturb its events, and take part of the specification and events from another trace.
 
-Every draw is labelled by the variant's seed and by what it is about, so a variant is a function of two traces and a
-seed. Events that the specification does not allow are left out: every list of events is a valid trace.
+Every random number is labelled by the variant's seed and its use, so a variant is a function of two traces and a
+seed. Events that the mixed specification does not allow are removed; the rest is a valid trace.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 
 _SITE = "variant"
-# The longest name and the largest number in an event.
+# Maximum length of a request name, and largest number in an event.
 NAME_MAX, NUMBER_MAX = 64, 1_000_000
 
 
 def variant(parent: Trace, other: Trace, seed: int) -> Trace:
-    """Return a mix of two traces, mostly of `parent`, without faults and expectations.
+    """Return a mix of two traces, mostly `parent`, without faults and `expect`.
 
-    Generators in `other` stay generators, to be expanded for the mixed specification.
+    Generated prompts and scripts in `other` are not expanded yet: `explicit` expands them for the mixed specification.
     """
     base = parent.model_copy(update={"seed": other.seed, "schedule": other.schedule, "faults": (), "expect": {}})
     base = base.model_copy(update={"spec": _mixed_spec(base, other.spec, seed)})
@@ -45,7 +45,7 @@ def variant(parent: Trace, other: Trace, seed: int) -> Trace:
 
 
 def _mixed_spec(base: Trace, other: EngineSpec, seed: int) -> EngineSpec:
-    """Return the specification of a trace with some keys of another's, each if the result so far stays possible."""
+    """Return the trace's specification with some keys of `other`, each only if the result is still valid."""
     spec = base.spec
     eighths = below(5, seed, _SITE, "spec", 0)
     for index, key in enumerate(EngineSpec.model_fields):
@@ -57,7 +57,7 @@ def _mixed_spec(base: Trace, other: EngineSpec, seed: int) -> EngineSpec:
 
 
 def _nudged(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
-    """Yield events, some left out, some twice, some at another time, some of another size."""
+    """Yield the events with some removed, repeated, moved to another tick or hook, or resized by one token."""
     for index, event in enumerate(events):
         match below(16, seed, _SITE, "event", index):
             case 0:
@@ -80,7 +80,7 @@ def _at(event: AnyEvent, tick: int) -> AnyEvent:
 
 
 def _resized(event: Submit, seed: int, index: int) -> Submit:
-    """Return a submit whose prompt or max_tokens is one token longer or shorter."""
+    """Return a submit with a prompt or max_tokens one token longer or shorter."""
     by = -1 if below(2, seed, _SITE, "size", index) else 1
     if below(2, seed, _SITE, "part", index) or not isinstance(event.prompt, tuple):
         return event.model_copy(update={"max_tokens": min(max(1, event.max_tokens + by), NUMBER_MAX)})
@@ -89,7 +89,7 @@ def _resized(event: Submit, seed: int, index: int) -> Submit:
 
 
 def _others(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
-    """Yield half of another trace's events, about renamed requests or about those of the same names here."""
+    """Yield half of another trace's events, with all requests renamed or with the same request names."""
     are_strangers = below(2, seed, _SITE, "strangers", 0)
     for index, event in enumerate(events):
         if below(2, seed, _SITE, "other", index):

@@ -1,6 +1,6 @@
-"""Visible text: characters that a reader cannot see, or that reorder text, are written as escapes.
+"""Visible text: escape characters that a reader cannot see, and characters that reorder text.
 
-Verifies: by the tables of `unicodedata` and Unicode's property Default_Ignorable_Code_Point.
+Verifies: characters in hidden categories of `unicodedata`, or with Unicode's property Default_Ignorable_Code_Point.
 Does not verify: that two different letters look different.
 """
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 from unicodedata import category
 
 _SUSPECT = re.compile(r"[^\n -~]")
-# Controls, formats (with those of direction), halves of characters, private and unassigned ones; separators but " ".
+# Control, format (including text direction), surrogate, private-use and unassigned characters; separators but " ".
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
 # Letters, marks and symbols without ink: Default_Ignorable_Code_Point outside of `_HIDDEN`, and the blank of Braille.
 _BLANK = re.compile(
@@ -41,7 +41,7 @@ def visible_json(text: str) -> str:
 
 
 def visible_data(data: Data) -> Data:
-    """Return nested lists and dicts with the texts in them, and their keys, as `visible_text`."""
+    """Return nested lists and dicts with `visible_text` applied to every string and every key."""
     match data:
         case str():
             return visible_text(data)  # type: ignore[return-value]  # a str is returned for a str

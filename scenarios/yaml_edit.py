@@ -1,4 +1,4 @@
-"""Edits of a YAML file by hand and by commands: values of its keys change, all else of its text stays."""
+"""Edits of a flat YAML file: change the values of some keys and keep comments, order and all other text."""
 
 import json
 import re
@@ -14,9 +14,9 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|https?:/
 
 
 def with_values(text: str, changes: Mapping[str, str | None]) -> str:
-    """Return the text of one flat mapping in which keys have other values; None removes a key, new ones go last.
+    """Return the text of a flat mapping with some values changed; None removes a key, new keys are appended.
 
-    The text has been read by `strict_yaml`. Comments, order and the form of other values stay as they are.
+    The caller has read the text with `strict_yaml`. Comments, order and the notation of other values do not change.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode), "it is a mapping"
@@ -29,7 +29,7 @@ def with_values(text: str, changes: Mapping[str, str | None]) -> str:
             line_end = text.find("\n", max(begin, end - 1))
             text = text[: key.start_mark.index] + ("" if line_end < 0 else text[line_end + 1 :])
         else:
-            # What ends with a line break is a block scalar, whose mark is on the next line.
+            # The end mark of a block scalar is on the line after it, so the replaced text ends with a line break.
             space = "" if begin > 0 and text[begin - 1].isspace() else " "
             text = f"{text[:begin]}{space}{scalar(wanted)}{_tail(text[begin:end])}{text[end:]}"
     new = [f"{name}: {scalar(value)}\n" for name, value in changes.items() if name not in found and value is not None]
@@ -37,7 +37,7 @@ def with_values(text: str, changes: Mapping[str, str | None]) -> str:
 
 
 def scalar(value: str) -> str:
-    """Return a value on one line, quoted where it would be read as something else, with escapes of what is unseen."""
+    """Return a value as a one-line scalar: quoted unless it is a plain word, with hidden characters escaped."""
     if _PLAIN.fullmatch(value) and value.lower() not in (*OLD_BOOLEANS, "null"):
         return value
     quoted = json.dumps(value, ensure_ascii=False)
@@ -45,5 +45,5 @@ def scalar(value: str) -> str:
 
 
 def _tail(replaced: str) -> str:
-    """Return the white space that ends what is replaced, which stays."""
+    """Return the trailing white space of the replaced text, to be kept."""
     return replaced[len(replaced.rstrip()) :]
