@@ -1,1 +1,1 @@
-"""Traces: engine specifications, events and schedules, with their YAML codec and their generators."""
+"""Traces: engine specifications, events and schedules, with YAML codec and generators."""

@@ -1,4 +1,4 @@
-"""Capabilities of an engine: the events, request features and specifications it supports, and what it reports.
+"""Capabilities of an engine: supported events, request features and specifications.
 
 An unsupported scenario is refused in one line; a generated trace is changed until it is supported. Both use limits:
 functions that return how an event or a specification exceeds them, and a supported replacement. This module has the
@@ -49,7 +49,7 @@ class Excess(Generic[T]):
     reason: str = ""
 
     def message(self, where: str = "") -> str:
-        """Return one line: the path, the value found (omitted if None), what is allowed, and the reason."""
+        """Return one line: path, value found (omitted if None), what is allowed, and the reason."""
         path = ".".join(part for part in (where, self.key) if part)
         finding = f"{self.seen}; {self.allowed}" if self.seen is not None else self.allowed
         return ": ".join(part for part in (path, finding, self.reason) if part)
@@ -75,7 +75,10 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Limit: a key of one kind of event has one of `values`; the first replaces an unsupported value."""
+    """Limit: a key of one kind of event has one of `values`.
+
+    The first of `values` replaces an unsupported value.
+    """
 
     kind: type[Event]
     key: str
@@ -93,13 +96,16 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Limit: an event happens at the hooks in `places`; some kinds of events also at those in `besides`."""
+    """Limit: an event happens at a hook in `places`, or in `besides` for its kind of event."""
 
     places: tuple[Place, ...]
     besides: Mapping[str, tuple[Place, ...]]
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of an event at an unsupported hook; `mended` moves it to the next supported hook."""
+        """Return the excess of an event at an unsupported hook.
+
+        `mended` moves the event to the next supported hook, perhaps in the next tick.
+        """
         allowed = tuple(at for at in PLACES if at in (*self.places, *self.besides.get(event.do, ())))
         if event.at in allowed:
             return None
@@ -124,7 +130,10 @@ class ParamAtMost:
 
 @dataclass(frozen=True, slots=True)
 class KeyAtMost:
-    """Limit: a key of the specification has at most the value that `most` returns; `by` names what sets it."""
+    """Limit: a key of the specification has at most the value that `most` returns.
+
+    `by` names what sets this value.
+    """
 
     key: str
     most: Callable[[EngineSpec], int]
@@ -139,7 +148,10 @@ class KeyAtMost:
 
 @dataclass(frozen=True, slots=True)
 class NothingBeside:
-    """Limit: `key` must be off if another key has the value in `beside`; mending sets that key to `otherwise`."""
+    """Limit: `key` must be off while another key has a given value.
+
+    `beside` is that other key and its value; mending sets the other key to `otherwise`.
+    """
 
     key: str
     beside: tuple[str, str]
@@ -147,7 +159,7 @@ class NothingBeside:
     reason: str
 
     def __call__(self, spec: EngineSpec) -> Excess[EngineSpec] | None:
-        """Return the excess of a specification with `key` on and the other key at the excluded value."""
+        """Return the excess of a specification with both `key` on and the excluded value."""
         seen, (other, value) = getattr(spec, self.key), self.beside
         if not seen or getattr(spec, other) != value:
             return None
@@ -157,7 +169,7 @@ class NothingBeside:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of an engine within its declared capabilities, in the order in which they are applied."""
+    """Limits of an engine within its declared capabilities, in the order of application."""
 
     features: tuple[Without, ...] = ()
     events: tuple[EventLimit, ...] = ()
@@ -197,7 +209,7 @@ class Capabilities:
     probes: tuple[str, ...] = ()
     faults: bool = False
     limits: Limits = Limits()
-    # Values of scenarios.generation.situation, which knows capabilities.
+    # Of type scenarios.generation.situation.Situation; that module imports this one.
     situations: tuple[Any, ...] = ()
     planes: tuple[str, ...] = ()
     logs_decisions: bool = False
@@ -212,12 +224,12 @@ class Capabilities:
 
     @property
     def finds_races(self) -> bool:
-        """Whether the engine records its memory accesses and reports races, unordered conflicting accesses."""
+        """Whether the engine records its memory accesses and reports races (unordered conflicts)."""
         return "races" in self.planes
 
     @property
     def scripts_drafts(self) -> bool:
-        """Whether `accept` of a trace sets which draft tokens are right; otherwise the drafter proposes them."""
+        """Whether `accept` of a trace sets the right draft tokens; otherwise a real drafter runs."""
         return "accept" in self.features
 
     def features_on(self, spec: EngineSpec) -> tuple[str, ...]:
@@ -226,7 +238,7 @@ class Capabilities:
         return tuple(feature for feature in FEATURES if feature in self.features and feature not in without)
 
     def allowed(self, key: str) -> tuple[Any, ...] | None:
-        """Return the allowed values of a key of the specification, the fallback first; None if all are allowed."""
+        """Return a specification key's allowed values, the fallback first; None if all are allowed."""
         values = self.spec.get(key)
         return (EngineSpec.model_fields[key].default,) if values is None else values or None
 
@@ -237,7 +249,7 @@ class Capabilities:
 
 
 def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
-    """Return a message about the first unsupported value of a trace and what is allowed there, or None."""
+    """Return a message: the first unsupported value of a trace and what is allowed; or None."""
     of_events = event_limits(capabilities, trace.spec)
     for index, event in enumerate(trace.events):
         for of_event in of_events:
@@ -331,7 +343,7 @@ def trace_limits(capabilities: Capabilities) -> Sequence[Callable[[Trace], Exces
 
 
 def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Limit: the schedule has a supported policy, and only settings that the engine's device supports."""
+    """Limit: the engine's device supports the schedule's policy and settings."""
     policy = trace.schedule.policy
     if policy not in capabilities.policies:
         return Excess("schedule.policy", policy, f"allowed are {listed(capabilities.policies)}", _unscheduled(trace))

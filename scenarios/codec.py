@@ -1,4 +1,4 @@
-"""YAML codec of traces: strict reader with file and line in each error, and a lossless, readable writer."""
+"""YAML codec of traces: strict reader (errors with file and line) and lossless writer."""
 
 import json
 import os
@@ -34,7 +34,9 @@ NOT_RECORDED = RunOn()
 
 
 def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
-    """Return the scenario files at or below the paths, sorted, without duplicates or known-finding files.
+    """Return the scenario files at or below the paths, sorted and without duplicates.
+
+    Triage files of known findings are left out.
 
     Raises:
         ScenarioError: no path is given, a path is missing or unreadable, or a folder holds no scenario file.
@@ -81,7 +83,7 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def load(path: Path | str, *, is_limited: bool = True) -> Trace:
-    """Return the trace of a scenario file; with `is_limited`, refuse a trace beyond the cost limits.
+    """Return a scenario file's trace; with `is_limited`, refuse one beyond the cost limits.
 
     Raises:
         ScenarioError: the file cannot be read, is not strict YAML, or is not a valid trace.
@@ -90,7 +92,7 @@ def load(path: Path | str, *, is_limited: bool = True) -> Trace:
 
 
 def line_of(path: Path | str, where: Where) -> int:
-    """Return the line number of the value at a path in a scenario file, or of its nearest parent in the file."""
+    """Return the line number of the value at a path, or of its nearest parent in the file."""
     _, lines = read(_text(path), str(path))
     return next(lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in lines)
 
@@ -152,7 +154,10 @@ def _check_size(size: int, name: str) -> None:
 
 
 def dumps(trace: Trace, run_on: RunOn = NOT_RECORDED) -> str:
-    """Return a trace as YAML, one event per line, without default values; `loads` returns an equal trace."""
+    """Return a trace as YAML, one event per line, without default values.
+
+    `loads` of the text returns an equal trace.
+    """
     recorded = run_on.recorded()
     data = ({"run_on": recorded} if recorded else {}) | trace.model_dump(exclude_defaults=True)
     data["events"] = [_event_data(event.do, item) for event, item in zip(trace.events, data["events"], strict=True)]

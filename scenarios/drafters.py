@@ -1,4 +1,4 @@
-"""Drafters: their names, and one table of traits that generators, engine, oracle and judges read."""
+"""Drafters: names and traits, read by generators, engine, oracle and judges."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ Drafter = Literal[
 
 @dataclass(frozen=True, slots=True)
 class DrafterTraits:
-    """Traits in which a drafter differs from the default: on the device, with a KV cache, drafts set by the trace.
+    """Traits of a drafter, by default on the device, with a KV cache and scripted draft tokens.
 
     Attributes:
         is_extension: the random traces shared by all engines never use it; only traces of engines that have it do.

@@ -1,4 +1,4 @@
-"""Labelled random numbers: each is a function of its label, never of how many were generated before.
+"""Labelled random numbers: each is a function of its label, not of earlier numbers.
 
 Philox4x32-10 is the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -16,7 +16,10 @@ _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 
 @lru_cache(maxsize=1024)
 def _round_keys(key: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Return the two key words of each of the ten rounds; cached, because few keys serve many numbers."""
+    """Return the two key words of each of Philox's ten rounds.
+
+    Cached, because few keys serve many numbers.
+    """
     return tuple(((key[0] + n * _WEYL_0) & _MASK32, (key[1] + n * _WEYL_1) & _MASK32) for n in range(10))
 
 
@@ -53,7 +56,7 @@ def words(seed: int, site: str, key: str, index: int) -> tuple[int, int, int, in
 
 
 def below(bound: int, seed: int, site: str, key: str, index: int) -> int:
-    """Return a labelled integer in [0, bound); the bias of the multiply-shift is below bound / 2^64."""
+    """Return a labelled integer in [0, bound), with a bias below bound / 2^64."""
     assert bound > 0
     return draw(seed, site, key, index) * bound >> 64
 
@@ -87,7 +90,10 @@ class Digits:
         self._rest = draw(seed, "random_trace", site, index)
 
     def below(self, bound: int) -> int:
-        """Return the next number in [0, bound); callers keep the product of all bounds far below 2^64."""
+        """Return the next number in [0, bound).
+
+        Callers keep the product of all bounds far below 2^64.
+        """
         self._rest, number = divmod(self._rest, bound)
         return number
 

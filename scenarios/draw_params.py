@@ -1,4 +1,4 @@
-"""Sampling parameters of generated requests, decoded from one random number; 0 means the defaults."""
+"""Sampling parameters of generated requests, decoded from a random number (0: defaults)."""
 
 from typing import NamedTuple, get_args
 
@@ -11,30 +11,33 @@ _RATES = 1 + RATE_STEPS
 
 
 def params_of(number: int, spec: EngineSpec) -> SamplingParams:
-    """Return sampling parameters decoded from a number: low bits select them, the whole number gives their values."""
+    """Return the sampling parameters that a number encodes.
+
+    Its low bits select the parameters; the whole number gives their values.
+    """
     return SamplingParams.model_validate(_decoded(number, "params", spec)) if number else SamplingParams()
 
 
 def with_chance(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
-    """Return parameters with temperature, top-k, top-p and seed decoded from a number; 0 keeps greedy sampling."""
+    """Return the parameters with temperature, top-k, top-p and seed from a number (0: greedy)."""
     return params.model_copy(update=_decoded(number, "chance", spec)) if number else params
 
 
 def _decoded(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
-    """Return the value of each parameter that is decoded from the number of `site` ("params" or "chance")."""
+    """Return the parameters that a number of `site` ("params" or "chance") encodes."""
     drawn = {name: each.drawn for name, each in PARAMS.items() if each.site == site and each.drawn is not None}
     return {name: draw(Number(number, site, spec)) for name, draw in drawn.items()}
 
 
 def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:
-    """Return the draft verification method decoded from a number, and two acceptance rates if it is synthetic."""
+    """Return the verification method that a number encodes, and two rates if it is synthetic."""
     method, rates = METHODS[number % len(METHODS)], number // len(METHODS)
     given = (rates % _RATES / RATE_STEPS, rates // _RATES % _RATES / RATE_STEPS)
     return method, given if method == "synthetic" else ()
 
 
 class Chance(NamedTuple):
-    """Random sampling in a trace: whether requests have a temperature, how draft tokens are verified and sampled.
+    """Random sampling in a trace: temperature, draft verification, and sampled draft tokens.
 
     `method` encodes a verification method and its rates. `needs_guesses` requires a drafter that predicts tokens:
     scripted draft tokens follow the largest logits, and sampled requests seldom accept them.
@@ -47,7 +50,10 @@ class Chance(NamedTuple):
 
 
 def chance_of(source: Source) -> Chance:
-    """Generate a trace's sampling mode: greedy (2 of 5), else sampled; 1 of 3 sampled traces sample drafts too."""
+    """Generate a trace's sampling mode: greedy in 2 of 5 traces, otherwise sampled.
+
+    In 1 of 3 sampled traces the draft tokens are sampled, too.
+    """
     if source("chance", 0).below(5) < 2:
         return Chance()
     digits, draws_drafts = source("method", 0), source("drafts", 0).one_in(3)
@@ -59,8 +65,9 @@ def chance_of(source: Source) -> Chance:
 
 
 class Params:
-    """Encoded sampling parameters of a trace's requests: logit changes in 1 of 2 traces, grammars in 1 of 3.
+    """Encoded sampling parameters of a trace's requests.
 
+    1 of 2 traces has parameters that change logits, 1 of 3 has grammars.
     If draft tokens are sampled, 1 of 2 traces has grammars: a request with a grammar gets greedy draft tokens.
     """
 
@@ -82,7 +89,7 @@ class Params:
         return number
 
     def chance_number(self, request_index: int) -> int:
-        """Return the encoded temperature, top-k, top-p and seed of a request; 0 (greedy) for one of three."""
+        """Return a request's encoded temperature, top-k, top-p and seed; 0 (greedy) for 1 of 3."""
         if not self._chance.exists:
             return 0
         digits = self._source("chance", 1 + request_index)

@@ -1,4 +1,4 @@
-"""Events of a trace, each with a tick and a hook of the step, and schedules: the order in which lanes advance.
+"""Events of a trace, each with a tick and a hook of the step, and schedules of lanes.
 
 Every list of events is a valid trace: an event for an unknown or finished request does nothing, so any event may be
 deleted. An event has an absolute tick (one call of `Engine.step`) and a hook in that call; deleting an event does not
@@ -25,8 +25,9 @@ Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+
 
 
 class PromptDraw(Value):
-    """A prompt of `tokens` random token ids, a function of the request name; expanded by `Trace.explicit`.
+    """A prompt of `tokens` random token ids, a function of the request name.
 
+    `Trace.explicit` expands it.
     Another `variant` gives another prompt for the same name. The first `common` tokens are equal in all generated
     prompts; then come `own` tokens that differ between requests, and then common tokens again. With `own: 0` all
     tokens after the first `common` tokens differ.
@@ -39,7 +40,7 @@ class PromptDraw(Value):
 
 
 class Continuation(Value):
-    """A prompt that continues another request, as the next turn of a conversation; known when it is submitted.
+    """A prompt that continues another request, as the next turn of a conversation.
 
     It has the prompt tokens of the latest request named `continues`, the output tokens delivered until then (the
     request may still run), and `tokens` random token ids. The end is cut off at max_model_len or the size of the KV
@@ -51,7 +52,10 @@ class Continuation(Value):
 
 
 class AcceptRate(Value):
-    """An acceptance script of random bits, each 1 with probability `rate`; expanded by `Trace.explicit`."""
+    """An acceptance script of random bits, each 1 with probability `rate`.
+
+    `Trace.explicit` expands it.
+    """
 
     rate: Annotated[float, Field(strict=True, ge=0.0, le=1.0)]
 
@@ -64,7 +68,7 @@ class Event(Value):
 
 
 class Submit(Event):
-    """A client submits a request. Nothing happens while an earlier request with this name is alive.
+    """A client submits a request, ignored while an earlier request has the same name.
 
     Other events refer to the request that has the name at their tick. With policy `priority` the scheduler prefers a
     lower `priority`, then the earlier submit.
@@ -88,7 +92,7 @@ class Submit(Event):
 
     @property
     def prompt_length(self) -> int:
-        """Number of prompt tokens; for a continuation, only the `tokens` added to the continued request."""
+        """Number of prompt tokens; for a continuation, only of the added tokens."""
         return len(self.prompt) if isinstance(self.prompt, tuple) else self.prompt.tokens
 
 
@@ -104,7 +108,7 @@ class Abort(Event):
 
 
 class Preempt(Event):
-    """A running request is preempted: it loses its blocks and its recurrent state, and is recomputed later.
+    """A running request is preempted: it loses its blocks and state, and is recomputed later.
 
     With `deliver` its results in flight are delivered, and the request waits for them. With `drop` they are discarded
     and sampled again, and the request may resume at once.
@@ -131,14 +135,14 @@ class Reorder(Event):
 
 
 class EndSession(Event):
-    """The client adds no more parts to a session. Without this event the session ends after its last part."""
+    """The client ends a session; without this event it ends after its last part."""
 
     do: Literal["end_session"] = "end_session"
     session: RequestName
 
 
 class SetK(Event):
-    """From this step on, `k` draft tokens are proposed for each request, at most K of the specification.
+    """From this step on, `k` draft tokens are proposed for each request, at most K.
 
     Every number is valid, so the event remains valid when K of the specification is lowered.
     """
@@ -148,7 +152,7 @@ class SetK(Event):
 
 
 class ResetPrefixCache(Event):
-    """The prefix cache is emptied; with `running`, running requests are preempted in drop mode first."""
+    """The prefix cache is reset; with `running`, running requests are preempted (drop) first."""
 
     do: Literal["reset_prefix_cache"] = "reset_prefix_cache"
     running: Annotated[bool, Field(strict=True)] = False
@@ -203,7 +207,7 @@ class SpoilDraft(Spoil):
 
 
 class DummyStep(Event):
-    """The next step that schedules nothing is not skipped: the target model runs over padding rows only.
+    """The next step that schedules nothing runs the target model over padding rows only.
 
     An idle data-parallel rank does this while other ranks are busy. It commits nothing and changes no request's state.
     """
@@ -212,8 +216,9 @@ class DummyStep(Event):
 
 
 class DisturbTransfer(Event):
-    """A KV connector's load or store of a request is disturbed: the one in flight, or else the next one.
+    """A KV connector's load or store of a request is disturbed.
 
+    It is the transfer in flight, or else the next one.
     The transfer takes `ticks` longer (delay), completes at once (hasten), never completes (drop), loses its block
     number `block`, or its last block if it has fewer (fail), or copies all blocks twice (repeat). The store does not
     keep a block that it loses. The event has no effect in an engine without a KV connector.
@@ -240,14 +245,14 @@ class Pausing(Event):
 
 
 class Pause(Pausing):
-    """Generation is paused. With `clear_cache` the KV cache is cleared once the pause is complete."""
+    """Generation is paused; with `clear_cache` the KV cache is cleared at its completion."""
 
     do: Literal["pause"] = "pause"
     clear_cache: Annotated[bool, Field(strict=True)] = True
 
 
 class Resume(Event):
-    """The pause ends as soon as it is complete; without a pause, or while the engine sleeps, nothing happens."""
+    """The pause ends as soon as it is complete; ignored without a pause or during sleep."""
 
     do: Literal["resume"] = "resume"
 
@@ -264,7 +269,7 @@ class Sleep(Pausing):
 
 
 class WakeUp(Event):
-    """The engine restores its weights, its KV cache, or both; generation resumes when both are restored.
+    """The engine restores weights, KV cache, or both; with both, generation resumes.
 
     Nothing happens if the engine does not sleep.
     """
@@ -286,7 +291,7 @@ class LoadWeights(Event):
 
 
 class Neighbour(Event):
-    """Another engine in the same process runs one step after each of this engine's next `ticks` ticks."""
+    """Another engine in the process runs a step after each of the next `ticks` ticks."""
 
     do: Literal["neighbour"] = "neighbour"
     ticks: Count = 1
@@ -370,7 +375,7 @@ class Schedule(Value):
 
 
 def clears_cache(event: AnyEvent) -> bool:
-    """Return whether an event clears the KV cache: no later step attends to entries from before the event."""
+    """Return whether an event clears the KV cache: no later step attends to older entries."""
     match event:
         case ResetPrefixCache(running=clears) | Pause(clear_cache=clears) | LoadWeights(clear_cache=clears):
             return clears

@@ -37,7 +37,7 @@ class Complaint:
 
     @property
     def rank(self) -> tuple[int, bool]:
-        """Sort key: by line; on the same line an unknown key (perhaps misspelt) comes before a missing key."""
+        """Sort key: by line; on one line an unknown key, perhaps misspelt, before a missing key."""
         return self.line, self.is_missing
 
 
@@ -47,7 +47,7 @@ def of_problem(problem: Problem, lines: Lines) -> Complaint:
 
 
 def of_validation(error: ValidationError, data: Data, lines: Lines) -> tuple[list[Complaint], int]:
-    """Return one complaint per path for pydantic's validation errors, and the number of unexplained errors.
+    """Return one complaint per path for pydantic's errors, and the number of other errors.
 
     For a union type, only the errors of the member that matched deepest are kept. The first EXPLAINED_MAX errors of
     the file are explained.
@@ -99,12 +99,15 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
 
 @cache
 def _schema() -> Schema:
-    """Return the JSON schema of a scenario file; built only when the first invalid file is explained."""
+    """Return the JSON schema of a scenario file, built when the first error is explained."""
     return ScenarioFile.model_json_schema()
 
 
 def _place(location: Where, data: Data) -> tuple[Where, Data]:
-    """Return the existing part of an error's location, without names of union members, and the value there."""
+    """Return the existing part of an error's location, and the value there.
+
+    Names of union members in the location are left out.
+    """
     path: Where = ()
     value = data
     # Pydantic inserts the kind of the event between its index and its keys.
@@ -119,7 +122,7 @@ def _place(location: Where, data: Data) -> tuple[Where, Data]:
 
 
 def _schema_at(path: Where, data: Data) -> Schema:
-    """Return the JSON schema of the value at a path, or of the deepest key on the path that has a schema."""
+    """Return the JSON schema of the value at a path, or of its deepest parent with a schema."""
     schema = _resolved(_schema(), data)
     value = data
     for part in path:
@@ -137,7 +140,7 @@ def _schema_at(path: Where, data: Data) -> Schema:
 
 
 def _resolved(schema: Schema, value: Data) -> Schema:
-    """Return the schema with references followed and the union member for the value's type chosen."""
+    """Return the schema with references followed, and a union's member for the value's type."""
     if "$ref" in schema:
         return _resolved(_schema()["$defs"][schema["$ref"].rpartition("/")[2]], value)
     if "discriminator" in schema and isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Feature compatibility: one table of refused combinations and one of ignored switches, with reasons."""
+"""Feature compatibility: tables of refused combinations and ignored switches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ def _drafters(holds: Callable[[DrafterTraits], bool]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A combination of features that no engine runs: the refused key, its allowed values, and the reason.
+    """A combination of features that no engine runs: key, allowed values, and the reason.
 
     A trace with the fault `lifted_by` is accepted: it reproduces the bug that the refusal prevents.
     """
@@ -135,10 +135,10 @@ SWITCHED_OFF: tuple[SwitchedOff, ...] = (
 
 
 def switched_off(spec: EngineSpec, faults: tuple[str, ...]) -> list[SwitchedOff]:
-    """Return the requested features of a specification that the engine switches off with these faults on."""
+    """Return the requested features that the engine switches off with these faults on."""
     return [rule for rule in SWITCHED_OFF if rule.applies(spec) and rule.lifted_by not in faults]
 
 
 def is_switched_off(spec: EngineSpec, key: str) -> bool:
-    """Return whether an engine without faults switches off the feature `key` of its specification."""
+    """Return whether an engine without faults switches off the feature `key`."""
     return any(rule.key == key and rule.applies(spec) for rule in SWITCHED_OFF)

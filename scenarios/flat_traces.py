@@ -1,4 +1,4 @@
-"""Flat traces: a trace encoded as tuples of small integers; any integers decode to a valid trace.
+"""Flat traces: traces encoded as small integers; any integers decode to a valid trace.
 
 `interpret` is total: it clamps numbers that are too large, and deleting a flat event changes no other event.
 """
@@ -70,7 +70,10 @@ PATTERNS: tuple[str | AcceptRate, ...] = (
 
 
 class SpecNumbers(NamedTuple):
-    """Numbers that encode a specification, a seed and a schedule; each is clamped, and 0 is the simplest value."""
+    """Numbers that encode a specification, a seed and a schedule.
+
+    Each is clamped, and 0 is the simplest value.
+    """
 
     k: int = 0
     is_synchronous: int = 0
@@ -217,7 +220,7 @@ def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
 
 
 def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
-    """Return a submit that fits into an empty KV cache: shorten the prompt first, then the output."""
+    """Return a submit that fits into an empty KV cache; shorten prompt first, then output."""
     room = spec.num_blocks * spec.block_size - 3 * spec.num_speculative_tokens
     is_bounded = spec.max_model_len <= spec.num_blocks * spec.block_size
     longest = spec.max_model_len - 1 if is_bounded else min(room, spec.max_model_len) - 1
@@ -239,5 +242,5 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
 
 
 def _pattern(number: int) -> str | AcceptRate:
-    """Return the acceptance script of a number: a named pattern, a rate, or the bits of a larger number."""
+    """Return a number's acceptance script: a named pattern, a rate, or the number's bits."""
     return PATTERNS[number] if number < len(PATTERNS) else f"{number:b}"

@@ -1,4 +1,4 @@
-"""Input files: open without blocking and read up to a size limit; every command reads its inputs this way."""
+"""Input files of all commands: open without blocking, read up to a size limit."""
 
 import errno
 import os
@@ -50,7 +50,9 @@ def opened(path: Path | str) -> Iterator[int]:
 
 
 def check_regular(path: Path | str) -> None:
-    """Raise for anything but a regular file, without opening it: closing a database file would release its locks.
+    """Raise for anything but a regular file, without opening it.
+
+    Closing a database file would release the locks on it.
 
     Raises:
         OSError: the file does not exist, or is not regular.

@@ -35,7 +35,7 @@ def _end(event: Event) -> int:
 
 
 def _lengths(trace: Trace) -> Iterator[tuple[int, int, str]]:
-    """Yield event index, maximum number of tokens (prompt and output) and name of each submitted request."""
+    """Yield event index, maximum number of tokens and name of each submitted request."""
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):
             yield index, trace.spec.length_limit(_prompt_length(event, trace.spec), event.max_tokens), event.request
@@ -47,7 +47,7 @@ def _prompt_length(event: Submit, spec: EngineSpec) -> int:
 
 
 def _tokens(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the tokens to compute: all tokens of each request, again for each preemption by an event."""
+    """Return the tokens to compute, again for each preemption by an event."""
     lengths = list(_lengths(trace))
     worst = max(lengths, key=lambda each: each[1], default=(0, 0, ""))
     return sum(length for _, length, _ in lengths) + sum(_lengths_again(trace)), ("events", worst[0])
@@ -67,7 +67,7 @@ def _lengths_again(trace: Trace) -> Iterator[int]:
 
 
 def _steps(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Estimate the engine steps: the maximum of what the longest request, the batch rows and the token budget need.
+    """Return the estimated engine steps: the maximum by longest request, rows and token budget.
 
     A request takes one step for each prefill chunk, and one for each run of draft tokens that its script accepts.
     """
@@ -104,7 +104,7 @@ def _logits(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
 
 
 def _table_entries(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the block table entries kept until the end of the run: one block table for each output token."""
+    """Return the block table entries kept in a run: one block table for each output token."""
     spec = trace.spec
     entries = [
         (min(event.max_tokens, length) * -(-length // spec.block_size), ("events", index))
@@ -130,7 +130,7 @@ LIMITS: tuple[CostLimit, ...] = (
 
 
 def over_limits(trace: Trace) -> list[Problem]:
-    """Return a problem for each limit that a trace exceeds, at the path of its largest contributor."""
+    """Return a problem for each exceeded limit, at the path of its largest contributor."""
     measured = [(limit, *limit.measure(trace)) for limit in LIMITS]
     return [
         Problem(where, f"{count:,} {limit.what}; allowed are {limit.maximum:,} (--no-limits lifts this)")

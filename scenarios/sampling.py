@@ -1,4 +1,4 @@
-"""Sampling parameters of a request, each declared once, and the output that the client receives.
+"""Sampling parameters of a request, each declared once, and the output of a request.
 
 The type of a field is the type and range of the parameter; its `Feature` declares the rest. Validation, the JSON
 schema, random traces, shrinking and the capabilities of engines use both.
@@ -40,7 +40,7 @@ Refused: TypeAlias = tuple[tuple[str | int, ...], str]
 
 
 class Number(NamedTuple):
-    """A number that encodes parameters: low bits select the parameters, the whole number gives their values."""
+    """A number that encodes parameters: low bits select them, the whole gives their values."""
 
     number: int
     site: str
@@ -64,7 +64,7 @@ class Addition(NamedTuple):
     request_index: int
 
     def pick(self, what: str, bound: int, number: int = 0) -> int:
-        """Return an integer below `bound` that follows from the trace's seed, the request and the labels."""
+        """Return an integer below `bound`, a function of the trace's seed, request and labels."""
         return below(bound, self.seed, "extension", f"{what} of {self.request_index}", number)
 
 
@@ -175,7 +175,7 @@ def _refused_grammar(params: "SamplingParams", value: Any, vocab_size: int) -> I
 
 
 def _drawn_grammar(number: Number) -> Grammar:
-    """Return a grammar of 2 to 5 states with up to 8 edges each; in 1 of 2 grammars the last state is final."""
+    """Return a grammar of 2 to 5 states, 1 to 8 edges each; in 1 of 2 the last state is final."""
     if not number.has(GRAMMAR):
         return ()
     num_states, vocab_size = 2 + number.pick("states", 4), number.spec.vocab_size
@@ -193,7 +193,7 @@ def _drawn_grammar(number: Number) -> Grammar:
 
 
 def _has_few_tokens(number: Number) -> bool:
-    """Return whether few tokens are allowed, so that tokens repeat and bad words of several tokens occur."""
+    """Return whether few tokens are allowed, so that bad words of several tokens occur."""
     return number.has(BAD_WORDS) and number.pick("few", 3) > 0
 
 
@@ -208,7 +208,7 @@ def _drawn_allowed_tokens(number: Number) -> Tokens:
 
 
 def _drawn_bad_words(number: Number) -> tuple[Tokens, ...]:
-    """Return bad words, a quarter of them long (4 tokens or more), made of the allowed tokens if there are any."""
+    """Return bad words of allowed tokens, a quarter of them with 4 tokens or more."""
     if not number.has(BAD_WORDS):
         return ()
     allowed, words = _drawn_allowed_tokens(number), []

@@ -1,4 +1,4 @@
-"""Scenario file: the keys of a YAML file, which are those of a trace and the run it was found in."""
+"""Scenario file: the keys of its YAML text: a trace, and the run that found it."""
 
 from typing import Annotated
 
@@ -15,8 +15,9 @@ _DIGEST = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$")]
 
 
 class RunOn(Value):
-    """Engine, device, options and sources of the run that found a trace; an empty value was not recorded.
+    """Engine, device, options and sources of the run that found a trace.
 
+    An empty value was not recorded.
     `version` is the release of the engine. `sources` is the digest of the source overlay, empty without an overlay.
     `fixes` names the findings with a fix applied to the sources: `all`, or names separated by commas.
     No key has the path of a program: a downloaded file must not choose what is started.

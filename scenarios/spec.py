@@ -1,4 +1,4 @@
-"""Engine specification: sizes, async scheduling depth, layers, drafter and KV connector of one engine."""
+"""Engine specification: sizes, async scheduling depth, layers, drafter and KV connector."""
 
 from typing import Annotated, Literal
 
@@ -34,7 +34,7 @@ class Value(BaseModel):
 
 
 class Transfer(Value):
-    """A KV connector that loads and stores full blocks between the KV cache and an external store.
+    """A KV connector that copies full blocks between the KV cache and an external store.
 
     The store holds `store_blocks` blocks of all requests, and evicts the least recently used block. An admitted
     request loads its next blocks that the store holds, and stores the blocks that it fills.
@@ -74,7 +74,7 @@ class Offloading(Value):
 
 
 class Handoff(Value):
-    """Disaggregated prefill: a second engine, the producer, computes the prompts and hands them to the consumer.
+    """Disaggregated prefill: a producer engine computes the prompts for the consumer.
 
     The consumer is the engine of the trace; the producer has the same specification, with `producer_blocks` blocks. It
     computes every prompt and one output token, which is discarded. The consumer then loads its blocks, the last one
@@ -191,7 +191,7 @@ class EngineSpec(Value):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Acceptance rates of synthetic verification, one for each draft token; empty for other methods."""
+        """Acceptance rates of synthetic verification, one for each draft token; else empty."""
         given, k = self.synthetic_rates, self.num_speculative_tokens
         return (*given, *given[-1:] * k)[:k]
 
@@ -200,7 +200,7 @@ class EngineSpec(Value):
         return min(prompt_length + max_tokens, self.max_model_len)
 
     def blocks_needed(self, prompt_length: int, max_tokens: int) -> int:
-        """Return the maximum number of blocks of a request that runs alone: its tokens and three runs of K drafts.
+        """Return the maximum blocks of a request alone: its tokens and three runs of K drafts.
 
         Two of the runs are in flight and the third is scheduled next; with a depth above 2 it is 1 + depth runs.
         """

@@ -1,4 +1,4 @@
-"""Strict JSON reader: refuse text that two JSON parsers could read differently, such as a repeated key."""
+"""Strict JSON reader: refuse text that two parsers could read differently."""
 
 import json
 from typing import Any

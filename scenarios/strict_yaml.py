@@ -1,4 +1,4 @@
-"""Strict YAML reader: one document as plain data with line numbers; tags, aliases and anchors are refused."""
+"""Strict YAML reader: plain data with line numbers; no tags, aliases or anchors."""
 
 import json
 import re
@@ -39,11 +39,11 @@ _READ_ALIKE = re.compile(r'[\n "-$&-=@-{}~]*')
 
 
 class ScenarioError(ValueError):
-    """A scenario cannot be used; the message is one line: `FILE:LINE: value found; what is allowed`."""
+    """A scenario is unusable; one line of message: `FILE:LINE: value found; what is allowed`."""
 
 
 def read(text: str, name: str, nodes_max: int | None = None) -> tuple[Data, Lines]:
-    """Return the data of the text's only document, and the line number of every key and item by path.
+    """Return the data of the text's only document, and the line of every key and item by path.
 
     Messages use `name` as the file name; `nodes_max` limits the number of keys and values together.
 
@@ -71,7 +71,7 @@ def seen(value: Data) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line: white space collapsed to single spaces, hidden characters escaped."""
+    """Return a text on one line: white space collapsed, hidden characters escaped."""
     return visible_line(" ".join(text.split()))
 
 
@@ -161,7 +161,7 @@ class _Reader:
         return mapping
 
     def _scalar(self, event: ScalarEvent, line: int) -> Data:
-        """Return null, a boolean, a decimal number, or text for all else: 010, 1:30, 2026-01-01, 0x10."""
+        """Return null, a boolean, a decimal number, or text (also for 010, 1:30 and 0x10)."""
         text = event.value
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
             raise self._error(line, f"{seen(text)} has half a surrogate pair; write whole characters")

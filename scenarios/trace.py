@@ -24,7 +24,7 @@ from scenarios.spec import RATE_STEPS, Count, EngineSpec, Index, Name, Value
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error in a trace: its path of keys and indexes, and a message (value found, values allowed)."""
+    """An error in a trace: its path of keys and indexes, and a message."""
 
     path: tuple[str | int, ...]
     message: str
@@ -45,7 +45,7 @@ class Trace(Value):
 
     @model_validator(mode="after")
     def _is_possible(self, info: ValidationInfo) -> "Trace":
-        """Raise ValueError for the first problem, unless the validation context has `problems_listed`."""
+        """Raise ValueError for the first problem, unless the context has `problems_listed`."""
         if not (info.context or {}).get("problems_listed"):
             for problem in problems(self):
                 raise ValueError(f"{'.'.join(map(str, problem.path))}: {problem.message}")
@@ -60,7 +60,7 @@ class Trace(Value):
         return tuple(sorted(self.submits(), key=lambda submit: (submit.tick, PLACES.index(submit.at))))
 
     def explicit(self) -> "Trace":
-        """Return the trace with generated prompts and acceptance scripts expanded to token ids and bits."""
+        """Return the trace with prompts and acceptance scripts expanded to token ids and bits."""
         events = tuple(self._explicit_event(event) for event in self.events)
         return self.model_copy(update={"events": events})
 
@@ -89,7 +89,7 @@ def problems(trace: Trace) -> list[Problem]:
 
 
 def _session_problems(trace: Trace) -> list[Problem]:
-    """Return the problems of session parts: duplicate request names, and sessions that become too long."""
+    """Return the problems of session parts: reused request names, and too long sessions."""
     found, spec = [], trace.spec
     names = Counter(submit.request for submit in trace.submits())
     before: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Visible text: escape characters that a reader cannot see, and characters that reorder text.
+"""Visible text: escape characters that a reader cannot see, or that reorder text.
 
 Verifies: characters in hidden categories of `unicodedata`, or with Unicode's property Default_Ignorable_Code_Point.
 Does not verify: that two different letters look different.
@@ -11,7 +11,7 @@ from unicodedata import category
 _SUSPECT = re.compile(r"[^\n -~]")
 # Control, format (including text direction), surrogate, private-use and unassigned characters; separators but " ".
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
-# Letters, marks and symbols without ink: Default_Ignorable_Code_Point outside of `_HIDDEN`, and the blank of Braille.
+# Characters displayed as nothing: Default_Ignorable_Code_Point outside `_HIDDEN`, and the Braille blank.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
     "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -36,7 +36,7 @@ def visible_line(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return a JSON document with hidden characters as JSON's own escapes; its values stay the same."""
+    """Return a JSON document of equal values with hidden characters as JSON escapes."""
     return _SUSPECT.sub(lambda match: match[0] if _is_seen(match[0]) else _json_escape(match[0]), text)
 
 

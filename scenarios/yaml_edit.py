@@ -1,4 +1,4 @@
-"""Edits of a flat YAML file: change the values of some keys and keep comments, order and all other text."""
+"""Edits of a flat YAML file: change some values, and keep all other text."""
 
 import json
 import re
@@ -9,13 +9,14 @@ import yaml
 from scenarios.strict_yaml import OLD_BOOLEANS
 from scenarios.visible import is_visible
 
-# A word, a date, an address.
+# A value that needs no quotes: a word, a date or a URL.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|https?://[!-\"$-~]+")
 
 
 def with_values(text: str, changes: Mapping[str, str | None]) -> str:
-    """Return the text of a flat mapping with some values changed; None removes a key, new keys are appended.
+    """Return a flat mapping's text with some values changed; None removes a key.
 
+    New keys are appended.
     The caller has read the text with `strict_yaml`. Comments, order and the notation of other values do not change.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -37,7 +38,7 @@ def with_values(text: str, changes: Mapping[str, str | None]) -> str:
 
 
 def scalar(value: str) -> str:
-    """Return a value as a one-line scalar: quoted unless it is a plain word, with hidden characters escaped."""
+    """Return a value as a one-line scalar, quoted unless it is a plain word."""
     if _PLAIN.fullmatch(value) and value.lower() not in (*OLD_BOOLEANS, "null"):
         return value
     quoted = json.dumps(value, ensure_ascii=False)

@@ -1,1 +1,1 @@
-"""Generation of traces: the base generator, situations with their weights, and changes for an engine."""
+"""Trace generation: base generator, situations with weights, and adaptation to an engine."""

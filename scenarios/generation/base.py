@@ -40,13 +40,16 @@ from scenarios.sampling import GRAMMAR
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
-# Lengths of prompts longer than tables of 64 positions.
+# Lengths of long prompts: more than 64 tokens.
 LONG_MIN, LONG_MAX = 56, 100
 PRIORITY = is_set("policy", "priority")
 
 
 class FlatTrace:
-    """A random trace under generation, as the numbers that `interpret` decodes; `spec` is what its numbers encode."""
+    """A random trace under generation, as the numbers that `interpret` decodes.
+
+    `spec` is the specification that `numbers` encode.
+    """
 
     def __init__(self, source: Source, seed: int, weights: Weights) -> None:
         self.source, self.seed, self._weights = source, seed, weights
@@ -55,12 +58,12 @@ class FlatTrace:
         self.numbers = _random_spec(self)
         self.spec = spec_of(self.numbers)
         self.requests: tuple[FlatEvent, ...] = ()
-        # Events about requests, and requests under names that were used before.
+        # Events other than submits; then submits that reuse a name, with their aborts.
         self.events: list[FlatEvent] = []
         self.reused: list[FlatEvent] = []
 
     def has(self, name: str, digits: Draws) -> bool:
-        """Return whether a situation is sampled, by its weight; the trace then has it."""
+        """Return whether a situation is sampled, by its weight, and note it in the trace."""
         return self.take(name, digits.chance(self._weights[name]))
 
     def has_kind(self, name: str, digits: Draws) -> bool:
@@ -91,7 +94,7 @@ def labelled(seed: int, weights: Weights = DEFAULT) -> Generated:
 
 
 def generated(source: Source, seed: int, weights: Weights = DEFAULT) -> Generated:
-    """Return the trace that a source samples; its prompts, scripts and schedule follow from the seed."""
+    """Return the trace that a source samples; prompts, scripts and schedule use the seed."""
     flat = FlatTrace(source, seed, weights)
     for step in _STEPS:
         step(flat)
@@ -104,11 +107,11 @@ def _random_spec(flat: FlatTrace) -> SpecNumbers:
     sizes, switches = source("sizes", 0), source("switches", 0)
     has_prefix_cache = flat.has("shared_prefixes", source("prefix_cache", 0))
     drafters, many = source("drafter", 0), source("many_drafts", 0)
-    # Numbers come in this order: each takes the next digit of `sizes`.
+    # The order of the statements matters: each number takes the next digit of `sizes`.
     k = sizes.of((0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5))
     k = 6 + many.below(3) if flat.has("many_draft_tokens", many) else k
     num_rows = sizes.of((0, 1, 1, 2, 2, 2, 3, 3, 4, 5))
-    # A hit takes at least two blocks of a prompt.
+    # A prefix-cache hit needs a prompt of at least two blocks.
     block_size = sizes.of((0, 1, 1, 2, 2, 3, 3, 3) if has_prefix_cache else (0, 1, 2, 3, 3, 3, 3, 7))
     is_synchronous, is_attention_only = switches.one_in(8), switches.one_in(8)
     drafter = drafters.of((0, 0, 0, 0, 0, 8, 1, 1, 2, 2, 3, 4, 5, 6, 7))
@@ -118,7 +121,7 @@ def _random_spec(flat: FlatTrace) -> SpecNumbers:
     return SpecNumbers(
         k=k,
         is_synchronous=is_synchronous,
-        # A hit on a block of the same step has no recurrent state to continue from.
+        # Only attention-only traces can hit a block of the same step: its recurrent state does not exist yet.
         is_attention_only=is_attention_only or (has_prefix_cache and source("at_once", 0).one_in(2)),
         is_host_counted=switches.below(5) < 2,
         is_unpadded=switches.one_in(5),
@@ -132,7 +135,7 @@ def _random_spec(flat: FlatTrace) -> SpecNumbers:
         policy=switches.below(len(POLICIES)),
         seed=flat.seed,
         is_aligned=source("aligned", 0).one_in(3),
-        # Rows share blocks, and so a prefix, only where they take them over from the prefix cache.
+        # Rows share leading blocks only by prefix-cache hits.
         is_cascading=source("cascade", 0).one_in(2 if has_prefix_cache else 4),
         has_prefix_cache=has_prefix_cache,
         drafter=DRAFTERS.index("draft_model") if flat.chance.needs_guesses else drafter,
@@ -155,13 +158,13 @@ def _seldom_nonzero(source: Source, site: str, one_in: int, count: int) -> int:
 
 
 def _model_length(flat: FlatTrace, usual: int, k: int) -> int:
-    """Return 128 less the number of the model's positions; in a model shorter than drafts those are K + 3 at most."""
+    """Return 128 - max_model_len; a model shorter than its drafts has at most K + 3 positions."""
     digits = flat.source("model_length", 0)
     return 128 - max(2, k + digits.below(4)) if flat.has("model_shorter_than_drafts", digits) else usual
 
 
 def _drafter_length(flat: FlatTrace, has_limit: bool, usual: int) -> int:
-    """Return the number of positions of a drafter, 0 for no limit; few positions are one, two or three."""
+    """Return a drafter's number of positions (0: no limit); few means one, two or three."""
     digits = flat.source("drafter_length", 0)
     if not has_limit:
         return 0
@@ -170,7 +173,7 @@ def _drafter_length(flat: FlatTrace, has_limit: bool, usual: int) -> int:
 
 @situation(PRIORITY, stage="base", part_of="mixed_priorities")
 def later_requests_first(flat: FlatTrace) -> None:
-    """Let each request be more urgent than those before it, and three rows need more than the budget of a step."""
+    """Give each request a higher priority than earlier ones, and a step too small a budget."""
     if flat.spec.policy == "priority" and flat.has("later_requests_first", flat.source("urgency", 0)):
         k, digits = flat.spec.num_speculative_tokens, flat.source("urgency", 1)
         num_rows, budget = 2 + digits.below(3), (1 + k) * (1 + digits.below(2))
@@ -186,7 +189,7 @@ def _submit_requests(flat: FlatTrace) -> None:
     lengths_max, tokens_max = swarm.of((6, 12, 24)), swarm.of((12, 24, 24))
     patterns = tuple(swarm.of((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8)) for _ in range(2))
     k, block = spec.num_speculative_tokens, spec.block_size
-    # Lengths of prompts at which an index may be off by one.
+    # Prompt lengths at which off-by-one errors show.
     edges = (1, k, k + 1, block - 1, block, block + 1)
     long = source("long", 0)
     longest = long.below(count) if flat.has("long_prompt", long) else None
@@ -214,7 +217,7 @@ def _submit_requests(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def pool_of_one_request(flat: FlatTrace) -> None:
-    """Let the pool of blocks hold the longest request, or up to half more; with priorities always."""
+    """Size the KV cache for the longest request, or up to half more; always with priorities."""
     tight = flat.source("pool", 0)
     if flat.has_size("pool_of_one_request", tight) or flat.spec.policy == "priority":
         need = max(flat.spec.blocks_needed(1 + each.a, 1 + each.b) for each in flat.requests)
@@ -256,7 +259,7 @@ def _add_events(flat: FlatTrace) -> None:
                     request_index=digits.below(len(flat.requests)),
                     a=digits.below(size),
                     b=digits.below(spec.vocab_size),
-                    # Three of four are infinite: nan_logits covers NaN.
+                    # Three of four spoiled logits are infinite: nan_logits covers NaN.
                     c=min(1, digits.below(4)) if KINDS[kind] == "spoil_logit" else digits.below(4),
                 )
             )
@@ -264,7 +267,7 @@ def _add_events(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def shared_prefixes(flat: FlatTrace) -> None:
-    """Let prompts, longer by some blocks, share prefixes: of all their tokens or of some blocks.
+    """Lengthen prompts by some blocks; let them share prefixes of some blocks or all tokens.
 
     In half of the traces in which a request may hit a block registered in the same step all arrive together; in half of
     all traces most prompts are prefixes of one another, and end one token after a block.
@@ -282,7 +285,7 @@ def shared_prefixes(flat: FlatTrace) -> None:
         if are_alike:
             length += (1 - length) % block
         tick, place = (first.tick, first.place) if are_together else (request.tick, request.place)
-        # Most prompts are computed before the next comes, which then has one token left.
+        # Most prompts are computed before the next request arrives, which then has one token left to compute.
         tick = first.tick + spacing * request.request_index if are_alike and not are_together else tick
         is_whole = digits.below(4 if are_alike else 2) > 0
         found.append(request._replace(tick=tick, place=place, a=length - 1, g=length if is_whole else some))
@@ -306,7 +309,7 @@ def equal_blocks_after_different_ones(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def mixed_priorities(flat: FlatTrace) -> None:
-    """Give requests priorities; later requests come first if they are to, in a tick each."""
+    """Give requests priorities: random, or higher for each later request, one in each tick."""
     if flat.spec.policy == "priority":
         count, is_later = len(flat.requests), "later_requests_first" in flat.situations
         flat.requests = tuple(
@@ -319,7 +322,7 @@ def mixed_priorities(flat: FlatTrace) -> None:
 
 @situation(is_set("draft_sampling", "probabilistic"), stage="base")
 def undefined_draft_logits(flat: FlatTrace) -> None:
-    """Spoil the logits that drafts of requests with a temperature are sampled from."""
+    """Spoil the draft logits of requests with a temperature (NaN or infinite)."""
     swarm = flat.source("proposals", 0)
     sampling = [each for each in flat.requests if each.i] if flat.spec.draft_sampling == "probabilistic" else []
     for index in range(1 + swarm.below(3) if sampling and flat.has("undefined_draft_logits", swarm) else 0):
@@ -340,7 +343,7 @@ def undefined_draft_logits(flat: FlatTrace) -> None:
 
 @situation(when("a grammar, or a drafter with a state on the host", lambda _: True), stage="base")
 def preempt_in_first_step(flat: FlatTrace) -> None:
-    """Preempt a request right after the launch of its first step, where the host keeps drafts.
+    """Preempt a request after the launch of its first step, if the host keeps data of it.
 
     The request has one prompt token, and is then aborted, or stalled until the step has been processed.
     """
@@ -375,7 +378,7 @@ def request_id_reuse(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def abort_at_last_token(flat: FlatTrace) -> None:
-    """Abort some late requests about when they end.
+    """Abort some late requests at about the tick of their last token.
 
     They arrive when most others have ended, so their last tick is known. All their drafts are right, and most end with
     a whole run, so that a step is in flight. The abort comes in that tick, or in one of the next two.
@@ -392,7 +395,7 @@ def abort_at_last_token(flat: FlatTrace) -> None:
 
 
 def _last_tick(spec: EngineSpec, tick: int, num_prompt: int, max_tokens: int) -> int:
-    """Return the tick that ends with the last token of a request that runs alone, if all its drafts are accepted."""
+    """Return the tick of a request's last token, if it runs alone with all drafts accepted."""
     chunk = min(spec.long_prefill_token_threshold or spec.max_num_batched_tokens, spec.max_num_batched_tokens)
     chunk = min(chunk, spec.block_size) if spec.is_aligned else chunk
     num_after = max(0, spec.length_limit(num_prompt, max_tokens) - num_prompt - 1)

@@ -41,7 +41,7 @@ from scenarios.sampling import BAD_WORDS_MAX, SamplingParams
 from scenarios.spec import INTEGER_MAX
 
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
-# Of shorter prompts no chunks are made.
+# Minimum length of a prompt that is split into prefill chunks.
 CHUNKED_MIN = 6
 
 
@@ -61,9 +61,9 @@ def single_token_prompts(trace: TraceBuilder) -> None:
 
 @situation(HYBRID, NO_DRAFTS, event("dummy_step"), allows("graphs", "full"))
 def dummy_steps_between_states(trace: TraceBuilder) -> None:
-    """Leave all requests out of some steps; batches of padding replay CUDA graphs in their place.
+    """Leave all requests out of some steps, which replay CUDA graphs with padding rows only.
 
-    What a state has lost shows many tokens later: outputs are long, and no request is aborted.
+    A lost state changes an output only many tokens later: outputs are long, and no request is aborted.
     """
     graphs = ("full_and_piecewise", "full_and_piecewise", "full")[trace.pick(3, "graphs of dummies")]
     trace.set(graphs=graphs)
@@ -76,7 +76,7 @@ def dummy_steps_between_states(trace: TraceBuilder) -> None:
     for index, submit in submits[: 1 + trace.pick(2, "times of dummies")]:
         tick = submit.tick + 3 + trace.pick(6, "dummies behind", index)
         for each in range(tick, tick + 3):
-            # Also those that come meanwhile.
+            # Stall all requests, those that arrive during these ticks included.
             trace.events += [Stall(tick=each, request=name, ticks=1) for name in names]
             trace.events.append(DummyStep(tick=each))
 
@@ -91,7 +91,7 @@ def preempt_while_chunking(trace: TraceBuilder) -> None:
     if not trace.spec.long_prefill_token_threshold:
         trace.set(long_prefill_token_threshold=max(2, longest // (2 + trace.pick(4, "parts"))))
     for index, submit in submits:
-        # Shorter ones are computed at once.
+        # Shorter prompts are computed in one step.
         if 2 * submit.prompt_length > longest and trace.pick(3, "interrupted", index):
             tick = submit.tick + 1 + trace.pick(3, "chunks", index)
             trace.events += _interruption(trace, index, tick, submit.request)
@@ -105,7 +105,7 @@ def _interruption(trace: TraceBuilder, index: int, tick: int, name: str) -> list
         Abort(tick=tick, at="before_process", request=name),
     ]
     chosen = found[(0, 0, 1, 1, 2, 3)[trace.pick(6, "interruption", index)]]
-    # Where a request cannot be interrupted alone.
+    # An engine without preemption of single requests gets a pause instead.
     if chosen.do not in trace.engine.events and trace.has("pause_while_chunking", index):
         chosen = Pause(tick=tick, mode="keep", ticks=1 + trace.pick(4, "ticks", index))
     return [chosen] if chosen.do in trace.engine.events else []
@@ -120,7 +120,7 @@ pause_while_chunking: Situation[TraceBuilder] = Situation(
 
 @situation(allows("decodes_first", True))
 def decodes_first(trace: TraceBuilder) -> None:
-    """Put decode rows before prefill rows; in some traces so that they swap."""
+    """Put decode rows before prefill rows; in some traces make rows swap."""
     trace.set(decodes_first=True)
     if trace.has("rows_swap_while_chunking"):
         _swap_rows(trace)
@@ -132,7 +132,7 @@ rows_swap_while_chunking: Situation[TraceBuilder] = Situation(
 
 
 def _swap_rows(trace: TraceBuilder) -> None:
-    """Let rows in front compute prompts in chunks as those after them decode; half of them are banned some words."""
+    """Let front rows run prefill chunks while later rows decode; give half of them bad words."""
     spec, run = trace.spec, 1 + trace.spec.num_speculative_tokens
     chunk = run + 1 + trace.pick(6, "chunk in front")
     trace.set(long_prefill_token_threshold=chunk)
@@ -152,15 +152,15 @@ def _swap_rows(trace: TraceBuilder) -> None:
 
 @situation(allows("graphs", "full"), is_set("graphs", "none"))
 def cuda_graphs(trace: TraceBuilder) -> None:
-    """Capture CUDA graphs and replay them. Traces with a connector lose them again."""
+    """Capture and replay CUDA graphs, except in traces that get a KV connector."""
     trace.set_if_allowed(graphs=GRAPHS[trace.pick(len(GRAPHS), "which graphs")])
 
 
 @situation(feature(CONTINUES), along_with="logprobs_are_logits")
 def multi_turn(trace: TraceBuilder) -> None:
-    """Continue requests when these have mostly ended; in every other trace from the prefix cache.
+    """Continue requests that have mostly ended; in 1 of 2 traces with a prefix cache.
 
-    In one of three of these it has been emptied in between.
+    A third of the continuations come after a reset of the prefix cache.
     """
     if trace.one_in(2, "turns cached"):
         trace.cache_prefixes()
@@ -176,7 +176,7 @@ def multi_turn(trace: TraceBuilder) -> None:
 
 
 def _fill_blocks(trace: TraceBuilder) -> None:
-    """End most prompts where a block is filled up by the drafts after them, or by one token more or less."""
+    """End most prompts K tokens before a block end, or one token before or after that."""
     trace.set_if_allowed(drafter="dflash", draft_sampling="greedy")
     block, k = trace.spec.block_size, trace.spec.num_speculative_tokens
     for index, submit in trace.submits():
@@ -188,13 +188,13 @@ def _fill_blocks(trace: TraceBuilder) -> None:
 
 @situation(DRAFTS, ATTENTION, is_set("drafter", "dflash"))
 def parallel_drafts_fill_a_block(trace: TraceBuilder) -> None:
-    """End prompts a run of drafts before a block ends, for a drafter that proposes a run at once."""
+    """End prompts K tokens before a block end, with the parallel drafter of the trace."""
     _fill_blocks(trace)
 
 
 @situation(DRAFTS, ATTENTION, when("another drafter than dflash", lambda spec: spec.drafter != "dflash"))
 def drafts_fill_a_block(trace: TraceBuilder) -> None:
-    """End prompts a run of drafts before a block ends, with a drafter that proposes a run at once if there is one."""
+    """End prompts K tokens before a block end, with a parallel drafter if there is one."""
     _fill_blocks(trace)
 
 
@@ -206,7 +206,7 @@ def drafts_fill_a_block(trace: TraceBuilder) -> None:
     ),
 )
 def hits_inside_blocks(trace: TraceBuilder) -> None:
-    """Let hits end inside a block: prompts are beginnings of one, most of them, or have one in common."""
+    """Let prefix-cache hits end inside a block: prompts have common prefixes of any length."""
     block = trace.spec.block_size
     trace.set_if_allowed(match_tokens=block >> (1 + trace.pick(2, "match")))
     for index, submit in trace.submits():
@@ -218,9 +218,9 @@ def hits_inside_blocks(trace: TraceBuilder) -> None:
 
 @situation(HYBRID, PREFIX_CACHE, unless=("hits_inside_blocks",))
 def cache_cleared_past_a_block(trace: TraceBuilder) -> None:
-    """Clear the cache while a request runs that has passed the end of a block since its prompt ended.
+    """Reset the prefix cache while a running request's output has passed a block end.
 
-    It is computed again in steps that leave no state at the end of its prompt, where others would continue.
+    The request is computed again in chunks that keep no state at the end of its prompt.
     """
     block = trace.spec.block_size
     trace.drop_drafts()
@@ -236,9 +236,9 @@ def cache_cleared_past_a_block(trace: TraceBuilder) -> None:
 
 @situation(HYBRID, PREFIX_CACHE, unless=("hits_inside_blocks", "cache_cleared_past_a_block"))
 def states_at_block_ends(trace: TraceBuilder) -> None:
-    """Let steps pass block ends, where states are kept: by prompts of several in one trace of two, by drafts in all.
+    """Let drafts, and in 1 of 2 traces prefill steps, pass block ends where states are kept.
 
-    The number of drafts falls there, and rises again; or the request waits.
+    Near the block end the number of draft tokens falls and rises again, or the request is stalled.
     """
     block, k = trace.spec.block_size, trace.spec.num_speculative_tokens
     if trace.one_in(2, "whole blocks"):
@@ -266,7 +266,7 @@ def states_at_block_ends(trace: TraceBuilder) -> None:
     when("no states in the prefix cache", lambda spec: not (spec.layers == "hybrid" and spec.prefix_cache)),
 )
 def branches_after_blocks(trace: TraceBuilder) -> None:
-    """Let prompts diverge after whole blocks that they have in common, in the prefix cache."""
+    """Let prompts diverge after common whole blocks in the prefix cache."""
     trace.cache_prefixes()
     if not trace.spec.prefix_cache:
         return
@@ -286,9 +286,10 @@ def branches_after_blocks(trace: TraceBuilder) -> None:
     unless=("sessions",),
 )
 def grammar_waits_among_drafts(trace: TraceBuilder) -> None:
-    """Let grammars wait for a token that comes among accepted drafts: of few prompts, and outputs that are long.
+    """Let grammars wait for a reasoning-end token that comes inside a run of accepted drafts.
 
-    After it tokens take turns by their remainders, so that one which a grammar misses shows in the next.
+    Prompts are short and outputs long. The grammar then allows tokens by their remainder, each state another one, so a
+    wrong grammar state changes the next token.
     """
     trace.set_if_allowed(drafter="draft_model", drafter_quality="good", draft_sampling="greedy")
     tokens = range(trace.spec.vocab_size)
@@ -307,7 +308,7 @@ def grammar_waits_among_drafts(trace: TraceBuilder) -> None:
 
 @situation(RUNS, ATTENTION, feature("stop_words"), unless=("sessions", "grammar_waits_among_drafts"))
 def stop_words_among_drafts(trace: TraceBuilder) -> None:
-    """End most texts by any of many words of a token, so that several are complete in a run of accepted drafts."""
+    """Give most requests many one-token stop words, several in one run of accepted drafts."""
     if not any(submit.params.stop_words for _, submit in trace.submits()):
         return
     trace.set_if_allowed(drafter="draft_model", drafter_quality="good", draft_sampling="greedy")

@@ -1,4 +1,4 @@
-"""A trace under generation for an engine: its specification and events so far, and the situations that it has."""
+"""A trace under generation for an engine: specification, events and situations so far."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -50,12 +50,12 @@ class TraceBuilder:
                 self.put(each)
 
     def put_if_possible(self, situation: Situation["TraceBuilder"] | None, stage: Stage) -> None:
-        """Put the alternative that was chosen into the trace in its stage."""
+        """Put the chosen alternative into the trace, if it belongs to this stage and is possible."""
         if situation is not None and situation.stage == stage and situation.is_possible_in(self.engine, self.spec):
             self.put(situation)
 
     def put(self, situation: Situation["TraceBuilder"]) -> None:
-        """Put a situation into the trace, which has it if anything changes and the trace stays valid."""
+        """Put a situation into the trace, unless the trace does not change or becomes invalid."""
         self._sampled.add(situation.name)
         spec, events, count = self.spec, [*self.events], len(self._situations)
         self._site = situation.name
@@ -65,18 +65,18 @@ class TraceBuilder:
         if spec != self.spec or events != self.events:
             self._situations.append(situation.name)
         else:
-            # Its parts were sampled in vain.
+            # The situation changed nothing, so neither did its parts.
             del self._situations[count:]
 
     def has(self, name: str, index: int = 0) -> bool:
-        """Return whether a part of the present situation is sampled, by its weight; the trace then has it."""
+        """Return whether a part of the current situation is sampled, and note it in the trace."""
         found = self._is_sampled(name, index)
         if found:
             self.note(name)
         return found
 
     def note(self, name: str) -> None:
-        """Note that the trace has a part of the present situation."""
+        """Note that the trace has a part of the current situation."""
         self._sampled.add(name)
         self._situations.append(name)
 
@@ -130,7 +130,7 @@ class TraceBuilder:
         self._trace = fitting
 
     def cache_prefixes(self) -> None:
-        """Turn the prefix cache on, with recurrent states at block ends, where the specification allows it."""
+        """Turn the prefix cache on, with states at block ends, if the specification allows it."""
         before = self.spec
         self.set_if_allowed(prefix_cache=True, recurrent_cache="align")
         if refusals(self.spec, ()):
@@ -170,7 +170,7 @@ class TraceBuilder:
             self.set_params(index, **PARAMS[key].added(Addition(submit.params, self.spec, self._trace.seed, index)))
 
     def lengthen(self, index: int, tokens: int, common: int | None = None) -> None:
-        """Set the length of a prompt, and the length of its `common` part unless that stays as it is."""
+        """Set the length of a prompt, and of its `common` prefix if that is given."""
         prompt = self.prompt(index)
         shared = min(tokens, prompt.common if common is None else common)
         self.change(index, prompt=prompt.model_copy(update={"tokens": tokens, "common": shared}))

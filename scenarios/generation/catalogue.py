@@ -1,4 +1,4 @@
-"""All situations, and the order in which a trace gets them for an engine: the one pass that changes a random trace."""
+"""All situations of engines, and the order in which they change a random trace."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from scenarios.generation.sizes import SIZES
 from scenarios.generation.weights import AREAS, DEFAULT, Weights
 from scenarios.trace import Trace
 
-# For engines with drafts of their own.
+# Situations for engines with real drafters instead of scripted draft tokens.
 _OF_OWN_DRAFTS: tuple[Situation[TraceBuilder], ...] = (
     no_drafts,
     *SIZES,
@@ -38,7 +38,7 @@ def situations_of(engine: Capabilities) -> Mapping[str, Situation[Any]]:
 
 
 def weights_of(focus: Iterable[str], without: Iterable[str], engine: Capabilities) -> Weights:
-    """Return weights that raise the situations and the areas in `focus`, each with those that it is part of."""
+    """Return weights raised for the situations and areas in `focus`, and what they are part of."""
     known, raised = situations_of(engine), set[str]()
     for name, each in known.items():
         if {name, each.area} & {*focus}:
@@ -47,7 +47,7 @@ def weights_of(focus: Iterable[str], without: Iterable[str], engine: Capabilitie
 
 
 def unknown_focus(focus: Iterable[str], engine: Capabilities) -> str:
-    """Return a message about the first name in a focus that is neither an area nor a situation of an engine, or ""."""
+    """Return a message about the first name in `focus` that the engine does not have, or ""."""
     known = situations_of(engine)
     areas = [area for area in AREAS if any(each.area == area for each in known.values())]
     wrong = [name for name in focus if name not in known and name not in areas]
@@ -55,7 +55,7 @@ def unknown_focus(focus: Iterable[str], engine: Capabilities) -> str:
 
 
 def generated_for(generated: Generated, engine: Capabilities, weights: Weights = DEFAULT) -> Generated:
-    """Return a random trace with the situations of an engine, and within its limits if its drafts are its own."""
+    """Return a random trace with an engine's situations, fitted to it if it has own drafters."""
     known, trace = situations_of(engine), TraceBuilder(generated, engine, weights)
 
     def of(stage: Stage) -> list[Situation[TraceBuilder]]:
@@ -79,12 +79,12 @@ def generated_for(generated: Generated, engine: Capabilities, weights: Weights =
         trace.add(of("connector"))
     if not engine.scripts_drafts:
         trace.fit()
-    # Events of the base generator that an engine lacks are gone, and connectors that limits have taken away.
+    # Drop the names of base situations with unsupported events, and of connectors that the limits removed.
     lost = () if trace.spec.has_connector else [each.name for each in known.values() if each.area == "connectors"]
     found = trace.generated
     return found._replace(situations=tuple(name for name in found.situations if name in known and name not in lost))
 
 
 def for_engine(trace: Trace, engine: Capabilities) -> Trace:
-    """Return a random trace as it is generated for an engine."""
+    """Return a random trace changed for an engine, without the names of its situations."""
     return generated_for(Generated(trace), engine).trace

@@ -1,4 +1,4 @@
-"""Layouts of traces with a KV connector: requests that meet in a pool or a store that is just too small for them."""
+"""Layouts of traces with a KV connector: requests compete for a small KV cache or store."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,21 +9,23 @@ from scenarios.generation.situation import Situation, anything
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 
-# This store has room for all.
+# Number of blocks of a store that never evicts.
 STORE_OF_ALL = 64
-# Blocks of a prompt.
+# Maximum number of blocks of a prompt.
 BLOCKS_MAX = 4
-# Tokens by which a prompt is shorter than whole blocks that its output fills up.
+# Maximum number of tokens by which a prompt is short of whole blocks; its output fills the last block.
 SHORT_BY = 8
-# Tokens after the end of these blocks: the last one delivered is not computed, and drafts may pass the end.
+# Output tokens after the end of these blocks: the last output token has no KV cache entry, and drafts may pass the end.
 AFTER_BLOCKS = (0, 1, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How requests meet: `arrange` sets the engine, `fields` the prompt, output and tick of a request by its number.
+    """How requests compete for blocks: engine settings, and fields of each request.
 
-    In a calm layout nothing happens but what meets in it. With `keeps_first` the first two requests outlive the others.
+    `arrange` and `make_pool` set the specification; `fields` has prompt, max_tokens and tick of a request by its
+    number.
+    A calm layout has no events except its own. With `keeps_first` the first two requests run longer than the others.
     """
 
     name: str
@@ -34,14 +36,14 @@ class Layout:
     keeps_first: bool = False
 
     def placed(self, submit: Submit, index: int, trace: TraceBuilder) -> Submit:
-        """Return a request with the prompt, the output and the tick that it has in this layout."""
+        """Return a request with the prompt, max_tokens and tick of this layout."""
         fields = self.fields(index, trace)
         changed = submit.model_copy(update={**fields, "stop": ()})
         return changed if isinstance(submit.prompt, PromptDraw) and trace.is_valid(changed) else submit
 
 
 def crowd(trace: TraceBuilder) -> None:
-    """Give a producer little room, and let it compute long prompts by chunks."""
+    """Give the producer few blocks, and let it compute long prompts in prefill chunks."""
     spec, size = trace.spec, trace.spec.block_size
     longest = max((spec.blocks_needed(each.prompt_length, 1) for _, each in trace.every_submit()), default=1)
     length = size * max(longest, 3 + trace.pick(3, "longest"))
@@ -50,7 +52,7 @@ def crowd(trace: TraceBuilder) -> None:
 
 
 def steps_of(tokens: int, spec: EngineSpec) -> int:
-    """Return the steps that prefill of a number of prompt tokens takes, without other requests."""
+    """Return the number of prefill steps of a prompt, without other requests."""
     most = spec.max_num_batched_tokens
     return -(-tokens // min(most, spec.long_prefill_token_threshold or most))
 
@@ -65,10 +67,10 @@ def _arrange_beside_one(trace: TraceBuilder) -> None:
 
 
 def _beside_one(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return a prompt that an output fills up to the end of a block for the first request, short ones for the others.
+    """Return a prompt with an output up to a block end for request 0, short ones for others.
 
-    So some stored blocks of the first are used again, and others make room for its last. The second one has a prompt
-    of its own and runs as long, so that steps overlap.
+    So some stored blocks of request 0 are loaded again, and others are evicted for its last block. Request 1 has a
+    prompt of its own and runs as long, so that steps overlap.
     """
 
     def pick(what: str, bound: int) -> int:
@@ -86,9 +88,9 @@ def _beside_one(index: int, trace: TraceBuilder) -> dict[str, object]:
 
 
 def _arrange_undisturbed(trace: TraceBuilder) -> None:
-    """Store with known latencies without drafts, in steps that overlap: a prompt in one of them, a token in the next.
+    """Use stores of known latency, no drafts, and async scheduling with whole prompts.
 
-    So it is known when the last chunk of the first request is stored, and a preempted request loads.
+    So the ticks are known in which the last chunk of request 0 is stored and a preempted request loads.
     """
     store_ticks = 3 + trace.pick(2, "store beside one")
     _offload(trace, chunks=3, blocks_per_chunk=1, stored="all", eviction="lru", load_ticks=0, store_ticks=store_ticks)
@@ -100,7 +102,7 @@ def _arrange_undisturbed(trace: TraceBuilder) -> None:
 
 
 def _undisturbed(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return the same so that all short prompts are loaded in part before the last chunk of the first is stored."""
+    """Return fields as `_beside_one`, with loads before the last chunk of request 0 is stored."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)
@@ -121,10 +123,10 @@ def _undisturbed(index: int, trace: TraceBuilder) -> dict[str, object]:
 
 
 def _after_one(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return as long a prompt as fits for the first request, short ones for the others, which come while that is read.
+    """Return the longest prompt that fits for request 0, short ones during its prefill.
 
-    So a producer has no room for the next chunk of the first, with others after it in flight. A request alone is
-    computed in whole steps: the second one comes with it.
+    So the producer has no blocks for the next chunk of request 0, with other requests after it in flight. A request
+    alone is computed in whole steps, so request 1 arrives with it.
     """
 
     def pick(what: str, bound: int) -> int:
@@ -143,7 +145,7 @@ def _arrange_in_turn(trace: TraceBuilder) -> None:
     spec, size = trace.spec, trace.spec.block_size
     trace.at_least(max_num_batched_tokens=BLOCKS_MAX * size, max_num_seqs=3, max_model_len=(BLOCKS_MAX + 1) * size)
     trace.at_least(num_blocks=-(-trace.spec.max_model_len // size))
-    # What others have left is loaded.
+    # Without the prefix cache, blocks of earlier requests are loaded.
     trace.set(prefix_cache=False)
     if spec.transfer is not None:
         trace.set(transfer=spec.transfer.model_copy(update={"store_blocks": STORE_OF_ALL}))
@@ -153,10 +155,10 @@ def _arrange_in_turn(trace: TraceBuilder) -> None:
 
 
 def _in_turn(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return a prompt of some blocks, most of them the second one's, that its output fills up.
+    """Return a prompt of some blocks, the last filled by its output; request 1 has the most.
 
-    Others begin as the first does, and load a part of it: there is room for what two of them load, but not for what
-    either has after it. Or they have nothing in common, and take all blocks of the request that ends.
+    The others share a prefix with request 0 and load it: the KV cache has room for two such loads, but not for the rest
+    of either prompt. Or the prompts have no common prefix, and a request gets all blocks of a finished one.
     """
 
     def pick(what: str, bound: int) -> int:
@@ -176,7 +178,7 @@ def _in_turn(index: int, trace: TraceBuilder) -> dict[str, object]:
 
 
 def _pool_of_the_longest(trace: TraceBuilder) -> None:
-    """Let the pool of blocks hold the longest request without its last token."""
+    """Size the KV cache for the longest request without its last token."""
     spec, submits = trace.spec, [each for _, each in trace.every_submit()]
     if submits:
         longest = max(spec.length_limit(each.prompt_length, each.max_tokens) - 1 for each in submits)
@@ -192,7 +194,7 @@ def _arrange_branches(trace: TraceBuilder) -> None:
 
 
 def _branches(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return a prompt that begins with some whole blocks of the first one, when those before it have ended."""
+    """Return a prompt that shares whole blocks with request 0, after earlier requests ended."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)
@@ -208,7 +210,7 @@ def _branches(index: int, trace: TraceBuilder) -> dict[str, object]:
 
 
 QUEUED = "short_prompts_after_long_one"
-# For a simple connector with a drafter such as eagle.
+# For the simple connector with a drafter such as eagle.
 BRANCHES = Layout("branches_in_a_store", _branches, _arrange_branches, is_calm=True)
 _ALL = (
     Layout("chunks_evicted_by_short_prompts", _beside_one, _arrange_beside_one, keeps_first=True),

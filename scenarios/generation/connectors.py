@@ -1,4 +1,4 @@
-"""Situations of KV connectors: a store or a producer of prompts, and what happens to transfers of KV cache blocks.
+"""Situations of KV connectors: stores, offloading, producers, and disturbed transfers.
 
 Requests meet in a pool or a store that is just too small for them as a *layout* says (`connector_layouts.py`).
 """
@@ -29,23 +29,23 @@ from scenarios.generation.connector_layouts import (
 from scenarios.generation.situation import Situation, event, situation, when
 from scenarios.spec import EngineSpec, Handoff, Offloading, Transfer
 
-# Small stores evict; the last one has room for all.
+# Numbers of blocks of a store: small stores evict, the last one holds all blocks.
 STORES = (2, 4, 8, 64)
 LATENCIES = (0, 1, 1, 2, 5)
 STORE_LATENCIES = (0, 1, 2, 4, 8)
 How = Literal["delay", "hasten", "drop", "fail", "repeat"]
 HOWS: tuple[How, ...] = ("delay", "delay", "hasten", "drop", "fail", "fail", "repeat")
-# Steps of a producer in one tick after the other.
+# Numbers of producer steps in successive ticks.
 TURNS = ((1,), (1,), (2,), (1, 0), (2, 0, 1), (0, 0, 3))
-# Mostly for a load that is part of a step: where that step comes back it must not be continued.
+# Disturbances of a synchronous load: mostly losses, after which the step's result must not be used.
 LOSING: tuple[How, ...] = ("drop", "fail", "fail", "delay")
-# Without loss of a load.
+# Disturbances that lose no block.
 WHOLE: tuple[How, ...] = ("delay", "hasten", "repeat")
-# Ticks after a request's arrival in which its transfers are disturbed: mostly those that it begins with.
+# Ticks from a request's arrival to the disturbance of its transfers: mostly of its first transfers.
 DISTURBED_AFTER = (0, 0, 0, 1, 2, 4, 8, 16)
-# Ticks in which the first request has mostly stored what the next ones load.
+# Ticks within which the first request has mostly stored the blocks that later requests load.
 LATER_MAX = 24
-# The most ticks for which it can be predicted when the last block of a prompt is full.
+# Maximum number of output tokens for which the tick that fills a prompt's last block is predicted.
 FILLED_MAX = 20
 
 _DISTURBS = event("disturb_transfer")
@@ -60,7 +60,10 @@ _STATES_INSIDE = when("layers hybrid, match_tokens", lambda spec: spec.layers ==
 
 
 def may_have_connector(trace: TraceBuilder) -> bool:
-    """Return whether a trace may have a connector: without sessions, wake-ups in parts, or graphs of states."""
+    """Return whether a trace may have a KV connector, which excludes some other features.
+
+    These are sessions, wake-ups in parts, and CUDA graphs of hybrid models.
+    """
     is_alone = any(isinstance(each, WakeUp) or getattr(each, "session", None) is not None for each in trace.events)
     return not is_alone and not (trace.spec.layers == "hybrid" and trace.spec.graphs != "none")
 
@@ -92,19 +95,19 @@ def hybrid_kv_store_hits_inside_blocks(trace: TraceBuilder) -> None:
 @situation(HAS_HANDOFFS, _DISTURBS, _STATES, stage="connector", unless=("hybrid_kv_store",))
 def hybrid_handoff(trace: TraceBuilder) -> None:
     """Let a producer compute the prompts of a hybrid model."""
-    # With drafts each of its prompts is padded, which is known.
+    # With draft tokens each handed-over prompt would be padded, which is a known bug.
     trace.set(recurrent_layers="short_conv", num_speculative_tokens=0)
     _hand_over(trace)
 
 
 @situation(HAS_STORES, _DISTURBS, _ATTENTION, stage="connector")
 def kv_store(trace: TraceBuilder) -> None:
-    """Connect a bounded store of blocks to the KV cache."""
+    """Connect a bounded store of blocks to the KV cache by a KV connector."""
     prefix_cache = trace.spec.prefix_cache and trace.one_in(2, "prefix cache")
     transfer = _transfer(trace)
     trace.set(prefix_cache=prefix_cache, num_blocks=_num_blocks(trace.spec, transfer.failures))
-    # A step that waits in vain for what is computed again has others after it where steps overlap, and stores of
-    # what it lost where these take longer than it.
+    # With async scheduling, another step runs after the step with the lost load; with asynchronous stores, blocks that
+    # the step lost are still being stored. So stores are synchronous, and mostly the depth is 1.
     if _may_lose_in_steps(transfer):
         transfer = transfer.model_copy(update={"stores": "synchronous"})
         trace.set(**({"depth": 1} if trace.pick(3, "in turn") else {}))
@@ -114,24 +117,24 @@ def kv_store(trace: TraceBuilder) -> None:
 
 @situation(HAS_OFFLOADING, _ATTENTION, stage="connector")
 def offloading(trace: TraceBuilder) -> None:
-    """Offload blocks to the host's memory by the engine's own connector."""
+    """Offload blocks to host memory by the engine's own KV connector."""
     spec = trace.spec.model_copy(update={"prefix_cache": bool(trace.pick(2, "prefix cache"))})
     trace.spec = trace.spec if refusals(spec, ()) else spec
     trace.set(offloading=_offloading(trace, trace.spec.prefix_cache))
     is_simple = trace.spec.offloading is not None and trace.spec.offloading.connector == "simple"
     if is_simple and trace.spec.num_speculative_tokens and trace.engine.allows("drafter", "eagle"):
-        # What it keeps in a block depends on the next token.
+        # The EAGLE drafter's KV cache entry of a token depends on the next token.
         trace.set(drafter="eagle", draft_sampling="greedy")
     _transfer_blocks(trace)
 
 
 @situation(HAS_HANDOFFS, _DISTURBS, _ATTENTION, stage="connector")
 def handoff(trace: TraceBuilder) -> None:
-    """Let a producer compute the prompts."""
+    """Let a producer compute the prompts (disaggregated prefill)."""
     _hand_over(trace)
 
 
-# In their order: a trace has at most one connector.
+# In order of application: a trace gets at most one KV connector.
 CONNECTORS: tuple[Situation[TraceBuilder], ...] = (
     hybrid_kv_store,
     hybrid_kv_store_hits_inside_blocks,
@@ -143,7 +146,7 @@ CONNECTORS: tuple[Situation[TraceBuilder], ...] = (
 
 
 def _num_blocks(spec: EngineSpec, failures: str) -> int:
-    """Return blocks for requests that may need room twice, where what is lost is computed again."""
+    """Return the number of blocks, doubled if requests recompute lost blocks."""
     return spec.num_blocks if failures == "fail" else 2 * spec.num_blocks + 2
 
 
@@ -159,12 +162,12 @@ def _hand_over(trace: TraceBuilder) -> None:
 
 
 def _may_lose_in_steps(transfer: Transfer) -> bool:
-    """Return whether loads are part of steps, and computed again if they are lost."""
+    """Return whether loads are synchronous and lost blocks are recomputed."""
     return (transfer.loads, transfer.failures) == ("synchronous", "recompute")
 
 
 def _layout_of(trace: TraceBuilder) -> Layout | None:
-    """Return how the requests of a trace with a connector meet; None if in no certain way."""
+    """Return the layout of the requests of a trace with a KV connector, or None."""
     spec = trace.spec
     if spec.handoff is not None:
         return LAYOUTS[QUEUED] if trace.has_sampled(QUEUED) else None
@@ -174,14 +177,14 @@ def _layout_of(trace: TraceBuilder) -> Layout | None:
             return layout
         if spec.num_speculative_tokens and TRAITS[spec.drafter].is_shifted:
             return BRANCHES
-        # It stores what a prefix cache has, which others have left there.
+        # The simple connector stores the blocks of the prefix cache, which earlier requests must have filled.
         return None if layout is not None and layout.is_calm else layout
     is_waited_for = spec.transfer is not None and spec.transfer.loads == "asynchronous"
     return LAYOUTS.get(trace.choice(OF_STORES, "layout of a store")) if is_waited_for else None
 
 
 def _transfer_blocks(trace: TraceBuilder) -> None:
-    """Give prompts of some blocks to the requests of an engine with a connector, and disturb its transfers."""
+    """Give requests prompts of some blocks, and disturb the KV connector's transfers."""
     layout = _layout_of(trace)
     _make_room(trace)
     if layout is not None:
@@ -211,7 +214,7 @@ def _transfer_blocks(trace: TraceBuilder) -> None:
 
 
 def _make_room(trace: TraceBuilder) -> None:
-    """Make room for requests of some blocks, which are computed in a step in one trace of two."""
+    """Make room for prompts of some blocks; in 1 of 2 traces a step computes a whole prompt."""
     spec = trace.spec
     if trace.pick(4, "room") and spec.handoff is None:
         blocks = BLOCKS_MAX + 1
@@ -249,7 +252,7 @@ def _offloading(trace: TraceBuilder, has_prefix_cache: bool) -> Offloading:
 
 
 def _handoff(trace: TraceBuilder, is_crowded: bool) -> Handoff:
-    # In some pools the longest request has just room.
+    # Without spare blocks the longest request just fits.
     spare = (0, 0, 0, 1, 2) if is_crowded else (0, 1, 2, 8, 32)
     return Handoff(
         producer_blocks=trace.spec.max_blocks_per_request + spare[trace.pick(5, "producer's blocks")],
@@ -262,9 +265,9 @@ def _handoff(trace: TraceBuilder, is_crowded: bool) -> Handoff:
 
 
 def _with_prompt(submit: Submit, index: int, trace: TraceBuilder) -> Submit:
-    """Return a request with a prompt of some blocks that begins as all do, where such a prompt fits.
+    """Return a request with a prompt of some blocks and a common prefix, if it fits.
 
-    Most of those that are stored end with their last block, which a prompt leaves to be filled up.
+    Most requests of an engine with a store end near a block end, with the last block filled by output tokens.
     """
     size = trace.spec.block_size
     if not isinstance(submit.prompt, PromptDraw) or trace.one_in(4, "own prompt", index):
@@ -283,14 +286,14 @@ def _with_prompt(submit: Submit, index: int, trace: TraceBuilder) -> Submit:
 
 
 def _around(submit: Submit, index: int, trace: TraceBuilder, layout: Layout | None) -> Iterator[AnyEvent]:
-    """Yield what happens to the transfers of a request, and perhaps to itself while they are in flight."""
+    """Yield events that disturb, abort or preempt a request during its transfers."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)
 
     spec, is_calm = trace.spec, layout is not None and layout.is_calm
     if layout is BRANCHES:
-        # What the prefix cache has is not loaded.
+        # Blocks in the prefix cache are not loaded: reset it.
         yield ResetPrefixCache(tick=submit.tick)
         return
     if (spec.transfer or spec.handoff) and pick("disturbed", 3):
@@ -303,7 +306,7 @@ def _around(submit: Submit, index: int, trace: TraceBuilder, layout: Layout | No
     is_preempted = pick("preempted", 3) < (2 if spec.offloading is not None else 1)
     if not index if is_to_last else is_preempted:
         filled = -submit.prompt_length % spec.block_size
-        # About when it has filled a block up, which is then stored, or at any time.
+        # Preempt at about the tick that fills a block, which is then stored, or at any time.
         is_filling = filled <= FILLED_MAX and (is_to_last or pick("as it fills up", 3))
         run = 1 + pick("tokens of a step", 1 + spec.num_speculative_tokens)
         fills = steps_of(submit.prompt_length, spec) - 1 + filled // run
@@ -312,11 +315,11 @@ def _around(submit: Submit, index: int, trace: TraceBuilder, layout: Layout | No
             tick=submit.tick + 1 + (fills + after if is_filling else pick("preempt", 12)), request=submit.request
         )
     if spec.offloading is not None and spec.prefix_cache and index and not pick("emptied", 2):
-        # What the prefix cache has is not loaded. A request that is preempted and loads at once ends a synchronous
-        # engine.
+        # Blocks in the prefix cache are not loaded: reset it. With synchronous scheduling, running requests are not
+        # preempted: a request that then loads at once crashes the engine.
         yield ResetPrefixCache(tick=submit.tick, running=spec.depth > 1 and not pick("running", 2))
     if spec.layers == "hybrid" and spec.transfer and index and pick("forgotten", 3):
-        # What comes after is loaded, as far as it is not computed again.
+        # After the reset later requests load their blocks, unless another request has computed them again.
         yield ResetPrefixCache(tick=submit.tick)
 
 
@@ -340,7 +343,7 @@ def _disturbance(submit: Submit, index: int, trace: TraceBuilder, is_calm: bool)
 
 
 def _until_abort(submit: Submit, index: int, trace: TraceBuilder) -> int:
-    """Return ticks after the first one of a request: about when a load of it has come, or a store begun; or any."""
+    """Return the ticks until an abort: about the end of a load, the start of a store, or any."""
     transfer, prompt = trace.spec.transfer, steps_of(submit.prompt_length, trace.spec)
     if transfer is not None and transfer.stores == "asynchronous" and trace.pick(5, "with a store", index) < 2:
         return prompt - 1 + trace.pick(1 + transfer.store_ticks, "abort with a store", index)
@@ -350,6 +353,6 @@ def _until_abort(submit: Submit, index: int, trace: TraceBuilder) -> int:
 
 
 def _load_ticks(spec: EngineSpec) -> int:
-    """Return for how many ticks a request waits that begins with a load, at the least."""
+    """Return the minimum number of ticks that a request waits for its first load."""
     found = [each for each in (spec.transfer, spec.offloading, spec.handoff) if each is not None]
     return found[0].load_ticks + (spec.transfer.lookup_ticks if spec.transfer is not None else 0)

@@ -1,4 +1,4 @@
-"""Situation of the control plane: pauses, sleeps, other weights, and a neighbour on the device."""
+"""Situation of the control plane: pause, sleep, weight exchange, and a second engine."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -8,7 +8,7 @@ from scenarios.generation.builder import TraceBuilder
 from scenarios.generation.situation import event, situation
 
 _TICKS = 24
-# Ticks after its arrival in which a request still runs.
+# Ticks from a request's arrival within which it still runs.
 _RUNNING = 8
 _MODES: tuple[PauseMode, ...] = ("keep", "wait", "abort", "keep")
 _LEVELS: tuple[Literal[0, 1, 2], ...] = (1, 2, 1, 0)
@@ -27,7 +27,7 @@ def control_plane_events(trace: TraceBuilder) -> None:
 
 
 def _events(trace: TraceBuilder, number: int, tick: int) -> Iterator[AnyEvent]:
-    """Yield a pause, a sleep or other weights, with the events that end it, or turns of a neighbour."""
+    """Yield a pause, a sleep, a weight exchange, or steps of a second engine."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, number)
@@ -42,9 +42,9 @@ def _events(trace: TraceBuilder, number: int, tick: int) -> Iterator[AnyEvent]:
         case 3 | 4:
             in_parts, first, apart = pick("in parts", 2), pick("first part", 2), 1 + pick("apart", 3)
             after = 2 + pick("woken after", 6)
-            # An engine that is woken in parts does not wake before.
+            # The sleep must not end before both parts are woken.
             ticks = max(ticks, after + apart + 1) if in_parts else ticks
-            # At level 0 there are no parts.
+            # Level 0 discards neither weights nor KV cache, so there are no parts to wake.
             levels = _LEVELS_OF_PARTS if in_parts else _LEVELS
             yield Sleep(tick=tick, mode=mode, level=levels[pick("level", 4)], ticks=ticks)
             if in_parts:

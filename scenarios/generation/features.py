@@ -1,4 +1,4 @@
-"""Situations of requests and models that only some engines have, put into a trace before it is rescaled for one."""
+"""Situations of features that only some engines have, added before a trace is rescaled."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +23,7 @@ from scenarios.spec import EngineSpec
 
 # Half of the drafters with weights predict well, so that both accepted and rejected drafts occur.
 QUALITIES = ("good", "good", "mediocre", "bad")
-# Drafters that are used with hybrid models as well, and so seldom with others.
+# Drafters that mostly occur with hybrid models; these numbers balance them for attention-only models.
 WITHOUT_STATES: tuple[Drafter, ...] = ("draft_model", "draft_model", "eagle", "eagle", "ngram_gpu")
 
 
@@ -62,16 +62,16 @@ def _defaults(*keys: str) -> Mapping[str, object]:
 def hybrid_model(trace: TraceBuilder) -> None:
     """Use a hybrid model without the features that it excludes."""
     nothing = {key: type(getattr(trace.spec, key))() for key in _not_with_hybrids(trace.engine)}
-    # Nothing is drafted, so the drafter is the default one.
+    # There are no draft tokens, so the drafter is the default.
     trace.set(layers="hybrid", **_defaults("drafter", "draft_sampling"), **nothing)
 
 
 @situation(OWN_DRAFTS, stage="feature", unless=("hybrid_model",))
 def drafters_of_the_engine(trace: TraceBuilder) -> None:
-    """Use a drafter that the engine has, in place of one that it lacks and of one in three others."""
+    """Use a drafter of the engine for one that it lacks, and for 1 of 3 other drafters."""
     spec, engine = trace.spec, trace.engine
     if _not_with_hybrids(engine):
-        # Otherwise a specification that lacks these features by chance would nearly always be hybrid.
+        # Otherwise nearly all traces without the excluded features would be hybrid.
         trace.set(layers="attention")
     qualities = engine.allowed("drafter_quality")
     if qualities is None or len(qualities) > 1:
@@ -86,7 +86,7 @@ def drafters_of_the_engine(trace: TraceBuilder) -> None:
     is_guessed = trace.spec.drafter == "draft_model" and spec.draft_sampling == "greedy"
     has_hybrids = engine.allows("layers", "hybrid") and not engine.scripts_drafts
     if is_guessed and spec.num_speculative_tokens and has_hybrids:
-        # Drafts of any drafter are its own here: a drafter that has to predict need not be a draft model.
+        # All drafters of this engine predict tokens, so sampled requests do not need the draft model.
         other = WITHOUT_STATES[trace.pick(len(WITHOUT_STATES), "without states")]
         if engine.allows("drafter", other):
             trace.set(drafter=other, layers="attention")

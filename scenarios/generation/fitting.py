@@ -1,4 +1,4 @@
-"""Changes of a trace for an engine: rescaled to the size of its cache blocks, and brought within its limits.
+"""Adaptation of a trace to an engine: rescale lengths to its block size, apply its limits.
 
 In rescaled traces lengths keep their position in a block, and pools of blocks stay as tight as they were.
 """
@@ -12,13 +12,13 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 
 LENGTH_MAX = 1024
-# More places than one limit is exceeded in, and more rounds than a trace needs until none is.
+# Bound on the values that one limit changes, and on the rounds until a trace exceeds no limit.
 _MENDS_MAX = 64
 T = TypeVar("T")
 
 
 def within(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with everything left out that an engine cannot do, rescaled to its blocks if it has no others."""
+    """Return a trace without what the engine does not support, rescaled to its block size."""
     for _ in range(_MENDS_MAX):
         if lacking(trace, capabilities) is None:
             return trace
@@ -27,7 +27,7 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
 
 
 def _mended(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with its events mended for the specification as it is, and that one then."""
+    """Return a trace with limits applied once: to its events, then to its specification."""
     sizes = capabilities.allowed("block_size")
     if sizes is not None and trace.spec.block_size not in sizes:
         trace = rescaled(trace, sizes[0])
@@ -36,14 +36,14 @@ def _mended(trace: Trace, capabilities: Capabilities) -> Trace:
     spec = _mended_by(spec_limits(capabilities), trace.spec)
     found = _mended_by(trace_limits(capabilities), trace.model_copy(update={"events": events, "spec": spec}))
     assert found is not None, "a trace can be changed to fit"
-    # In a smaller pool, or a shorter model, not every request has room.
+    # Remove requests that do not fit into the smaller KV cache or the shorter model.
     wrong = {problem.path[1] for problem in problems(found) if problem.path[0] == "events"}
     fitting = tuple(event for index, event in enumerate(found.events) if index not in wrong)
     return found.model_copy(update={"events": fitting}) if wrong else found
 
 
 def _mended_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
-    """Return what asks for nothing beyond limits, one after the other; None if that is nothing at all."""
+    """Return a value with the limits applied in order; None if a limit removes the value."""
     for limit in limits:
         for _ in range(_MENDS_MAX):
             excess = limit(asked)
@@ -81,7 +81,7 @@ def rescaled(trace: Trace, block_size: int) -> Trace:
 
 
 def _blocks_needed(events: tuple[AnyEvent, ...], spec: EngineSpec) -> int:
-    """Return the most blocks that one of the requests can hold."""
+    """Return the maximum number of blocks of any request."""
     submits = [event for event in events if isinstance(event, Submit)]
     return max((spec.blocks_needed(event.prompt_length, event.max_tokens) for event in submits), default=1)
 
@@ -92,14 +92,14 @@ def _rescaled(event: AnyEvent, old: int, new: int) -> AnyEvent:
     prompt = event.prompt
     tokens = max(1, min(LENGTH_MAX // 2, _place(prompt.tokens, old, new)))
     common = min(tokens, _place(prompt.common, old, new))
-    # A prompt that continues with common tokens still does.
+    # A prompt with common tokens after its own tokens keeps at least one own token.
     own = max(1, _place(prompt.common + prompt.own, old, new) - common) if prompt.own else 0
     update = {"tokens": tokens, "common": common, "own": own}
     return event.model_copy(update={"prompt": prompt.model_copy(update=update)})
 
 
 def _place(length: int, old: int, new: int) -> int:
-    """Return the length at the same place in blocks of size `new` as `length` in blocks of size `old`."""
+    """Return the length at the same position in blocks of size `new` as `length` in `old`."""
     blocks, rest = divmod(length, old)
     if rest == old - 1 and old > 1:
         return blocks * new + new - 1

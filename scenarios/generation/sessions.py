@@ -1,4 +1,4 @@
-"""Situation of streaming sessions: requests become the first parts of sessions, and other parts come later.
+"""Situation of streaming sessions: requests become first parts, and later parts follow.
 
 Sessions are generated without features that are known to fail in sessions of every engine: grammars, tokens sampled at
 random, and preemptions (`findings/README.md`).
@@ -14,17 +14,17 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import problems
 
-# Ticks after a part in which the next one comes, and after the last one in which a client ends its session.
+# Maximum ticks from a session part to the next, and from the last part to the end of the session by the client.
 _PART_AFTER = 24
 _PARTS_MAX = 3
 _CHUNK_MAX = 40
-# One token of this number of tokens ends a part.
+# Every fourth token of the vocabulary is a stop token.
 _STOP_EVERY = 4
 
 
 @situation(feature("session"))
 def sessions(trace: TraceBuilder) -> None:
-    """Let requests be sessions, with a prefix cache in one trace of two, without drafts in one of three, with room."""
+    """Make requests sessions: 1 of 2 traces with a prefix cache, 1 of 3 without drafts."""
     before = trace.spec, trace.events
     if trace.one_in(3, "sessions without drafts"):
         trace.drop_drafts()
@@ -41,7 +41,7 @@ def sessions(trace: TraceBuilder) -> None:
 
 
 def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
-    """Return a specification with room for sessions: a step holds runs of drafts of two, and none is preempted.
+    """Return a specification with enough budget for two runs of drafts, and enough blocks.
 
     The model is as long as the longest session among events can become.
     """
@@ -62,7 +62,7 @@ def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
 
 
 def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
-    """Return events in which one or two requests with generated prompts are sessions; a request may continue one."""
+    """Return the events with one or two requests made sessions; a request may continue one."""
     found = [each for each in trace.events if not _preempts(each)]
     names = Counter(each.request for each in found if isinstance(each, Submit))
     firsts = [
@@ -78,7 +78,8 @@ def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
         if not trace.pick(3, "session ended", number):
             found.append(EndSession(tick=after, session=f"s{number}"))
         if spec.prefix_cache and trace.pick(3, "goes on from a session", number):
-            # Also from what its session has dropped of it; where that ended a block, once another part has filled it.
+            # The continued output includes the token that the session dropped. If that token ended a block, the request
+            # comes after another part has filled the block.
             own = 1 + trace.pick(8, "own of who goes on", number)
             prompt = Continuation(continues=parts[0].request, tokens=own)
             tick = after + (_ticks(spec, found) if _ends_with_a_block(spec, parts[0]) else 0)
@@ -88,7 +89,7 @@ def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
 
 
 def _parts(spec: EngineSpec, first: Submit, number: int, trace: TraceBuilder) -> list[Submit]:
-    """Return the parts of a session, each of which ends by tokens in one of two."""
+    """Return the parts of a session; half of them have stop tokens."""
     parts: list[Submit] = []
     for index in range(2 + trace.pick(_PARTS_MAX, "parts", number)):
         label = 8 * number + index
@@ -102,7 +103,7 @@ def _parts(spec: EngineSpec, first: Submit, number: int, trace: TraceBuilder) ->
         if parts:
             fields["tick"] = parts[-1].tick + trace.pick(_PART_AFTER, "part", label)
             fields["request"] = f"s{number}.{index}"
-            # Most are computed in two steps.
+            # Most parts need two prefill chunks.
             chunk = min(spec.max_num_batched_tokens, spec.long_prefill_token_threshold or spec.max_num_batched_tokens)
             whole = chunk if chunk <= _CHUNK_MAX and trace.pick(3, "long part", label) else 0
             fields["prompt"] = PromptDraw(tokens=whole + 1 + trace.pick(min(12, chunk), "own of a part", label))
@@ -117,14 +118,14 @@ def _ends_with_a_block(spec: EngineSpec, part: Submit) -> bool:
 
 
 def _ticks(spec: EngineSpec, events: Sequence[AnyEvent]) -> int:
-    """Return the ticks in which all requests among events are computed, if only the budget of a step bounds it."""
+    """Return the ticks to compute all requests among the events, limited only by the budget."""
     submits = [each for each in events if isinstance(each, Submit)]
     longest = max(each.max_tokens for each in submits)
     return longest + sum(each.prompt_length + each.max_tokens for each in submits) // spec.max_num_batched_tokens
 
 
 def _ending_with_a_block(spec: EngineSpec, part: Submit) -> Submit:
-    """Return a part that would fill a block with its last token, which its session drops."""
+    """Return a part that ends at a block end with its last token, which the session drops."""
     assert isinstance(part.prompt, PromptDraw), "the prompt is generated"
     blocks = -(-(part.prompt.tokens + part.max_tokens) // spec.block_size)
     tokens = blocks * spec.block_size - part.max_tokens

@@ -16,7 +16,7 @@ from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from scenarios.variants import variant
 
-# About a second of traces under three schedules each.
+# Three schedules of this number of traces take about a second.
 TRACES_PER_SHARD = 12
 SEED_MAX = 2**31 - 1
 Generator: TypeAlias = Literal["labelled", "hypothesis"]
@@ -25,18 +25,18 @@ Profile: TypeAlias = Literal["mixed", "labelled", "hypothesis"]
 
 
 class Parent(Value):
-    """A trace of a corpus in its use number `turn`: unchanged at turn 0, varied later."""
+    """A trace of a corpus and its use number `turn`: unchanged at turn 0, varied later."""
 
     trace: Trace
     turn: int
 
 
 class Shard(Value):
-    """`traces` neighbouring traces of shard `number` of a hunt, from its trace `first` on, with these faults on.
+    """Traces `first` to `first + traces - 1` of shard `number` of a hunt, with faults.
 
-    `labelled` draws each trace from a labelled seed (`random_trace`), `hypothesis` from its strategies (`traces`); of
-    `mixed` ones they take turns, shard by shard.
-    The first traces of a shard come from `parents`, which are those that the corpus of digest `corpus` has for it.
+    Profile `labelled` generates each trace from a labelled seed (`random_trace`), `hypothesis` by strategies
+    (`traces`), and `mixed` by both in turn, shard by shard.
+    The first traces of a shard are variants of `parents`, traces of the corpus with digest `corpus`.
     Situations and areas in `focus` are generated more often, situations in `without` never.
     """
 
@@ -57,11 +57,11 @@ class Shard(Value):
         return GENERATORS[self.number % len(GENERATORS)] if self.profile == "mixed" else self.profile
 
     def generate(self, capabilities: Capabilities | None = None) -> list[Trace]:
-        """Return the traces of this shard, faults not switched on yet; for an engine those that it can run."""
+        """Return the traces of this shard, fitted to an engine if given, faults not yet on."""
         return [each.trace for each in self.generated(capabilities)]
 
     def generated(self, capabilities: Capabilities | None = None) -> list[Generated]:
-        """Return the same traces with the situations that they have."""
+        """Return the traces of `generate` with their situations."""
         weights = DEFAULT if capabilities is None else weights_of(self.focus, self.without, capabilities)
         found = self._fresh(weights)
         if capabilities is not None:
@@ -72,9 +72,9 @@ class Shard(Value):
         return found
 
     def _descendant(self, index: int, fresh: Generated) -> Generated:
-        """Return the parent of an index, its variant mixed with `fresh`, or `fresh` if there is no parent.
+        """Return the parent of an index, its variant mixed with `fresh`, or `fresh` if none.
 
-        Situations of a parent are not known.
+        The situations of a parent are unknown.
         """
         if index >= len(self.parents):
             return fresh
@@ -92,11 +92,12 @@ class Shard(Value):
 
 
 def _sampled(seed: int, num_traces: int, weights: Weights) -> list[Generated]:
-    """Return traces that Hypothesis generates. Every setting is explicit: `CI` in the environment changes defaults.
+    """Return traces that Hypothesis generates, the same in every environment.
 
+    Every setting is explicit, because the environment variable `CI` changes defaults.
     Its first example, always a single trivial request, is dropped: it finds nothing, and comes once a shard.
     """
-    # Hypothesis takes longer to load than all the rest, and only this generator needs it.
+    # Hypothesis takes longer to import than all other modules, and only this generator needs it.
     from hypothesis import HealthCheck, Phase, Verbosity, given, settings  # noqa: PLC0415
     from hypothesis import seed as seeded  # noqa: PLC0415
 
@@ -127,15 +128,16 @@ def _sampled(seed: int, num_traces: int, weights: Weights) -> list[Generated]:
 
 
 def traces_of(seed: int, profile: Profile = "mixed") -> Iterator[Trace]:
-    """Yield the traces of a hunt with a seed, without end, faults not switched on yet."""
+    """Yield the traces of a hunt with a seed, endlessly, faults not yet on."""
     for number in count():
         yield from Shard(profile=profile, seed=seed, number=number).generate()
 
 
 def fitted(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:
-    """Return a trace with faults on and the specification they require, or its own where that is impossible.
+    """Return a trace with faults on and with the specification that they require, if valid.
 
-    Whatever is refused together with what they require goes back to its default.
+    Keys that are refused together with the required ones get their default. If the result is not valid, the trace keeps
+    its specification.
     """
     spec = trace.spec.model_copy(update=dict(requires))
     refused = {rule.key for rule in refusals(spec, faults)} - {key for key, _ in requires}

@@ -1,4 +1,4 @@
-"""Situations: what a generated trace may have to find a kind of bug, and what each requires from an engine."""
+"""Situations: properties of generated traces that find a kind of bug, with requirements."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from scenarios.generation.weights import TABLE, Area
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
-# In this order: `feature` changes a trace before it is rescaled to the blocks of an engine. Those of `size` and `last`
-# are alternatives.
+# Stages in the order of application: `feature` changes a trace before it is rescaled to the engine's block size. A
+# trace gets at most one situation of `size` and `last`.
 Stage: TypeAlias = Literal["base", "feature", "drafts", "size", "batch", "last", "window", "connector"]
 T = TypeVar("T")
 
@@ -24,7 +24,10 @@ class Generated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A requirement: `text` names it, `engine` decides it for all traces of an engine, `spec` for one specification."""
+    """A requirement of a situation on the engine, and on the specification of a trace.
+
+    `text` is its name in lists.
+    """
 
     text: str
     engine: Callable[[Capabilities], bool] = lambda _: True
@@ -56,7 +59,7 @@ def when(text: str, holds: Callable[[EngineSpec], bool]) -> Need:
 
 
 def is_set(key: str, value: object) -> Need:
-    """Require a value of a key of the specification."""
+    """Require that a key of the specification has a value."""
     return Need(
         f"{key} {value}",
         engine=lambda engine: engine.allows(key, value),
@@ -133,7 +136,10 @@ def situation(
     unless: tuple[str, ...] = (),
     replaces: str = "",
 ) -> Callable[[Callable[[T], None]], Situation[T]]:
-    """Return a decorator that makes a situation of the function by which a trace gets it; its name is its name."""
+    """Return a decorator that makes a situation of a function that changes a trace.
+
+    The situation has the name of the function.
+    """
 
     def named(change: Callable[[T], None]) -> Situation[T]:
         return Situation(

@@ -1,21 +1,21 @@
-"""Situations of sizes, at most one in a trace: prefill chunks, the end of the model, KV cache pools that run short.
+"""Situations of sizes, at most one per trace: chunks, max_model_len, small KV caches.
 
-Random traces are generated for small blocks, and then rescaled: chunks, lengths and pools that were just large enough
-are so no more. These situations choose them again for the blocks of an engine.
+Random traces are generated for small blocks and then rescaled, after which chunks, lengths and pools are no longer
+exactly large enough. These situations choose the sizes again for an engine's block size.
 """
 
 from scenarios.generation.builder import TraceBuilder
 from scenarios.generation.situation import ATTENTION, RUNS, Situation, situation
 
-# The most chunks of a prompt.
+# Maximum number of prefill chunks of a prompt.
 CHUNKS_MAX = 16
-# Ticks after a request's arrival in which it mostly ends.
+# Ticks from a request's arrival within which it mostly ends.
 TURN_AFTER = 24
 
 
 @situation(stage="size")
 def chunks_up_to_a_run(trace: TraceBuilder) -> None:
-    """Let no chunk be longer than a run of drafts and the token after them."""
+    """Limit prefill chunks to K + 1 tokens, a run of drafts and the token after them."""
     chunk = 1 + trace.pick(1 + trace.spec.num_speculative_tokens, "chunk")
     trace.set(long_prefill_token_threshold=chunk)
     for index, submit in trace.submits():
@@ -24,7 +24,10 @@ def chunks_up_to_a_run(trace: TraceBuilder) -> None:
 
 @situation(stage="size")
 def drafts_up_to_max_model_len(trace: TraceBuilder) -> None:
-    """End the model a run of drafts after a block, and most prompts near it; cache prefixes in one trace of two."""
+    """Set max_model_len K + 1 tokens after a block end, and end most prompts near it.
+
+    1 of 2 traces has a prefix cache.
+    """
     run = 1 + trace.spec.num_speculative_tokens
     length = trace.spec.block_size * (1 + trace.pick(3, "blocks")) + run
     trace.set(max_model_len=length)
@@ -41,9 +44,10 @@ def drafts_up_to_max_model_len(trace: TraceBuilder) -> None:
 
 @situation(stage="size")
 def outgrown_pool(trace: TraceBuilder) -> None:
-    """Let several requests fit into the pool as they come, and outgrow it; in every other trace with priorities.
+    """Let the prompts of several requests fit into the KV cache, but not their outputs.
 
-    Prompts end a little before a block does, and all outputs pass its end.
+    1 of 2 traces has priorities.
+    Prompts end up to 8 tokens before a block end, and all outputs pass it.
     """
     block, blocks = trace.spec.block_size, 1 + trace.pick(2, "blocks of prompts")
     num_blocks = max(2 * blocks, blocks + 1) + trace.pick(2, "spare")
@@ -55,7 +59,7 @@ def outgrown_pool(trace: TraceBuilder) -> None:
     submits = trace.submits()
     for index, submit in submits:
         trace.lengthen(index, blocks * block - 1 - trace.pick(8, "behind the prompt", index))
-        # Later requests come first, or any of them does.
+        # Each later request has a higher priority, or priorities are random.
         priority = trace.pick(3, "priority", index) if trace.pick(2, "any priority") else len(submits) - index
         trace.change(
             index,
@@ -67,7 +71,7 @@ def outgrown_pool(trace: TraceBuilder) -> None:
 
 @situation(stage="size")
 def uneven_chunks(trace: TraceBuilder) -> None:
-    """Let chunks be a block and a part long, and prompts share some blocks and a part in the prefix cache."""
+    """Use prefill chunks of a block and a part, and common prefixes of blocks and a part."""
     block, blocks = trace.spec.block_size, 5
     chunk = block + 1 + trace.pick(max(1, block - 1), "part of a block")
     trace.cache_prefixes()
@@ -81,9 +85,9 @@ def uneven_chunks(trace: TraceBuilder) -> None:
 
 @situation(RUNS, ATTENTION, stage="size")
 def hits_at_model_end(trace: TraceBuilder) -> None:
-    """End the model within a run of drafts after a block, or before it; cache all but a token of most prompts.
+    """Set max_model_len near a block end, and cache all but one token of most prompts.
 
-    The drafter is mostly one that continues from the last block found.
+    In three of four traces the drafter is one that reuses the last matching block.
     """
     spec, run = trace.spec, 1 + trace.spec.num_speculative_tokens
     block, blocks = spec.block_size, 1 + trace.pick(3, "blocks before the end")
@@ -99,7 +103,7 @@ def hits_at_model_end(trace: TraceBuilder) -> None:
     trace.set_if_allowed(prefix_cache=bool(trace.pick(4, "hits at the end")))
     for number, (index, submit) in enumerate(trace.submits()):
         tokens = block * blocks + 1 if is_after else length - 1 - trace.pick(run, "short of it", index)
-        # The first request has been computed by then.
+        # Later requests arrive after the prefill of the first one.
         trace.change(index, tick=blocks + 2 + trace.pick(TURN_AFTER, "behind the first", index) if number else 0)
         if not trace.pick(4, "another length", index):
             tokens = min(length - 1, submit.prompt_length)

@@ -57,7 +57,7 @@ class _Drawn:
 
 
 def traces(capabilities: Capabilities | None = None) -> st.SearchStrategy[Trace]:
-    """Return a strategy for valid traces, within what an engine can do, if its capabilities are given.
+    """Return a Hypothesis strategy for valid traces, fitted to an engine if given.
 
     Their prompts and scripts are still generators, which `Trace.explicit` expands.
     """

@@ -131,13 +131,16 @@ WEIGHTS: Mapping[str, Weight] = {name: Weight(weight) for name, (weight, _, _) i
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of one hunt: situations in `focus` are generated more often, those in `without` never."""
+    """The weights of one hunt: more for situations in `focus`, none for those in `without`."""
 
     focus: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> Weight:
-        """Return the weight by which a situation is sampled; one that is left out is sampled and then dropped."""
+        """Return the weight of a situation.
+
+        A situation in `without` is sampled, too, and then dropped.
+        """
         weight = WEIGHTS[name]
         return max(weight, min(FOCUS_FACTOR * weight, FOCUS_MAX)) if name in self.focus else weight
 

@@ -1,4 +1,4 @@
-"""Situations of layers with sliding windows, in a share of the traces of attention alone; these have no connectors."""
+"""Situations of sliding-window layers, in some attention-only traces without connectors."""
 
 from scenarios.capabilities import lacking
 from scenarios.features import refusals
@@ -7,14 +7,14 @@ from scenarios.generation.fitting import within
 from scenarios.generation.situation import ATTENTION, Situation, allows, situation
 from scenarios.trace import problems
 
-# Inside a block, at its ends, and past it.
+# Window sizes inside a block, at block ends, and past them.
 WINDOWS = (5, 31, 32, 33, 33, 34, 40, 63, 64, 65, 96)
 TOKENS_OF_A_STEP_MIN = 48
 
 
 @situation(ATTENTION, allows("layers", "windows"), stage="window")
 def sliding_windows(trace: TraceBuilder) -> None:
-    """Use layers with sliding windows and full attention, where the engine can have them in this trace."""
+    """Use sliding-window and full-attention layers, if the engine supports them in this trace."""
     before = trace.spec
     is_wide = trace.engine.allows("window_heads", 4) and trace.has("wide_window_heads")
     trace.set(layers="windows", window=WINDOWS[trace.pick(len(WINDOWS), "window")])
@@ -22,7 +22,7 @@ def sliding_windows(trace: TraceBuilder) -> None:
         trace.set(window_heads=4, prefix_cache=True)
     is_replaced = trace.spec.drafter == "draft_model" and not trace.has("windows_with_draft_model")
     if is_replaced or lacking(trace.trace, trace.engine) is not None:
-        # Such a target does not have every drafter, and one of the others drops a block of each hit.
+        # A target with sliding windows supports fewer drafters; eagle also drops a block of each prefix-cache hit.
         trace.set(drafter="eagle")
     if lacking(trace.trace, trace.engine) is not None or refusals(trace.spec, ()):
         trace.spec = before
@@ -41,7 +41,7 @@ PARTS: tuple[Situation[TraceBuilder], ...] = tuple(
 
 
 def _lengthen(trace: TraceBuilder) -> None:
-    """Let prompts be longer than windows, and begin alike for some blocks, where that leaves a valid trace."""
+    """Make prompts longer than windows, with a common prefix, if the trace stays valid."""
     block_size, block = trace.spec.block_size, trace.spec.block_size * trace.spec.window_heads
     before, longest = (trace.spec, [*trace.events]), 0
     for index, submit in trace.submits():
@@ -49,7 +49,7 @@ def _lengthen(trace: TraceBuilder) -> None:
         common = block * blocks + part + block_size
         tokens = common + 1 + trace.pick(block_size, "own", index)
         if trace.pick(3, "at an end", index):
-            # A block, or one token more.
+            # The prompt ends at a block end, or one token after it.
             tokens = -(-tokens // block_size) * block_size + trace.pick(2, "behind it", index)
         trace.lengthen(index, tokens, common)
         longest = max(longest, tokens + submit.max_tokens)
