@@ -1,1 +1,1 @@
-"""A simulated PyTorch device: its ops are tasks that a schedule advances, and its memory is watched for races."""
+"""Simulated PyTorch device: its ops are tasks that a schedule runs, checked for races."""

@@ -1,7 +1,7 @@
 """Command that runs a PyTorch program on the simulated device and reports its races.
 
-Exit codes: 0 no race, 1 races, 2 bad usage or a device that cannot be built here, 3 the program failed without a race,
-or computed on memory of the device outside of tasks.
+Exit codes: 0 no race; 1 races; 2 bad usage, or the device cannot be built here; 3 the program failed without a race, or
+used device memory outside of tasks.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_intermixed_args(arguments)
     program = Path(options.program)
     if not program.is_file():
-        return _refuse(f"{program}: there is no such file")
+        return _refuse(f"{program}: no such file")
     try:
         schedule = Schedule(policy=options.schedule, seed=options.seed, holds=tuple(map(_hold, options.hold)))
     except (ValidationError, argparse.ArgumentTypeError) as error:
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(program: Path, arguments: list[str]) -> bool:
-    """Run a program as Python would; tell whether it failed."""
+    """Run a program as Python would; return whether it failed."""
     sys.argv = [str(program), *arguments]
     sys.path[0] = str(program.resolve().parent)
     try:
@@ -71,13 +71,13 @@ def _print(report: Report) -> None:
     for bypass in report.bypasses:
         print(f"BYPASS  {bypass}")
     for op, count in report.forced.items():
-        print(f"note: the host waited for {op}, {count} times, where it would not on a GPU: races there are not seen")
+        print(f"note: the host waited for {op}, {count} times, unlike on a GPU: its races are not detected")
     counts = report.counts
     races = "no race" if not report.races else f"{len(report.races)} race{'s' * (len(report.races) > 1)}"
     print(
         f"{races}: {counts['tasks']} tasks on {counts['streams']} stream{'s' * (counts['streams'] > 1)}, "
         f"{counts['pending_max']} pending at most, {counts['synchronizations']} synchronizations, "
-        f"{counts['reused']} of {counts['allocations']} allocations got memory that was used before"
+        f"{counts['reused']} of {counts['allocations']} allocations reused memory"
     )
 
 
@@ -97,19 +97,23 @@ def _refuse(message: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m workers.simulated_torch",
-        description="Run a PyTorch program on a simulated device, and report accesses of memory that nothing orders.",
-        epilog="The program finds the device under the names sim and cuda; torch.cuda answers for it.",
+        description="Run a PyTorch program on a simulated device, and report unordered accesses to the same memory.",
+        epilog="The program can use the device names sim and cuda; torch.cuda refers to the simulated device.",
     )
     parser.add_argument("program", help="a Python file")
-    parser.add_argument("arguments", nargs="*", help="its arguments; after -- if they begin with a dash")
-    parser.add_argument("--schedule", choices=POLICIES, default="eager", help="when the device runs what was launched")
-    parser.add_argument("--seed", type=int, default=0, help="of the schedule random")
+    parser.add_argument("arguments", nargs="*", help="arguments of the program; after -- if they begin with a dash")
+    parser.add_argument("--schedule", choices=POLICIES, default="eager", help="when the device runs launched tasks")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random schedule")
     parser.add_argument(
-        "--hold", action="append", default=[], metavar="OP@STEP:UNTIL@STEP", help="hold an op back until another ran"
+        "--hold",
+        action="append",
+        default=[],
+        metavar="OP@STEP:UNTIL@STEP",
+        help="delay an op until op UNTIL has run",
     )
-    parser.add_argument("--no-guard", action="store_true", help="do not watch the host's accesses to pinned memory")
+    parser.add_argument("--no-guard", action="store_true", help="do not check the host's accesses to pinned memory")
     parser.add_argument(
-        "--closed", action="store_true", help="close the device's memory to the host: finds ops at once"
+        "--closed", action="store_true", help="protect device memory from the host: finds ops that are not queued"
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""The module `torch.sim`: the functions of a device that PyTorch and its users call by name, as of `torch.cuda`."""
+"""The module `torch.sim`: the device's functions that programs call, like `torch.cuda`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,27 +10,27 @@ import torch
 from workers.simulated_torch.native import NativeGraph, native
 
 DEVICE_NAME = "sim"
-# The number of PyTorch's device type PrivateUse1, whose only device this is.
+# The number of PyTorch's device type PrivateUse1; this is its only device.
 _DEVICE_TYPE = 20
 
 
 class Stream(torch.Stream):
-    """A stream of the device; made with the arguments of `torch.cuda.Stream`."""
+    """A stream of the device; takes the arguments of `torch.cuda.Stream`."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **existing: int) -> "Stream":
-        """Make a stream, or the object of an existing one."""
+        """Create a stream, or the object of an existing one."""
         if existing:
             return super().__new__(cls, **existing)
         return super().__new__(cls, torch.device(DEVICE_NAME, 0), priority=priority)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the lowest and the highest priority: they order nothing."""
+        """Return the lowest and the highest priority; priorities have no effect."""
         return 0, 0
 
 
 class Event(torch.Event):
-    """An event of the device; made with the arguments of `torch.cuda.Event`, none of which makes a difference."""
+    """An event of the device; takes the arguments of `torch.cuda.Event` and ignores them."""
 
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
@@ -48,7 +48,7 @@ def current_stream(device: Any = None) -> Stream:
 
 
 def default_stream(device: Any = None) -> Stream:
-    """Return the stream that is current unless another is set."""
+    """Return the stream that is current by default."""
     return _stream(0)
 
 
@@ -61,7 +61,7 @@ def set_stream(stream: torch.Stream | None) -> None:
 class StreamContext:
     """Context in which a stream is the current one of this thread; None changes nothing.
 
-    It may be entered again and again, also within itself.
+    It can be entered repeatedly, and nested in itself.
     """
 
     def __init__(self, stream: torch.Stream | None) -> None:
@@ -84,15 +84,15 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 @contextmanager
 def device(device: Any = None) -> Iterator[None]:
-    """Do nothing for a while: there is one device."""
+    """Do nothing: there is one device."""
     yield
 
 
 class CUDAGraph:
-    """A graph of the device: tasks that are captured instead of run, and launched again as they are by each replay.
+    """A CUDA graph of the device: captured tasks, which each replay launches again.
 
-    Of each the memory and all numbers are those of the capture; what the host did between them is not done again. The
-    arguments of its methods are those of `torch.cuda.CUDAGraph`.
+    A replay uses the memory and the numbers of the capture; host code between the tasks does not run again. The methods
+    have the arguments of `torch.cuda.CUDAGraph`.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -100,7 +100,7 @@ class CUDAGraph:
         self._pool = 0
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
-        """Begin to capture the current stream, into a pool of memory of its own or one that it shares."""
+        """Begin to capture the current stream, with a memory pool of its own or a shared one."""
         self._pool = (pool or graph_pool_handle())[1]
         self._graph = native().Graph(self._pool)
         native().begin_capture(self._graph)
@@ -120,16 +120,16 @@ class CUDAGraph:
         native().replay(self._graph)
 
     def reset(self) -> None:
-        """Forget what was captured."""
+        """Drop the captured tasks."""
         self._graph = None
 
     def pool(self) -> tuple[int, int]:
-        """Return the handle of its pool, for graphs that are never in flight together."""
+        """Return the handle of the memory pool, to share it with graphs that never overlap in time."""
         return (0, self._pool)
 
 
 class graph:
-    """Context in which a graph captures what is launched, on a stream of its own or on one that is given."""
+    """Context in which a graph captures launches, on a new stream or a given one."""
 
     def __init__(
         self,
@@ -157,12 +157,12 @@ _POOLS = count(1)
 
 
 def graph_pool_handle() -> tuple[int, int]:
-    """Return the handle of another pool of memory for graphs."""
+    """Return the handle of a new memory pool for graphs."""
     return (0, next(_POOLS))
 
 
 def is_current_stream_capturing() -> bool:
-    """Tell whether the current stream is being captured."""
+    """Return whether the current stream is being captured."""
     return native().captures()
 
 
@@ -172,12 +172,12 @@ def synchronize(device: Any = None) -> None:
 
 
 def is_available() -> bool:
-    """Return true: there is a device."""
+    """Return True: the simulated device exists."""
     return True
 
 
 def is_initialized() -> bool:
-    """Return true: the device is ready once it is registered."""
+    """Return True: the device is ready once it is registered."""
     return True
 
 
@@ -223,12 +223,12 @@ def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Return the bytes of the device in use."""
+    """Return the number of device bytes in use."""
     return torch.accelerator.memory_allocated()
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return the most bytes of the device that were in use."""
+    """Return the largest number of device bytes in use so far."""
     return torch.accelerator.max_memory_allocated()
 
 

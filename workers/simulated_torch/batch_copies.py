@@ -1,4 +1,4 @@
-"""Batches of copies between addresses, as tasks of the simulated device: what CUDA calls `cuMemcpyBatchAsync`."""
+"""Batches of copies between addresses as device tasks, like CUDA's `cuMemcpyBatchAsync`."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,21 +7,22 @@ import torch
 from workers.simulated_torch import backend
 from workers.simulated_torch.device import activate
 
-# Addresses that bytes are copied from and to, each with their number.
+# Source address, target address and number of bytes of each copy.
 Addresses = list[tuple[int, int, int]]
 
 
 class BatchCopies:
-    """Copies from some tensors to others, on the current stream, or at once where these are a CPU's.
+    """Copies from `sources` to `targets`, as tasks on the current stream.
 
-    What may be read in any order is read as soon as it can be, on a stream that waits for nothing but the host.
-    `told` is called with the addresses of a batch when its bytes are there.
+    If all tensors are on the CPU, they copy immediately. Sources that may be read in any order are read as early as
+    possible: on a separate stream that waits only for the host. `on_complete` is called with the addresses of a batch
+    once its bytes are copied.
     """
 
     def __init__(self, name: str, sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> None:
         self._name, self._sources, self._targets = name, tuple(sources), tuple(targets)
         self._early = None if all(each.is_cpu for each in (*sources, *targets)) else backend.Stream()
-        self.told: Callable[[Addresses], None] = _nobody
+        self.on_complete: Callable[[Addresses], None] = _ignore
 
     def __call__(
         self,
@@ -30,11 +31,11 @@ class BatchCopies:
         sizes: torch.Tensor,
         is_src_access_order_any: bool = False,
     ) -> None:
-        """Enqueue a batch; the addresses are read now."""
+        """Enqueue a batch of copies; the tensors of addresses are read immediately."""
         rows: Addresses = list(zip(sources.tolist(), targets.tolist(), sizes.tolist(), strict=True))
         reads = [_bytes(self._sources, source, size) for source, _, size in rows]
         writes = [_bytes(self._targets, target, size) for _, target, size in rows]
-        told = self.told
+        on_complete = self.on_complete
         held: list[torch.Tensor] = []
 
         def read(*views: torch.Tensor) -> None:
@@ -43,7 +44,7 @@ class BatchCopies:
         def write(*views: torch.Tensor) -> None:
             for kept, view in zip(held, views, strict=True):
                 view.copy_(kept)
-            told(rows)
+            on_complete(rows)
 
         def copy(*views: torch.Tensor) -> None:
             read(*views[: len(rows)])
@@ -65,7 +66,7 @@ class BatchCopies:
 
 
 def _bytes(tensors: Sequence[torch.Tensor], address: int, size: int) -> torch.Tensor:
-    """Return the bytes at an address, of whichever contiguous tensor of bytes it is in."""
+    """Return `size` bytes at an address, which must be in one of the contiguous byte tensors."""
     for tensor in tensors:
         offset = address - tensor.data_ptr()
         if 0 <= offset < tensor.numel():
@@ -73,5 +74,5 @@ def _bytes(tensors: Sequence[torch.Tensor], address: int, size: int) -> torch.Te
     raise ValueError(f"{size} bytes at {address} are in none of {len(tensors)} tensors")
 
 
-def _nobody(rows: Addresses) -> None:
-    """Tell nobody."""
+def _ignore(rows: Addresses) -> None:
+    """Ignore a completed batch."""

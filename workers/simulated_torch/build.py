@@ -1,7 +1,7 @@
-"""Build of the device's native library: compiled once for a machine, and kept in the user's cache.
+"""Build of the device's native library: compiled once per machine, and cached.
 
-Its name is a digest of what it was built from: sources, PyTorch, Python. Processes that need it at the same time wait
-for one of them to build it.
+Its file name is a digest of its sources, PyTorch and Python. Processes that need it at the same time wait for one of
+them to build it.
 """
 
 import fcntl
@@ -18,22 +18,22 @@ from pathlib import Path
 
 NAME = "specstorm_simulated_torch"
 SOURCES = Path(__file__).parent / "native"
-# -fno-gnu-unique: a static of an inline function is then this library's own.
+# -fno-gnu-unique: static variables of inline functions are not shared with other libraries.
 _FLAGS = ("-O2", "-g0", "-fno-gnu-unique")
 
 
 class BuildError(Exception):
-    """The device cannot be built here; the message is one line that says why and what to do."""
+    """The device cannot be built here; the message says why and what to do, in one line."""
 
 
 def default_cache() -> Path:
-    """Return the folder of the user's cache in which built libraries are kept."""
+    """Return the folder in the user's cache for built libraries."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specstorm" / "simulated_torch"
 
 
 def digest() -> str:
-    """Return the name of a build: a digest of all that it is made from."""
-    import torch  # noqa: PLC0415  it may be what is missing
+    """Return the digest of everything that a build depends on."""
+    import torch  # noqa: PLC0415  torch may be missing
 
     made_from = blake2b(digest_size=8)
     for path in sorted(SOURCES.iterdir()):
@@ -44,16 +44,16 @@ def digest() -> str:
 
 
 def unbuildable() -> str | None:
-    """Describe in one line why the device cannot be built here; None if it can."""
+    """Return in one line why the device cannot be built here, None if it can."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"the simulated device needs Linux on x86-64; this is {sys.platform} on {platform.machine()}"
     if find_spec("torch") is None:
         return "the simulated device needs PyTorch: pip install torch (or a build of it for CPUs)"
     compiler = os.environ.get("CXX", "c++")
     if shutil.which(compiler) is None:
-        return f"the simulated device is compiled once, and there is no C++ compiler {compiler!r}: install g++"
+        return f"the simulated device is compiled once, and the C++ compiler {compiler!r} is missing: install g++"
     if shutil.which("ninja", path=_search_path()) is None:
-        return "the simulated device is compiled once, and there is no ninja: pip install ninja"
+        return "the simulated device is compiled once, and ninja is missing: pip install ninja"
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not header.is_file():
         return f"the simulated device is compiled once, and {header} is missing: install Python's headers (python3-dev)"
@@ -61,10 +61,10 @@ def unbuildable() -> str | None:
 
 
 def library(cache: Path | None = None) -> Path:
-    """Return the built library, building it first if it is not in the cache.
+    """Return the path of the built library; build it if it is not cached.
 
     Raises:
-        BuildError: something that the build needs is missing, or the compiler failed.
+        BuildError: a requirement of the build is missing, or the compiler failed.
     """
     folder = (cache or default_cache()) / digest()
     built = folder / (NAME + EXTENSION_SUFFIXES[0])
@@ -80,12 +80,12 @@ def library(cache: Path | None = None) -> Path:
             if not built.is_file():
                 _compile(folder, built)
     except OSError as error:
-        raise BuildError(f"the simulated device cannot be kept in {folder}: {error.strerror}") from error
+        raise BuildError(f"the simulated device cannot be written to {folder}: {error.strerror}") from error
     return built
 
 
 def _compile(folder: Path, built: Path) -> None:
-    """Compile in a process and a folder of their own, and move the library to its place in one step."""
+    """Compile in a separate process and folder, then move the library into place atomically."""
     work = folder / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -96,19 +96,19 @@ def _compile(folder: Path, built: Path) -> None:
     if done.returncode != 0 or not made.is_file():
         log = folder / "error.txt"
         log.write_text(done.stdout + done.stderr, encoding="utf-8")
-        raise BuildError(f"the simulated device does not compile here; what the compiler said is in {log}")
+        raise BuildError(f"the simulated device does not compile here; the compiler's output is in {log}")
     os.replace(made, built)
     shutil.rmtree(work)
 
 
 def _search_path() -> str:
-    """Return PATH with the folder of this Python first, where pip puts ninja."""
+    """Return PATH, preceded by the folder of this Python, where pip installs ninja."""
     return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
 
 
 def main(folder: str) -> None:
-    """Compile in a folder, with PyTorch's own flags and ours, in this process."""
-    from torch.utils import cpp_extension  # noqa: PLC0415  it may be what is missing
+    """Compile the library in a folder, in this process, with PyTorch's flags and ours."""
+    from torch.utils import cpp_extension  # noqa: PLC0415  torch may be missing
 
     sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
     cpp_extension.load(NAME, sources, extra_cflags=list(_FLAGS), build_directory=folder)

@@ -1,4 +1,4 @@
-"""Programs written for "cuda": their tensors are placed on the simulated device instead."""
+"""Runs programs written for "cuda": their tensors are placed on the simulated device."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from workers.simulated_torch.backend import DEVICE_NAME
 from workers.simulated_torch.device import cuda_names
 
-# Functions of torch.cuda that programs call, beside streams and events.
+# Functions of torch.cuda that programs call, apart from streams and events.
 _QUESTIONS = (
     "is_available",
     "is_initialized",
@@ -30,7 +30,7 @@ _QUESTIONS = (
 
 
 class _OnDevice(TorchFunctionMode):
-    """Calls of PyTorch with "cuda" for an argument get the device."""
+    """Replaces "cuda" by the simulated device in the arguments of PyTorch calls."""
 
     def __torch_function__(
         self,
@@ -47,7 +47,7 @@ class _OnDevice(TorchFunctionMode):
 
 
 def _placed(value: Any) -> Any:
-    """Return the device for "cuda", "cuda:0" and their objects, and everything else as it is."""
+    """Return the simulated device in place of "cuda", "cuda:0" and their objects."""
     if isinstance(value, torch.device):
         return torch.device(DEVICE_NAME, 0) if value.type == "cuda" else value
     is_name = isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
@@ -56,6 +56,6 @@ def _placed(value: Any) -> Any:
 
 @contextmanager
 def cuda_program() -> Iterator[None]:
-    """Let "cuda" mean the simulated device in this thread, for the functions of torch.cuda, too."""
+    """Let "cuda" and the functions of torch.cuda mean the simulated device in this thread."""
     with cuda_names(_QUESTIONS), _OnDevice():
         yield

@@ -1,4 +1,4 @@
-"""The simulated device: activated once in a process, then run after run under schedules, each with its report."""
+"""The simulated device: activated once in a process; each run has a schedule and a report."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,20 +31,19 @@ from workers.simulated_torch.reports import (
 
 _POISON = 0xA5
 _NEVER = -1
-# The others order lanes by names, which streams of a program do not have.
+# The other policies order lanes by their names, which the streams of a program do not have.
 POLICIES = ("eager", "lazy", "random")
 
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Options of what is watched in a run.
+    """Options of a run: which accesses are checked or recorded.
 
-    `races`: accesses of tasks that nothing orders. `guard`: accesses of the host to pinned memory in flight, by page
-    protection. `digests`: hashes of what each task reads and writes (slow). `writers`: which tasks wrote last what is
-    there. `closed`: accesses of the host to memory of
-    the device, which a GPU does not allow, as those of operators that are not queued (slow). `poison`: pinned memory
-    that a copy to the host will write holds this byte until the copy runs; `fill`: so does fresh memory of the device
-    until it is written; None leaves there what was there, as hardware does.
+    `races`: detect accesses by tasks without an order. `guard`: detect the host's accesses to pinned memory that a task
+    in flight uses, by page protection. `digests`: hash what each task reads and writes (slow). `writers`: keep the
+    tasks that last wrote each byte. `closed`: detect the host's accesses to device memory, which a GPU would not allow,
+    e.g. by operators that are not queued (slow). `poison`: fill pinned memory with this byte until a pending copy to
+    the host writes it. `fill`: fill new device memory with this byte. None leaves the old bytes, as hardware does.
     """
 
     races: bool = True
@@ -59,31 +58,31 @@ class Watching:
 class Device:
     """The device of this process; `activate` returns it.
 
-    A run lies between `begin` and `end`; steps are counted from 0 by the caller of `step`, and label what is launched
-    in them, for schedules and reports. `root` is the folder to which the paths of reports are relative.
+    A run lasts from `begin` to `end`. The caller numbers its steps with `step`, from 0; the current number labels each
+    launch for schedules and reports. The file names of reports are relative to the folder `root`.
     """
 
     def __init__(self, library: Native) -> None:
         self._native = library
         self.root = Path.cwd()
-        # What a launch uses of its tensors, by its name and whether it writes them: all, unless more is known.
+        # Returns the parts of its tensors that a launch uses, given its name and whether it writes them; default: all.
         self.narrowed: Callable[[str, Sequence[torch.Tensor], bool], Sequence[torch.Tensor]] = _all_of_them
 
     def begin(
         self, schedule: Schedule | None = None, watching: Watching | None = None, new_streams: bool = False
     ) -> None:
-        """Begin a run under a schedule; whatever is still enqueued runs first, and earlier records are dropped.
+        """Begin a run under a schedule; enqueued tasks run first, and earlier records are dropped.
 
-        With `new_streams` streams that were made before must not be used: streams are counted from 1 again, so that the
-        run's report does not depend on what ran before it in this process.
+        With `new_streams`, streams that were created before must not be used again: streams are numbered from 1 again,
+        so that the report does not depend on earlier runs of this process.
 
         Raises:
-            ValueError: the schedule is not one for streams.
+            ValueError: the schedule is for lanes, not for streams.
         """
         schedule, watching = schedule or Schedule(), watching or Watching()
         if schedule.policy not in POLICIES:
             raise ValueError(
-                f"schedule {schedule.policy} orders the lanes of our own engine; a simulated PyTorch device takes "
+                f"schedule {schedule.policy} is for the lanes of Specstorm's own engine; the simulated device supports "
                 f"{', '.join(POLICIES)}"
             )
         self._native.begin(
@@ -101,69 +100,70 @@ class Device:
         )
 
     def end(self) -> Report:
-        """Run whatever is still enqueued, and report on the run."""
+        """Run all enqueued tasks, and return the report of the run."""
         self._native.drain()
         return self.report()
 
     def report(self) -> Report:
-        """Report on the run so far; nothing runs for it."""
+        """Return the report of the run so far, without running any task."""
         races = tuple(race_of(race, self.root) for race in self._native.races())
         bypasses = tuple(bypass_of(bypass, self.root) for bypass in self._native.bypasses())
         return Report(races, bypasses, MappingProxyType(self._native.counts()), MappingProxyType(self._native.forced()))
 
     def orders(self) -> tuple[Order, ...]:
-        """Return the calls of the run so far that order work: records, waits, synchronisations, blocking copies.
+        """Return the ordering calls of the run so far.
 
-        They are those of the program itself, without waits of the device for a value that the host reads. A line that
-        makes a record and a wait is one of `wait_stream`. A run that is not watched has none.
+        These are records, waits, synchronisations and blocking copies of the program, but not the waits for a value
+        that the host reads. A line with both a record and a wait is a call of `wait_stream`. A run without any check
+        records no ordering calls.
         """
         return orders_of(self._native.orders(), self.root)
 
     def leave_out(self, lines: Iterable[SourceLine]) -> None:
-        """Leave out every call at these lines that orders work, in the watched run that has begun.
+        """Skip every ordering call at these lines, in the current run.
 
-        A program without an order that it needs has a race: this shows whether a line is needed, and whether its
-        absence is found.
+        A program without an order that it needs has a race. This shows whether a line is needed, and whether its
+        absence is detected.
         """
         self._native.leave_out([(line.file, line.line) for line in lines])
 
     def pass_over(self, paths: Iterable[Path]) -> None:
-        """Have reports name lines that call into these folders and Python files, too, in the place of lines in them."""
+        """Skip lines in these folders and Python files in reports, which name their callers instead."""
         self._native.pass_over([str(path) if path.suffix == ".py" else f"{path}/" for path in paths])
 
     def digests(self) -> tuple[TaskDigests, ...]:
-        """Run whatever is still enqueued, and return what each task read and wrote, in the order of launch."""
+        """Run all enqueued tasks; return what each task read and wrote, in launch order."""
         self._native.drain()
         return task_digests(self._native.digests(), self.root)
 
     def writers(self, tensor: torch.Tensor) -> tuple[Access, ...]:
-        """Return the tasks launched so far that wrote last any of the bytes of a tensor, newest first.
+        """Return the launched tasks that last wrote any byte of a tensor, newest first.
 
-        There are none in a run that does not keep them, and none of memory that is not the device's or pinned.
+        The result is empty if the run does not record writers, or if the memory is neither the device's nor pinned.
         """
         return tuple(access_of(side, self.root) for side in self._native.writers(tensor))
 
     def run(
         self, program: Callable[[], object], schedule: Schedule | None = None, watching: Watching | None = None
     ) -> Report:
-        """Run a program, which makes all streams that it uses, as one run of the device."""
+        """Run a program as one run of the device; the program must create all streams that it uses."""
         self.begin(schedule, watching, new_streams=True)
         program()
         return self.end()
 
     def step(self, number: int) -> None:
-        """Label what is launched from here on with a step of the program."""
+        """Label launches from now on with a step number of the program."""
         self._native.step(number)
 
     def point(self, name: str) -> None:
-        """Pass a named point of the host, until which schedules may hold tasks back."""
+        """Pass a named point of the host; a schedule may delay tasks until a point."""
         self._native.point(name)
 
     def name(self, tensor: torch.Tensor, name: str) -> None:
-        """Name the memory of a tensor (the device's or pinned) in reports.
+        """Name the memory of a tensor (device or pinned) in reports.
 
         Raises:
-            RuntimeError: it is other memory.
+            RuntimeError: the memory is neither.
         """
         self._native.name_buffer(tensor, name)
 
@@ -177,11 +177,11 @@ class Device:
         reads: Sequence[torch.Tensor] = (),
         writes: Sequence[torch.Tensor] = (),
     ) -> None:
-        """Launch a Python function as a task of the current stream that reads and writes these tensors.
+        """Launch a Python function as a task on the current stream, with the tensors that it uses.
 
-        It is called with CPU tensors over the bytes of `reads`, then of `writes`. A tensor that it both reads and
-        writes stands in `writes` alone if it is written first, else in both. It must neither launch device work nor
-        keep tensors of the device alive: capture `host_view` of what else it needs.
+        The function receives CPU tensors over the memory of `reads`, then of `writes`. A tensor that it reads and
+        writes is in `writes` only if it is written before it is read, otherwise in both. The function must neither
+        launch device work nor keep device tensors alive: it should capture a `host_view` of any other tensor it needs.
         """
         views = [self._native.host_view(tensor) for tensor in (*reads, *writes)]
         self.launch(name, lambda: function(*views), reads, writes)
@@ -189,15 +189,15 @@ class Device:
     def launch(
         self, name: str, task: Callable[[], object], reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]
     ) -> None:
-        """Launch a task that has views of its own of these tensors."""
+        """Launch a task that already has views of these tensors."""
         self._native.enqueue(name, task, self.narrowed(name, reads, False), self.narrowed(name, writes, True))
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a CPU tensor over the bytes of a tensor, for use in a task; it does not keep them alive."""
+        """Return a CPU tensor over a tensor's memory for use in a task; it does not own the memory."""
         return self._native.host_view(tensor)
 
     def device_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor of the device over pinned memory, which tasks then read and write where it is (UVA).
+        """Return a device tensor over pinned memory, which tasks read and write in place (UVA).
 
         Raises:
             RuntimeError: the memory is not pinned.
@@ -205,19 +205,22 @@ class Device:
         return self._native.device_view(tensor)
 
     def weak_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor of the device over the bytes of another one, which are handed out again without regard to it.
+        """Return a device tensor over another tensor's memory, without ownership of the memory.
 
-        What a graph leaves its results in is kept by its pool.
+        A graph's outputs are kept by its memory pool instead.
         """
         return self._native.weak_view(tensor)
 
     def new_tag(self) -> int:
-        """Return a tag for memory, which none bears yet."""
+        """Return a tag that no memory has yet."""
         return self._native.new_tag()
 
     @contextmanager
     def tagging(self, tag: int) -> Iterator[None]:
-        """Let memory of the device that is handed out meanwhile bear a tag until it is released, as a pool's does."""
+        """Tag the device memory that is allocated in this context.
+
+        Memory loses its tag when it is freed; a tag is like a memory pool.
+        """
         before = self._native.set_tag(tag)
         try:
             yield
@@ -225,13 +228,14 @@ class Device:
             self._native.set_tag(before)
 
     def tagged(self, tag: int) -> Sequence[torch.Tensor]:
-        """Return tensors of bytes over the memory in use that bears a tag; they do not keep it alive."""
+        """Return byte tensors over the allocated memory with a tag; they do not own the memory."""
         return self._native.tagged(tag)
 
     def queue_op(self, library: str, name: str) -> None:
-        """Make tasks of the calls of an operator `library::name` whose kernel is registered for every device.
+        """Make a task of each call of an operator with a kernel for all devices.
 
-        Operators with a kernel for CPU tensors alone need nothing: their calls are tasks already.
+        The operator is `library::name`. Without this its calls would run immediately. Calls of operators with a CPU
+        kernel only are queued in any case.
         """
         self._native.queue_op(library, name)
 
@@ -241,22 +245,22 @@ def _all_of_them(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -
 
 
 def _draw_key(is_host: bool, name: str) -> tuple[int, int]:
-    """Return the key of the labelled draws of a task's op or of a call of the host: see `workers.lanes.policies`."""
+    """Return the random key of a task's op or of a host call, see `workers.lanes.policies`."""
     return label_key("host" if is_host else "lane", name)
 
 
 @cache
 def activate() -> Device:
-    """Make the device "sim" known to PyTorch, in this process for good, and return it.
+    """Register the device "sim" with PyTorch, permanently in this process, and return it.
 
-    The first call on a machine compiles it: about a minute. It runs eagerly and watches for races from here on.
+    The first call on a machine compiles the device, in about a minute. From now on it runs eagerly and detects races.
 
     Raises:
-        BuildError: it cannot be built here.
+        BuildError: the device cannot be built here.
     """
     library = native()
     backend_registration.rename_privateuse1_backend(DEVICE_NAME)
-    # Reports name the lines that call into these folders, not lines in them.
+    # Reports skip lines in these folders, and name the lines that call into them.
     folders = [Path(torch.__file__).parent, Path(np.__file__).parent, Path(__file__).parent]
     triton = find_spec("triton")
     if triton is not None and triton.origin is not None:
@@ -277,9 +281,9 @@ _CUDA_NAMES = (
 
 @contextmanager
 def cuda_names(others: Sequence[str] = ()) -> Iterator[None]:
-    """Let streams, events and graphs of `torch.cuda` be the device's for a while, for a program that asks for these.
+    """Replace streams, events and graphs of `torch.cuda` by the device's in this context.
 
-    So are `others`, functions of `backend`.
+    `others` are further names to replace by the functions of `backend`.
     """
     before = {name: getattr(torch.cuda, name) for name in (*_CUDA_NAMES, *others)}
     for name in before:

@@ -1,11 +1,12 @@
-"""Digests of what tasks read and wrote, the first task that differs between two runs, and the harm of a race.
+"""Digests of the memory that tasks read and wrote, and whether a race is harmful.
 
-Two runs of one program under different schedules launch the same tasks. Under eager and under lazy they are compared
-task by task. A race is benign where the tasks that are its sides read and wrote the same bytes in both; masked where
-they did not, but every copy to the host did; else harmful. Where none of its tasks reads, the host may: then the runs
-are compared whole.
-Does not verify: other schedules than these two; what the host reads without a copy, and whether it looks at what it is
-given; whether another race of the same runs caused the difference.
+Two runs of one program under different schedules launch the same tasks. The runs under eager and lazy are compared task
+by task. A race is benign if its two tasks read and wrote the same bytes in both runs, masked if they did not but every
+copy to the host did, and harmful otherwise. If neither task of the race reads, the host may, so the whole runs are
+compared.
+
+Does not verify: other schedules; what the host reads without a copy, and whether it uses the bytes that it receives;
+whether another race in the same runs caused the difference.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ _HOST, _TO_HOST = "host", "copy_d2h"
 
 @dataclass(frozen=True, slots=True)
 class TaskDigests:
-    """Hashes of the bytes that one task read, before it ran, and wrote, after it ran."""
+    """Hashes of the bytes that a task read, before it ran, and wrote, after it ran."""
 
     op: str
     step: int
@@ -33,13 +34,13 @@ class TaskDigests:
 
     @property
     def label(self) -> tuple[str, int, int, str]:
-        """Identity of the task, whatever it computed."""
+        """Identity of the task, independent of what it computed."""
         return self.op, self.step, self.nth, self.stream
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first task that differs between two runs: what differs, and where it was launched."""
+    """The first task that differs between two runs: how it differs, and where it was launched."""
 
     index: int
     task: TaskDigests
@@ -51,7 +52,7 @@ class Difference:
 
 
 def task_digests(native: Sequence[NativeDigests], root: Path) -> tuple[TaskDigests, ...]:
-    """Return digests as the native library gives them, with relative paths."""
+    """Convert the native library's digests; file paths become relative to `root`."""
     return tuple(
         TaskDigests(op, step, nth, stream, source_lines(lines, root), tuple(reads), tuple(writes))
         for op, step, nth, stream, lines, reads, writes in native
@@ -59,13 +60,13 @@ def task_digests(native: Sequence[NativeDigests], root: Path) -> tuple[TaskDiges
 
 
 def first_difference(expected: Sequence[TaskDigests], actual: Sequence[TaskDigests]) -> Difference | None:
-    """Return the first task that differs between two runs of one program, or None."""
-    for index, (wanted, found) in enumerate(zip(expected, actual, strict=False)):
-        if wanted.label != found.label:
+    """Return the first task that differs between two runs of a program, or None."""
+    for index, (reference, found) in enumerate(zip(expected, actual, strict=False)):
+        if reference.label != found.label:
             return Difference(index, found, "other_task")
-        if wanted.reads != found.reads:
+        if reference.reads != found.reads:
             return Difference(index, found, "reads")
-        if wanted.writes != found.writes:
+        if reference.writes != found.writes:
             return Difference(index, found, "writes")
     if len(expected) == len(actual):
         return None
@@ -76,7 +77,10 @@ def first_difference(expected: Sequence[TaskDigests], actual: Sequence[TaskDiges
 
 @dataclass(frozen=True, slots=True)
 class RaceHarm:
-    """What a race changes: the first of its tasks that differs, and the first that gives the host other bytes."""
+    """Effect of a race: the first of its tasks that differs.
+
+    `given` is the first task that passes different bytes to the host.
+    """
 
     kind: Literal["benign", "masked", "harmful"]
     first: Difference | None = None
@@ -84,7 +88,7 @@ class RaceHarm:
 
 
 def harm_of(race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> RaceHarm:
-    """Return the harm of a race, from what the tasks of both runs read and wrote."""
+    """Return the harm of a race, given the task digests of both runs."""
     sides = [side for side in (race.first, race.second) if side.actor != _HOST]
     found = first_difference(_of(sides, eager), _of(sides, lazy))
     if found is None and all(side.write for side in sides):
@@ -96,12 +100,15 @@ def harm_of(race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests
 
 
 def _of(sides: Sequence[Access], run: Sequence[TaskDigests]) -> list[TaskDigests]:
-    """Return the tasks that sides launched: the same op in the same step, from the same line."""
+    """Return the tasks that the sides of a race launched: same op, step and source line."""
     labels = {(side.op, side.step, side.lines[:1]) for side in sides}
     return [task for task in run if (task.op, task.step, task.lines[:1]) in labels]
 
 
 def _given(run: Sequence[TaskDigests], task: TaskDigests) -> Sequence[TaskDigests]:
-    """Return the tasks from one on that give the host something: copies to it, or else the last task of the run."""
+    """Return the tasks, from `task` on, that pass bytes to the host.
+
+    These are the copies to the host or, without any, the last task of the run.
+    """
     first = next((index for index, each in enumerate(run) if each.label == task.label), 0)
     return [each for each in run[first:] if each.op == _TO_HOST] or run[-1:]

@@ -1,7 +1,7 @@
-"""Accesses of a Triton kernel: which of its arguments it reads and which it writes, derived from its source alone.
+"""Accesses of a Triton kernel: the arguments it reads and writes, derived from its source.
 
-Loads and stores of a kernel follow from how its pointers are computed; branches and masks are ignored, so that more may
-be named than a launch touches, and never less. A pointer that is itself loaded from memory makes an access through the
+Loads and stores follow from how the kernel computes its pointers. Branches and masks are ignored, so the result may
+contain more than a launch accesses, never less. A pointer that is itself loaded from memory is an access through the
 argument that it was loaded from.
 """
 
@@ -20,7 +20,7 @@ _JIT = "triton.jit"
 
 
 class Root(NamedTuple):
-    """Origin of a pointer: an argument, or the memory that an argument points to."""
+    """Origin of a pointer: an argument, or (`is_loaded`) the memory that an argument points to."""
 
     argument: str
     is_loaded: bool = False
@@ -28,7 +28,7 @@ class Root(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Possible values of an expression: pointers of some roots, or values from memory that a cast makes pointers."""
+    """Possible values of an expression: pointers, or loaded values that a cast makes pointers."""
 
     pointers: frozenset[Root] = frozenset()
     loaded: frozenset[Root] = frozenset()
@@ -42,7 +42,7 @@ _NOTHING = Value()
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """The roots that a kernel reads and writes, and the value that a device function returns."""
+    """The roots that a function reads and writes, and the value that it returns."""
 
     reads: frozenset[Root]
     writes: frozenset[Root]
@@ -50,7 +50,7 @@ class Accesses:
 
 
 class KernelError(Exception):
-    """A kernel whose accesses cannot be derived; the message says why."""
+    """The accesses of a kernel cannot be derived, or it made a wrong one; the message says why."""
 
 
 @cache
@@ -58,7 +58,7 @@ def accesses_of(function: Any) -> Accesses:
     """Return the accesses of a kernel or device function, given as a Python function.
 
     Raises:
-        KernelError: they cannot be derived.
+        KernelError: the accesses cannot be derived.
     """
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     definition = tree.body[0]
@@ -68,7 +68,7 @@ def accesses_of(function: Any) -> Accesses:
 
 @dataclass(slots=True)
 class _Reader:
-    """Abstract interpreter of a function, run again until its result does not change."""
+    """Abstract interpreter of a function, which repeats until its result does not change."""
 
     function: Any
     definition: ast.FunctionDef
@@ -126,7 +126,7 @@ class _Reader:
             case ast.Call():
                 return self._call(expression)
             case ast.Compare():
-                # The result of a comparison is no pointer, whatever it compares.
+                # The result of a comparison is never a pointer.
                 self._all(expression)
                 return _NOTHING
             case _:
@@ -168,7 +168,7 @@ class _Reader:
 
     def _loaded(self, roots: Iterable[Root]) -> Iterator[Root]:
         for root in roots:
-            # A pointer that lies behind a pointer that lies in memory is none that is ever followed here.
+            # Only one level of indirection is supported: no kernel follows a pointer that a loaded pointer refers to.
             if not root.is_loaded:
                 yield Root(root.argument, is_loaded=True)
 
@@ -191,9 +191,9 @@ class _Reader:
 
 
 def resolved(function: Any, called: ast.expr) -> Any:
-    """Return the device function of Triton that an expression in a function names, None if it names none.
+    """Return the Triton device function that an expression in a function names, or None.
 
-    In a process without Triton it is the function itself, which is decorated as one of Triton's.
+    In a process without Triton, a device function is a plain function with the decorator of Triton.
     """
     match called:
         case ast.Name(id=name):
@@ -208,7 +208,7 @@ def resolved(function: Any, called: ast.expr) -> Any:
 
 @cache
 def _is_of_triton(function: Any) -> bool:
-    """Tell whether a function is decorated with `triton.jit`."""
+    """Return whether a function is decorated with `triton.jit`."""
     definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     decorators = definition.decorator_list if isinstance(definition, ast.FunctionDef) else []
     return any(ast.unparse(each).startswith(_JIT) for each in decorators)

@@ -1,8 +1,8 @@
-"""Definitions of Triton kernels: what a launch computes, in NumPy, run as the task in the kernel's place.
+"""Definitions of Triton kernels: NumPy code that runs as a task in place of a kernel launch.
 
-A definition was held against its interpreted kernel, of whose source it keeps the digest: a kernel with another source,
-or one that uses other functions or constants, is interpreted. What a launch reads and writes is the kernel's own, and a
-definition is given no other memory.
+A definition was compared with its interpreted kernel, and stores the digest of that kernel's source. A kernel with
+another source, or that uses other functions or constants, is interpreted. A launch's declared reads and writes are the
+kernel's, and its definition can access no other memory.
 """
 
 import ast
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from workers.simulated_torch.kernel_accesses import KernelError, resolved
 
 Array: TypeAlias = NDArray[Any]
-# The arguments of a launch by name: memory where the kernel has pointers, else values.
+# The arguments of a launch, as attributes: `Memory` or `Pointers` for the kernel's pointers, otherwise values.
 Given: TypeAlias = Any
 _DIGITS = 16
-_OTHER_SOURCE = "has another source than its definition was held against"
+_OTHER_SOURCE = "has another source than the kernel that its definition was compared with"
 
 
 class Memory:
-    """Values behind a pointer, by their distance from it; all must lie between those that the launch was given."""
+    """Memory at a pointer, indexed by value; every index is checked against the launch's tensor."""
 
     __slots__ = ("_size", "array")
 
@@ -50,7 +50,7 @@ class Memory:
             self.array[at] = np.int64(value).astype(self.array.dtype)
 
     def span(self, first: int, count: int) -> Array:
-        """Return the memory of `count` values from one on."""
+        """Return a view of `count` values, starting at index `first`."""
         if count <= 0:
             return self.array[:0]
         if not 0 <= first <= self._size - count:
@@ -58,7 +58,10 @@ class Memory:
         return self.array[first : first + count]
 
     def rows(self, first: int, shape: tuple[int, int], strides: tuple[int, int]) -> Array:
-        """Return the memory of rows of values from one on, with a stride from row to row, and from value to value."""
+        """Return a strided 2-D view that starts at index `first`.
+
+        `strides` are in values, from row to row and from value to value.
+        """
         if 0 in shape:
             return np.empty(shape, self.array.dtype)
         last = first + sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
@@ -68,12 +71,12 @@ class Memory:
         return np.ndarray(shape, self.array.dtype, self.array, first * size, (strides[0] * size, strides[1] * size))
 
     def at(self, places: Array) -> Array:
-        """Return the values at some places."""
+        """Return the values at the indices `places`."""
         self._check(places)
         return self.array[places]
 
     def put(self, places: Array, values: Any) -> None:
-        """Store values at some places, later ones over earlier ones."""
+        """Store values at the indices `places`; for equal indices the last one wins."""
         self._check(places)
         self.array[places] = values
 
@@ -85,11 +88,11 @@ class Memory:
             raise self._outside(least if least < 0 else most)
 
     def _outside(self, at: int) -> KernelError:
-        return KernelError(f"it uses value {at} of {self._size} that it was given")
+        return KernelError(f"it uses value {at} of a tensor of {self._size} values")
 
 
 class Pointers:
-    """A tensor of addresses, and the tensors that these may point into."""
+    """A tensor of addresses, with the tensors that they may point into."""
 
     __slots__ = ("_addresses", "_targets")
 
@@ -98,9 +101,10 @@ class Pointers:
         self._targets = sorted(targets, key=torch.Tensor.data_ptr, reverse=True)
 
     def to(self, at: int, dtype: Any) -> Memory:
-        """Return the memory behind an address, as values of a type.
+        """Return the memory at an address, as values of `dtype`.
 
-        Of tensors that lie in one another, as those of several states of a block do, it is that of the last to begin.
+        If several tensors contain the address (e.g. several states in one block), the one with the largest start is
+        taken.
         """
         address = self._addresses[at]
         for target in self._targets:
@@ -108,11 +112,11 @@ class Pointers:
             if ahead >= 0 and ahead < (memory := flat(target).view(np.uint8)).size:
                 size = np.dtype(dtype).itemsize
                 return Memory(memory[ahead : ahead + (memory.size - ahead) // size * size].view(dtype))
-        raise KernelError(f"it follows a pointer (number {at}) to memory that it was not given")
+        raise KernelError(f"it follows a pointer (number {at}) outside the tensors of the launch")
 
 
 def flat(tensor: torch.Tensor) -> Array:
-    """Return the memory of a tensor of the host, from its first value to its last."""
+    """Return a host tensor's memory as one array, from its first to its last value."""
     if not tensor.is_contiguous():
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         tensor = torch.as_strided(tensor, (1 + last,), (1,))
@@ -122,9 +126,10 @@ def flat(tensor: torch.Tensor) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a kernel computes, for launches that it `covers`: given the grid, and the launch's arguments as attributes.
+    """What a kernel computes, for the launches that it `covers`.
 
-    `digest` is that of the kernel which it was held against; `others` are definitions of the kernel for other sources.
+    `run` receives the grid, and the launch's arguments as attributes. `digest` is the digest of the kernel that it was
+    compared with; `others` are definitions for other sources of the kernel.
     """
 
     run: Callable[[tuple[int, ...], Given], None]
@@ -133,19 +138,22 @@ class Definition:
     others: tuple["Definition", ...] = ()
 
     def for_source(self, digest: str) -> "Definition | None":
-        """Return the definition for the kernel of a digest, None if there is none."""
+        """Return the definition for the kernel with a digest, or None."""
         return next((each for each in (self, *self.others) if each.digest == digest), None)
 
 
 class Definitions:
-    """Definitions by the qualified name of their kernel; `launched` are the kernels without one that have run, why."""
+    """Definitions by the qualified name of their kernels.
+
+    `launched` maps each kernel that was launched without a definition to the reason.
+    """
 
     def __init__(self, by_name: Mapping[str, Definition]) -> None:
         self._by_name = by_name
         self.launched: dict[str, str] = {}
 
     def of(self, kernel: Any) -> Definition | None:
-        """Return the definition of a kernel, given as a Python function; None if it has none, or another source."""
+        """Return the definition of a kernel (a Python function); None if none fits its source."""
         name = name_of(kernel)
         if name not in self._by_name:
             self.launched[name] = "has no definition"
@@ -156,19 +164,22 @@ class Definitions:
         return found
 
     def interpreted(self) -> dict[str, str]:
-        """Return why kernels are interpreted, by name: those launched so far, and those of another source."""
-        told = dict(self.launched)
+        """Return, by name, why kernels are interpreted.
+
+        This covers launched kernels, and kernels with another source than their definition.
+        """
+        reasons = dict(self.launched)
         for name, definition in self._by_name.items():
             kernel = _kernel_named(name)
             if kernel is None:
-                told[name] = "is not there"
+                reasons[name] = "is missing"
             elif definition.for_source(digest_of(kernel)) is None:
-                told[name] = _OTHER_SOURCE
-        return told
+                reasons[name] = _OTHER_SOURCE
+        return reasons
 
 
 def _kernel_named(name: str) -> Any:
-    """Return a kernel as a Python function, None if its module, or a kernel of Triton's by its name, is not there."""
+    """Return the Python function of a Triton kernel by its qualified name, or None."""
     module, _, function = name.rpartition(".")
     try:
         kernel = getattr(import_module(module), function, None)
@@ -178,7 +189,7 @@ def _kernel_named(name: str) -> Any:
 
 
 def function_of(kernel: Any) -> Any:
-    """Return the Python function of a kernel of Triton's, which may be wrapped by what finds some of its arguments."""
+    """Return the Python function of a Triton kernel, without its wrappers such as autotuners."""
     while hasattr(kernel, "fn"):
         kernel = kernel.fn
     return kernel
@@ -190,19 +201,19 @@ def name_of(kernel: Any) -> str:
 
 
 def digest_of(kernel: Any) -> str:
-    """Return a digest of what a kernel does: its source, and the functions and constants of Triton that it uses."""
+    """Return a digest of a kernel's source, and of the functions and constants that it uses."""
     parts = sorted(f"{name}\n{text}" for name, text in _sources(kernel).items())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
 def functions_used(kernel: Any) -> Collection[str]:
-    """Return the qualified names of a Triton kernel's Python function and of the functions it calls."""
+    """Return the qualified names of a kernel's Python function and the functions it calls."""
     return _sources(kernel).keys()
 
 
 @cache
 def _sources(function: Any) -> Mapping[str, str]:
-    """Return the sources of a kernel and of what it uses, without comments, by name."""
+    """Return the sources of a kernel and of everything it uses, by name, without comments."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     found = {name_of(function): ast.unparse(tree)}
     for used in ast.walk(tree):
@@ -215,7 +226,7 @@ def _sources(function: Any) -> Mapping[str, str]:
 
 
 def _constants(function: Any, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the constants of its module that a function names."""
+    """Yield the module constants that a function uses, as name and value."""
     for name in sorted({used.id for used in ast.walk(tree) if isinstance(used, ast.Name)}):
         value = function.__globals__.get(name)
         value = getattr(value, "value", value)

@@ -1,4 +1,4 @@
-"""The native library: what the device's C++ part offers to Python, and how this process loads it."""
+"""Interface of the native library, the C++ part of the device, and how it is loaded."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,7 +15,7 @@ Lines = list[tuple[str, int, str]]
 
 
 class NativeSide(TypedDict):
-    """One of two accesses that race; `tenancy` numbers the owners of its block of memory in turn."""
+    """One access of a race; `tenancy` numbers the successive owners of its memory block."""
 
     actor: str
     write: bool
@@ -30,7 +30,7 @@ class NativeSide(TypedDict):
 
 
 class NativeRace(TypedDict):
-    """Two accesses that race, the bytes they have in common, and how often they did."""
+    """A race: two accesses, their common byte range, and the number of occurrences."""
 
     first: NativeSide
     second: NativeSide
@@ -39,12 +39,12 @@ class NativeRace(TypedDict):
     count: int
 
 
-# What one task read and wrote: its op, step, number among those, stream, lines, hashes of reads and of writes.
+# One task: op, step, number among equal ops of the step, stream, lines, hashes of reads, hashes of writes.
 NativeDigests: TypeAlias = tuple[str, int, int, str, Lines, list[int], list[int]]
 
 
 class NativeGraph(Protocol):
-    """Tasks that were captured on a stream, to be launched again."""
+    """Tasks captured on a stream, to be launched again."""
 
     @property
     def num_tasks(self) -> int:
@@ -52,13 +52,13 @@ class NativeGraph(Protocol):
 
 
 class Native(Protocol):
-    """The native library; its state is the process's, as PyTorch's backends are."""
+    """The native library; its state is global in the process."""
 
     def register(self, libraries: Sequence[str], draw_key: Callable[[bool, str], tuple[int, int]]) -> None:
-        """Become PyTorch's backend; lines of files under these prefixes are passed over in reports."""
+        """Register as PyTorch's backend; reports skip lines of files with these prefixes."""
 
     def pass_over(self, libraries: Sequence[str]) -> None:
-        """Pass over lines of files under these prefixes, too."""
+        """Skip lines of files with these further prefixes in reports."""
 
     def begin(
         self,
@@ -77,22 +77,22 @@ class Native(Protocol):
         """Begin a run."""
 
     def drain(self) -> None:
-        """Run everything that is still enqueued."""
+        """Run all enqueued tasks."""
 
     def step(self, number: int) -> None:
-        """Label what is launched from here on."""
+        """Label launches from now on with a step number."""
 
     def Graph(self, pool: int) -> NativeGraph:
-        """Make a graph without tasks, whose memory is that of a pool, which numbers from 1 name."""
+        """Create an empty graph that uses memory pool number `pool`, which is at least 1."""
 
     def begin_capture(self, graph: NativeGraph) -> None:
-        """Keep what the current stream is given in a graph, until the end of the capture."""
+        """Capture the launches on the current stream into a graph."""
 
     def end_capture(self) -> None:
         """End the capture."""
 
     def captures(self) -> bool:
-        """Tell whether the current stream is being captured."""
+        """Return whether the current stream is being captured."""
 
     def replay(self, graph: NativeGraph) -> None:
         """Launch the tasks of a graph on the current stream."""
@@ -101,28 +101,28 @@ class Native(Protocol):
         """Pass a named point of the host."""
 
     def races(self) -> list[NativeRace]:
-        """Return the races found since the run began."""
+        """Return the races since the run began."""
 
     def orders(self) -> list[tuple[str, Lines, int]]:
-        """Return the program's calls that order work since the run began: call, lines, count."""
+        """Return the ordering calls since the run began, as (call, lines, count)."""
 
     def leave_out(self, lines: Sequence[tuple[str, int]]) -> None:
-        """Leave out calls that order work at these lines until the next run; a file is named by its path's end."""
+        """Skip the ordering calls at these lines in this run; files are matched by path suffix."""
 
     def bypasses(self) -> list[NativeSide]:
-        """Return the host's accesses to memory of the device since the run began."""
+        """Return the host's accesses to device memory since the run began."""
 
     def digests(self) -> list[NativeDigests]:
         """Return the digests of the tasks launched since the run began."""
 
     def writers(self, tensor: Tensor) -> list[NativeSide]:
-        """Return the last writes of any of the bytes of a tensor in the run, newest first, if they are kept."""
+        """Return the last writers of any byte of a tensor, newest first; empty if not recorded."""
 
     def counts(self) -> dict[str, int]:
         """Return the counters of the run."""
 
     def forced(self) -> dict[str, int]:
-        """Return the operators that ran while the host waited where a GPU's host would not, with their counts."""
+        """Return how often each operator ran while the host waited, although a GPU's host would not."""
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -131,7 +131,7 @@ class Native(Protocol):
         """Return the current stream of this thread."""
 
     def set_stream(self, stream: int) -> int:
-        """Set the current stream of this thread, and return the one before."""
+        """Set the current stream of this thread; return the previous one."""
 
     def name_stream(self, stream: int, name: str) -> None:
         """Name a stream in reports."""
@@ -145,33 +145,33 @@ class Native(Protocol):
         """Launch a Python function as a task."""
 
     def queue_op(self, library: str, name: str) -> None:
-        """Make tasks of the calls of a registered operator."""
+        """Make a task of each call of a registered operator."""
 
     def host_view(self, tensor: Tensor) -> Tensor:
-        """Return a CPU tensor over the same bytes, which it does not keep alive."""
+        """Return a CPU tensor over the same memory, without ownership."""
 
     def device_view(self, tensor: Tensor) -> Tensor:
-        """Return a tensor of the device over pinned memory."""
+        """Return a device tensor over pinned memory."""
 
     def weak_view(self, tensor: Tensor) -> Tensor:
-        """Return a tensor of the device over the same bytes, which it does not keep."""
+        """Return a device tensor over the same memory, without ownership."""
 
     def new_tag(self) -> int:
-        """Return a tag that no memory bears."""
+        """Return an unused tag."""
 
     def set_tag(self, tag: int) -> int:
-        """Tag the device's memory that is handed out from here on, and return the tag before; 0 is none."""
+        """Tag memory allocated from now on; return the previous tag. 0 means no tag."""
 
     def tagged(self, tag: int) -> list[Tensor]:
-        """Return tensors of bytes over all memory in use that bears a tag, which they do not keep."""
+        """Return byte tensors over all allocated memory with a tag, without ownership."""
 
     def default_generator(self) -> Generator:
-        """Return the device's default generator of random numbers."""
+        """Return the device's default random generator."""
 
 
 @cache
 def native() -> Native:
-    """Return the native library, which is built and loaded as a Python module at the first call.
+    """Return the native library; the first call builds it if necessary, and loads it.
 
     Raises:
         BuildError: it cannot be built here.

@@ -1,4 +1,4 @@
-"""Reports of the simulated device: races with buffer, op, stream and source line of both sides."""
+"""Reports of the simulated device: races with buffer, op, stream and both source lines."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ _PACKAGES = ("site-packages/", "dist-packages/")
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of the program; `file` is relative to its root or to the folder of installed packages."""
+    """A source line; `file` is relative to the program's root or the site-packages folder."""
 
     file: str
     line: int
@@ -24,9 +24,10 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One use of memory: `actor` is the host or a stream, `op` what it launched in which step, `lines` from where.
+    """A use of memory by `actor`, the host or a stream.
 
-    `lines` is empty for a thread that runs no Python, as those of the autograd engine are.
+    `op` is the launched op, in `step`, launched from `lines`. `lines` is empty for threads without Python code, such as
+    autograd's.
     """
 
     actor: str
@@ -43,11 +44,11 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two accesses of the same bytes, at least one a write, that nothing orders.
+    """Two accesses to the same bytes, at least one of them a write, without an order.
 
-    `buffer` is the owner of the memory at the first; `reused_as` its owner at the second, if it had been freed and
-    handed out again. The bytes [low, high) are counted from the beginning of the buffer. `count` says how often these
-    two lines raced.
+    `buffer` is the owner of the memory at the first access; `reused_as` is the owner at the second, if the memory was
+    freed and allocated again in between. The byte range [low, high) is relative to the start of the buffer. `count` is
+    how often these two lines raced.
     """
 
     buffer: str
@@ -62,20 +63,20 @@ class Race:
     def __str__(self) -> str:
         memory = f"both use {self.buffer}, {self.place}"
         if self.reused_as is not None:
-            memory = f"the memory of {self.buffer} was handed out again as {self.reused_as}"
+            memory = f"the memory of {self.buffer} was reused as {self.reused_as}"
         often = f", {self.count} times" if self.count > 1 else ""
         return f"nothing orders {self.first} before {self.second} ({memory}{often})"
 
     @property
     def place(self) -> str:
-        """The bytes of the buffer: of an access of the host only its first byte is known."""
+        """The byte range in the buffer; of a host access only the first byte is known."""
         return f"at byte {self.low}" if self.high == self.low + 1 else f"bytes {self.low} to {self.high}"
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The race as lines of text."""
         often = f"{self.count} times" if self.count > 1 else "once"
-        reused = () if self.reused_as is None else (f"      handed out again as {self.reused_as}",)
+        reused = () if self.reused_as is None else (f"      reused as {self.reused_as}",)
         return (
             f"RACE  {self.buffer}, {self.place}, {often}",
             *reused,
@@ -88,21 +89,21 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """An access of the host to memory of the device, in a run that closes it.
+    """An access of the host to device memory, in a run with `closed`.
 
-    The call computes at once instead of being queued, and the races that the run reports are not to be trusted.
+    The call computed immediately instead of being queued, so the reported races are not reliable.
     """
 
     buffer: str
     access: Access
 
     def __str__(self) -> str:
-        return f"{self.access} of {self.buffer}, which is memory of the device: what is called there is not queued"
+        return f"{self.access} of {self.buffer}, which is device memory: the call there is not queued"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Calls made from one line that order work, by their names, and how often the line made one."""
+    """The ordering calls of one source line, and how often the line made them."""
 
     line: SourceLine
     calls: tuple[str, ...]
@@ -116,8 +117,8 @@ class Order:
 class Report:
     """Result of a run on the device.
 
-    `forced` are the operators without a shape function, which ran while the host waited where a GPU's host would not:
-    each of them may hide races.
+    `forced` counts the operators without a shape function, which ran while the host waited although a GPU's host would
+    not: each may hide races.
     """
 
     races: tuple[Race, ...]
@@ -127,7 +128,7 @@ class Report:
 
 
 def orders_of(native: Iterable[tuple[str, Lines, int]], root: Path) -> tuple[Order, ...]:
-    """Return the calls that order work by the line that made them, whatever called it, in the order of lines."""
+    """Group the ordering calls by source line, in the order of lines."""
     calls: dict[SourceLine, Counter[str]] = {}
     for call, lines, count in native:
         for line in source_lines(lines, root)[:1]:
@@ -137,7 +138,7 @@ def orders_of(native: Iterable[tuple[str, Lines, int]], root: Path) -> tuple[Ord
 
 
 def race_of(native: NativeRace, root: Path) -> Race:
-    """Return a race with the paths of its lines made relative."""
+    """Convert a race; file paths become relative to `root`."""
     first, second = native["first"], native["second"]
     reused = first["tenancy"] != second["tenancy"]
     return Race(
@@ -153,17 +154,17 @@ def race_of(native: NativeRace, root: Path) -> Race:
 
 
 def bypass_of(native: NativeSide, root: Path) -> Bypass:
-    """Return an access to memory of the device with the paths of its lines made relative."""
+    """Convert an access to device memory; file paths become relative to `root`."""
     return Bypass(_buffer(native, root), access_of(native, root))
 
 
 def source_lines(lines: Lines, root: Path) -> tuple[SourceLine, ...]:
-    """Return lines of the program, innermost first, with relative paths."""
+    """Convert source lines, innermost first; file paths become relative to `root`."""
     return tuple(SourceLine(_relative(file, root), line, function) for file, line, function in lines)
 
 
 def access_of(side: NativeSide, root: Path) -> Access:
-    """Return an access with the paths of its lines made relative."""
+    """Convert an access; file paths become relative to `root`."""
     return Access(side["actor"], side["write"], side["op"], side["step"], source_lines(side["lines"], root))
 
 

@@ -1,10 +1,11 @@
-"""Triton kernels as tasks of the simulated device: launched as on a GPU; a task interprets, or runs a definition.
+"""Triton kernels as device tasks, which interpret a kernel or run its definition.
 
-Triton is told to interpret before it is loaded (`TRITON_INTERPRET`); `queued` and `CHECKED` then take the place of what
-launches a kernel there, and of what touches memory.
+Triton must be set to interpret before its import (`TRITON_INTERPRET`). `queued` and `CHECKED` then replace the
+interpreter's launcher and its memory accesses.
 
-A launch reads and writes the tensors that follow from its kernel's source (`kernel_accesses`), each as a whole. The
-interpreter's loads and stores are checked against these: memory that was not declared is an error, not a race missed.
+The reads and writes of a launch are whole tensors, derived from the kernel's source (`kernel_accesses`). The
+interpreter's loads and stores are checked against them: an access to undeclared memory is an error instead of a missed
+race.
 """
 
 import inspect
@@ -21,7 +22,7 @@ from workers.simulated_torch.device import activate
 from workers.simulated_torch.kernel_accesses import KernelError, Root, accesses_of
 from workers.simulated_torch.kernel_definitions import Definition, Definitions, Memory, Pointers, flat
 
-# For each tensor of pointers the tensors that they point to.
+# Attribute of a tensor of pointers: the tensors that they refer to.
 _POINTED_TO = "_pointed_to"
 _POINTERS = torch.uint64
 _NO_MEMORY = np.zeros(0, dtype=np.uint8)
@@ -30,7 +31,10 @@ Spans = list[tuple[int, int]]
 
 
 class Bounds:
-    """Memory that the running kernel may load and store; nothing is checked while none runs."""
+    """Memory that the running kernel may load and store.
+
+    Without a running kernel, every access is allowed.
+    """
 
     def __init__(self) -> None:
         self._kernel = ""
@@ -39,7 +43,7 @@ class Bounds:
 
     @contextmanager
     def within(self, kernel: str, loads: Spans, stores: Spans) -> Iterator[None]:
-        """Check all accesses for a while."""
+        """Check all accesses in this context."""
         self._kernel, self._loads, self._stores = kernel, loads, stores
         try:
             yield
@@ -47,10 +51,10 @@ class Bounds:
             self._loads = self._stores = None
 
     def check(self, addresses: Any, mask: Any, size: int, is_store: bool) -> None:
-        """Refuse addresses outside of all spans.
+        """Check that all addresses are within the declared memory.
 
         Raises:
-            KernelError: there is one.
+            KernelError: an address is outside.
         """
         spans = self._stores if is_store else self._loads
         if spans is None:
@@ -67,13 +71,13 @@ class Bounds:
 
 
 def _outside(kernel: str, address: int, spans: Spans, is_store: bool) -> str:
-    """Describe the place of an access that is in none of the spans."""
+    """Describe an access outside the declared memory, relative to the nearest tensor."""
     how = "stores to" if is_store else "loads from"
     nearest = min(spans, key=lambda span: min(abs(address - span[0]), abs(address - span[1])), default=None)
     if nearest is None:
-        return f"{kernel} {how} memory, and was declared not to"
+        return f"{kernel} {how} memory, which its source does not do"
     first, last = nearest
-    return f"{kernel} {how} byte {address - first} of {last - first} that it was given"
+    return f"{kernel} {how} byte {address - first} of {last - first} of its tensor"
 
 
 # One kernel runs at a time in a process.
@@ -83,15 +87,16 @@ BOUNDS = Bounds()
 def queued(
     definitions: Definitions, launched: Callable[[Any], None] = lambda kernel: None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what makes a launcher of interpreted kernels one of tasks, for those that are given tensors of the device.
+    """Return a wrapper for the interpreter's launcher that makes launches device tasks.
 
-    What it makes takes the place of `InterpretedFunction.run`. A kernel with a definition runs as that. `launched` is
-    called with each kernel, as a Python function: a launcher around this one would be the source location in reports.
+    It replaces `InterpretedFunction.run`, and applies to launches with tensors of the device. A kernel with a
+    definition runs as its definition. `launched` is called with each kernel, as a Python function: if it wrapped this
+    launcher instead, reports would name its source line.
     """
-    from triton.runtime.interpreter import GridExecutor  # noqa: PLC0415  it interprets if it was told so before
+    from triton.runtime.interpreter import GridExecutor  # noqa: PLC0415  Triton reads TRITON_INTERPRET at import
 
     class Executor(GridExecutor):  # type: ignore[misc]
-        """Runs a kernel on tensors of the host as they are."""
+        """Runs a kernel on host tensors without copying them."""
 
         def _init_args_hst(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
             return args, kwargs
@@ -112,7 +117,7 @@ def queued(
                 return launch_at_once(self, *arguments, grid=grid, warmup=warmup, **options)
             if warmup:
                 return None
-            # The host computes the grid at the launch, from a copy of the arguments that it may change.
+            # The host computes the grid at the launch; it may modify this copy of the arguments.
             programs = grid(dict(given)) if callable(grid) else grid
             kernel.launch(
                 programs, given, lambda: Executor(self.rewrite(), self.arg_names, programs, self.pre_run_hooks)
@@ -125,9 +130,9 @@ def queued(
 
 
 class DefinedKernel:
-    """A kernel in a process without Triton, where its definition alone can run: each launch is a task.
+    """A kernel in a process without Triton, where only its definition can run as a task.
 
-    Arguments that are neither given nor have a default are `found` from those given, by name.
+    Arguments that have neither a value nor a default are computed by `found` from the given arguments, by name.
     """
 
     def __init__(
@@ -143,11 +148,13 @@ class DefinedKernel:
         self._kernel.launch(grid(dict(given)) if callable(grid) else grid, given, self._executor)
 
     def _executor(self) -> Callable[..., None]:
-        raise KernelError(f"{self._kernel.name} cannot run: there is no Triton, and no definition of this launch")
+        raise KernelError(
+            f"{self._kernel.name} cannot run: Triton is not installed, and no definition covers this launch"
+        )
 
 
 def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Register the tensors that a tensor of pointers points to, and return it."""
+    """Register the tensors that a tensor of pointers refers to; return the tensor of pointers."""
     setattr(table, _POINTED_TO, tuple(tensors))
     return table
 
@@ -159,12 +166,12 @@ def pointed_to(table: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _on_device(value: Any) -> bool:
-    # A process has one device besides the host.
+    # A process has one device apart from the host.
     return isinstance(value, torch.Tensor) and not value.is_cpu
 
 
 class _Kernel:
-    """A kernel as it is launched: its arguments, and which of them it reads and writes."""
+    """A kernel's parameters, and which of them it reads and writes."""
 
     def __init__(self, function: Any, definitions: Definitions) -> None:
         self.name: str = function.__name__
@@ -185,7 +192,10 @@ class _Kernel:
         options: dict[str, Any],
         found: Mapping[str, Callable[[Mapping[str, Any]], Any]] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """Return the arguments of a launch by name, without a compiler's options; some are `found` from others."""
+        """Return the arguments of a launch by name, without compiler options.
+
+        `found` computes missing arguments from the others.
+        """
         given = dict(zip(self._names, arguments, strict=False))
         for name in self._names[len(arguments) :]:
             if name in options:
@@ -197,7 +207,10 @@ class _Kernel:
     def launch(
         self, programs: tuple[int, ...], given: dict[str, Any], executor: Callable[[], Callable[..., None]]
     ) -> None:
-        """Launch a task that runs the kernel's definition; one that it does not cover is interpreted by an executor."""
+        """Launch a task that runs the kernel's definition.
+
+        If the definition does not cover the launch, the task interprets the kernel with `executor`.
+        """
         tensors = {name: value for name, value in given.items() if _on_device(value)}
         reads, writes = (self._touched(roots, given, tensors) for roots in (self._reads, self._writes))
         if self._definition is not None and self._definition.covers(given):
@@ -209,20 +222,22 @@ class _Kernel:
     def _touched(
         self, roots: Iterable[Root], given: dict[str, Any], tensors: dict[str, torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Return the tensors of a launch that are behind some roots."""
+        """Return the tensors that the pointer arguments `roots` refer to."""
         found: list[torch.Tensor] = []
         for root in roots:
             value = tensors.get(root.argument)
             if value is None:
                 if isinstance(given.get(root.argument), torch.Tensor):
-                    raise KernelError(f"{self.name} is given {root.argument}, which is memory of the host")
+                    raise KernelError(f"{self.name} receives {root.argument}, which is host memory")
             elif not root.is_loaded:
                 found.append(value)
             elif hasattr(value, _POINTED_TO):
                 found += pointed_to(value)
-            # Values loaded from other tensors are no pointers: the branch that would follow them is not taken.
+            # Values loaded from other tensors are not pointers: this launch does not take the branch that follows them.
             elif value.dtype == _POINTERS:
-                raise KernelError(f"{self.name} follows pointers of {root.argument}, of which nothing is known")
+                raise KernelError(
+                    f"{self.name} follows pointers of {root.argument}, which were not registered with remember_pointers"
+                )
         return [tensor for tensor in found if tensor.numel()]
 
     def _interpreted(
@@ -246,7 +261,7 @@ class _Kernel:
     def _defined(
         self, definition: Definition, programs: tuple[int, ...], given: dict[str, Any], tensors: dict[str, torch.Tensor]
     ) -> Callable[[], None]:
-        """Return the task that runs the definition of a launch, on the memory that the kernel reads and writes."""
+        """Return the task that runs a launch's definition on the memory that the kernel accesses."""
         view = activate().host_view
         launch = SimpleNamespace(**given)
         arguments = vars(launch)
@@ -268,7 +283,7 @@ class _Kernel:
 
 
 def _spans(tensors: Iterable[torch.Tensor]) -> Spans:
-    """Return the bytes of tensors, from the first to the last that each has."""
+    """Return the byte range of each tensor, from its first to its last value."""
     spans = []
     for tensor in tensors:
         sizes = zip(tensor.shape, tensor.stride(), strict=True)
@@ -278,7 +293,10 @@ def _spans(tensors: Iterable[torch.Tensor]) -> Spans:
 
 
 def _checked(pointers_at: int, mask_at: int, is_store: bool) -> Callable[..., Any]:
-    """Return what makes an access of the interpreter a checked one; its pointers and its mask are at these places."""
+    """Return a wrapper that checks an interpreter access.
+
+    `pointers_at` and `mask_at` are the indices of its pointer and mask arguments.
+    """
 
     def made(access: Callable[..., Any]) -> Callable[..., Any]:
         def checked(self: Any, *arguments: Any) -> Any:
@@ -300,5 +318,5 @@ CHECKED = {
 
 
 def _size(pointers: Any) -> int:
-    """Return the bytes of what pointers point to."""
+    """Return the size in bytes of the values that pointers refer to."""
     return max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)

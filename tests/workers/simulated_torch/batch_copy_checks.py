@@ -1,4 +1,4 @@
-"""Checks of batches of copies between addresses: what is copied, in which order, and what is told of it."""
+"""Checks of batch copies between addresses: bytes, order, and the completion callback."""
 
 import pytest
 import torch
@@ -18,15 +18,18 @@ def _tables(*rows: tuple[int, int, int]) -> tuple[torch.Tensor, torch.Tensor, to
 
 
 def _batch(machine: Device, in_any_order: bool, waits: bool) -> tuple[list[int], int]:
-    """Write a cache, and copy two pages of it to a pool on another stream; return what is there, and how many races."""
+    """Write a KV cache and copy two of its pages to a pinned pool on another stream.
+
+    Return the first byte of each page of the pool, and the number of races.
+    """
     cache, pool = (
         torch.zeros(3, PAGE, dtype=torch.int8, device="sim"),
         torch.zeros(3, PAGE, dtype=torch.int8).pin_memory(),
     )
     synchronize()
-    told: Addresses = []
+    completed: Addresses = []
     copies, other = BatchCopies("store_blocks", [cache], [pool]), Stream()
-    copies.told = told.extend
+    copies.on_complete = completed.extend
     machine.begin(LAZY)
     cache.copy_(torch.arange(3 * PAGE, dtype=torch.int8).view(3, PAGE).to("sim"))
     first, there = cache.data_ptr(), pool.data_ptr()
@@ -36,25 +39,25 @@ def _batch(machine: Device, in_any_order: bool, waits: bool) -> tuple[list[int],
         copies(*_tables((first + 2 * PAGE, there, PAGE), (first, there + PAGE, PAGE)), in_any_order)
     other.synchronize()
     races = len(machine.end().races)
-    assert told == [(first + 2 * PAGE, there, PAGE), (first, there + PAGE, PAGE)]
+    assert completed == [(first + 2 * PAGE, there, PAGE), (first, there + PAGE, PAGE)]
     return pool[:, 0].tolist(), races
 
 
-def a_batch_copies_pages_behind_what_its_stream_waits_for(device: Device) -> None:
+def batch_copies_after_the_work_that_its_stream_waits_for(device: Device) -> None:
     assert _batch(device, in_any_order=False, waits=True) == ([2 * PAGE, 0, 0], 0)
 
 
-def a_batch_whose_stream_waits_for_nothing_races(device: Device) -> None:
+def batch_on_a_stream_without_a_wait_races(device: Device) -> None:
     _, races = _batch(device, in_any_order=False, waits=False)
     assert races == 1
 
 
-def a_batch_that_is_read_in_any_order_races_with_what_its_stream_waits_for(device: Device) -> None:
+def batch_read_in_any_order_races_in_spite_of_the_streams_wait(device: Device) -> None:
     _, races = _batch(device, in_any_order=True, waits=True)
     assert races == 1
 
 
-def addresses_outside_of_all_tensors_are_refused(device: Device) -> None:
+def address_outside_of_all_tensors_is_refused(device: Device) -> None:
     cache, pool = (
         torch.zeros(2, PAGE, dtype=torch.int8, device="sim"),
         torch.zeros(2, PAGE, dtype=torch.int8).pin_memory(),
@@ -64,7 +67,7 @@ def addresses_outside_of_all_tensors_are_refused(device: Device) -> None:
         copies(*_tables((1, cache.data_ptr(), PAGE)))
 
 
-def a_batch_on_a_cpu_is_copied_at_once(device: Device) -> None:
+def batch_on_a_cpu_is_copied_immediately(device: Device) -> None:
     cache, pool = torch.arange(2 * PAGE, dtype=torch.int8).view(2, PAGE), torch.zeros(2, PAGE, dtype=torch.int8)
     BatchCopies("store_blocks", [cache], [pool])(*_tables((cache.data_ptr() + PAGE, pool.data_ptr(), PAGE)))
     assert pool[:, 0].tolist() == [PAGE, 0]

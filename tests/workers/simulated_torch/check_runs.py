@@ -1,4 +1,4 @@
-"""Runs every check of the device in this process, and prints what was wrong as JSON; a program.
+"""Program that runs every check of the device in this process and prints the errors as JSON.
 
 Usage: python -m tests.workers.simulated_torch.check_runs
 """
@@ -26,7 +26,7 @@ CHECKS: dict[str, Callable[[Device], None]] = {
 
 
 def main() -> None:
-    """Print what went wrong in each check, or null."""
+    """Print the traceback of each check that failed, otherwise null."""
     device = activate()
     results: dict[str, str | None] = {}
     for name, check in CHECKS.items():

@@ -1,4 +1,4 @@
-"""Checks of single properties of the device: the name of each is a sentence that is true when it returns."""
+"""Checks of single properties of the device; each check's name states the property."""
 
 import ctypes
 import threading
@@ -20,7 +20,7 @@ LAZY = Schedule(policy="lazy")
 SIM = "sim"
 
 
-def eager_runs_at_once_and_lazy_when_the_host_waits(device: Device) -> None:
+def eager_runs_immediately_and_lazy_when_the_host_waits(device: Device) -> None:
     for schedule, run_before in ((Schedule(), 2), (LAZY, 0)):
         device.begin(schedule)
         numbers = torch.zeros(4, device=SIM) + 1
@@ -28,23 +28,23 @@ def eager_runs_at_once_and_lazy_when_the_host_waits(device: Device) -> None:
         assert numbers.tolist() == [1, 1, 1, 1]
 
 
-def lazy_runs_only_what_is_waited_for(device: Device) -> None:
+def lazy_runs_only_the_tasks_that_the_host_waits_for(device: Device) -> None:
     device.begin(LAZY, new_streams=True)
-    wanted, other = Event(), Stream()
+    awaited, other = Event(), Stream()
     ran: list[str] = []
     device.enqueue("first", lambda: ran.append("first"))
-    wanted.record()
+    awaited.record()
     device.enqueue("second", lambda: ran.append("second"))
     with stream(other):
         device.enqueue("third", lambda: ran.append("third"))
-    wanted.synchronize()
+    awaited.synchronize()
     assert ran == ["first"]
     device.end()
     assert ran == ["first", "second", "third"]
 
 
-def random_takes_the_labelled_draws_of_every_other_lane(device: Device) -> None:
-    """Before a call of the host the heads of the streams run, most urgent first, while they drew more than the call."""
+def random_policy_uses_the_same_random_numbers_as_lanes(device: Device) -> None:
+    """Before a host call, tasks with random numbers above the call's run, the largest first."""
     for seed in range(6):
         device.begin(Schedule(policy="random", seed=seed), new_streams=True)
         streams = [current_stream(), Stream(), Stream()]
@@ -67,7 +67,7 @@ def random_takes_the_labelled_draws_of_every_other_lane(device: Device) -> None:
         assert len(ran) == 12
 
 
-def a_hold_keeps_a_task_back_until_its_label_has_passed(device: Device) -> None:
+def hold_delays_a_task_until_its_label_has_passed(device: Device) -> None:
     copied = Label(name="copy_d2h", step=2)
     for until in (Label(name="add_", step=2), Label(name="committed", step=2)):
         device.begin(Schedule(holds=(Hold(op=copied, until=until),)), new_streams=True)
@@ -84,13 +84,13 @@ def a_hold_keeps_a_task_back_until_its_label_has_passed(device: Device) -> None:
         assert [race.buffer for race in device.end().races]
 
 
-def a_hold_that_nothing_releases_gives_way_to_a_host_that_waits(device: Device) -> None:
+def hold_without_a_release_ends_when_the_host_waits(device: Device) -> None:
     never = Label(name="never", step=0)
     device.begin(Schedule(holds=(Hold(op=Label(name="fill_", step=0), until=never),)))
     assert torch.ones(4, device=SIM).sum().item() == 4
 
 
-def an_error_in_a_task_names_the_task_and_where_it_was_launched(device: Device) -> None:
+def error_in_a_task_names_the_task_and_its_launch_line(device: Device) -> None:
     device.begin(LAZY)
     table, index = torch.zeros(4, 2, device=SIM), torch.tensor([9], device=SIM)
     table.index_select(0, index)
@@ -99,20 +99,20 @@ def an_error_in_a_task_names_the_task_and_where_it_was_launched(device: Device) 
     assert device.end().races == ()
 
 
-def a_task_may_not_launch_device_work(device: Device) -> None:
+def task_may_not_launch_device_work(device: Device) -> None:
     device.begin(LAZY)
     device.enqueue("nested", lambda: torch.zeros(3, device=SIM))
     with pytest.raises(RuntimeError, match=r"a task launches device work.*it is nested"):
         device.end()
 
 
-def a_python_task_that_fails_fails_as_python_does(device: Device) -> None:
+def python_task_raises_its_own_exception(device: Device) -> None:
     device.begin()
     with pytest.raises(ZeroDivisionError):
         device.enqueue("divide", lambda: 1 // 0)
 
 
-def polling_ends_under_a_lazy_device(device: Device) -> None:
+def polling_ends_under_the_lazy_policy(device: Device) -> None:
     device.begin(LAZY)
     done, output = Event(), torch.zeros(4, pin_memory=True)
     output.copy_(torch.ones(4, device=SIM), non_blocking=True)
@@ -127,7 +127,7 @@ def polling_ends_under_a_lazy_device(device: Device) -> None:
     assert device.end().races == ()
 
 
-def memory_goes_back_to_its_stream_at_once_and_to_others_never(device: Device) -> None:
+def freed_memory_is_reused_immediately_and_only_by_its_stream(device: Device) -> None:
     device.begin(LAZY, new_streams=True)
     first = torch.empty(1000, device=SIM)
     address = first.data_ptr()
@@ -138,7 +138,7 @@ def memory_goes_back_to_its_stream_at_once_and_to_others_never(device: Device) -
     assert again.data_ptr() == address != other.data_ptr()
 
 
-def recorded_memory_is_handed_out_again_once_the_host_knows_of_its_end(device: Device) -> None:
+def recorded_memory_is_reused_after_a_synchronisation(device: Device) -> None:
     device.begin(new_streams=True)
     side, kept = Stream(), torch.empty(1000, device=SIM)
     side.wait_stream(current_stream())
@@ -154,7 +154,7 @@ def recorded_memory_is_handed_out_again_once_the_host_knows_of_its_end(device: D
     assert after.data_ptr() == address
 
 
-def a_race_names_its_first_owner_however_often_the_memory_changed_hands(device: Device) -> None:
+def race_names_the_first_owner_after_many_reuses(device: Device) -> None:
     device.begin(new_streams=True)
     output, side, numbers = torch.zeros(64, pin_memory=True), Stream(), torch.ones(64, device=SIM)
     device.name(numbers, "numbers")
@@ -170,7 +170,7 @@ def a_race_names_its_first_owner_however_often_the_memory_changed_hands(device: 
     assert race.reused_as is not None
 
 
-def pinned_memory_is_not_handed_out_again_while_a_copy_needs_it(device: Device) -> None:
+def pinned_memory_is_not_reused_while_a_copy_needs_it(device: Device) -> None:
     device.begin(LAZY)
     target = torch.zeros(8, device=SIM)
     staging = torch.full((8,), 3.0, pin_memory=True)
@@ -184,20 +184,20 @@ def pinned_memory_is_not_handed_out_again_while_a_copy_needs_it(device: Device) 
     assert device.end().races == ()
 
 
-def a_device_that_is_full_says_so(device: Device) -> None:
+def full_device_raises_out_of_memory(device: Device) -> None:
     device.begin()
     with pytest.raises(torch.OutOfMemoryError, match="the simulated device is out of memory"):
         torch.empty(1 << 40, dtype=torch.uint8, device=SIM)
 
 
-def fresh_memory_holds_what_is_asked_for(device: Device) -> None:
+def new_memory_is_filled_with_the_given_byte(device: Device) -> None:
     for schedule in (Schedule(), LAZY):
         device.begin(schedule, Watching(fill=7))
         torch.ones(100, dtype=torch.uint8, device=SIM)
         assert torch.empty(100, dtype=torch.uint8, device=SIM).tolist() == [7] * 100
 
 
-def random_numbers_follow_from_the_seed_and_not_from_the_schedule(device: Device) -> None:
+def random_numbers_depend_on_the_seed_and_not_on_the_schedule(device: Device) -> None:
     drawn = []
     for schedule in (Schedule(), LAZY, Schedule(policy="random", seed=3)):
         device.begin(schedule)
@@ -209,7 +209,7 @@ def random_numbers_follow_from_the_seed_and_not_from_the_schedule(device: Device
     assert drawn[0][0] != torch.rand(5, device=SIM).tolist()
 
 
-def a_network_trains_as_on_the_cpu_to_the_bit(device: Device) -> None:
+def training_is_bit_identical_to_the_cpu(device: Device) -> None:
     def losses(where: str) -> list[float]:
         torch.manual_seed(0)
         layers = (torch.nn.Conv1d(3, 4, 3), torch.nn.BatchNorm1d(4), torch.nn.Flatten(), torch.nn.Linear(24, 2))
@@ -235,7 +235,7 @@ def a_network_trains_as_on_the_cpu_to_the_bit(device: Device) -> None:
         assert not report.forced
 
 
-def an_op_registered_for_every_device_runs_at_once_until_it_is_queued(device: Device) -> None:
+def op_registered_for_every_device_is_queued_on_request(device: Device) -> None:
     torch.library.define("specstorm_checks::fill_seven", "(Tensor(a!) out) -> ()")
     torch.library.impl("specstorm_checks::fill_seven", "CompositeExplicitAutograd", _fill_seven)
     device.begin(LAZY, Watching(closed=True))
@@ -244,7 +244,7 @@ def an_op_registered_for_every_device_runs_at_once_until_it_is_queued(device: De
     torch.ops.specstorm_checks.fill_seven(numbers)
     (bypass,) = device.end().bypasses
     assert (bypass.buffer, bypass.access.write) == ("numbers", True)
-    assert bypass.access.lines[1].function == "an_op_registered_for_every_device_runs_at_once_until_it_is_queued"
+    assert bypass.access.lines[1].function == "op_registered_for_every_device_is_queued_on_request"
     device.queue_op("specstorm_checks", "fill_seven")
     device.begin(LAZY, Watching(closed=True))
     numbers = torch.zeros(4, dtype=torch.uint8, device=SIM)
@@ -258,7 +258,7 @@ def _fill_seven(out: torch.Tensor) -> None:
     ctypes.memset(out.data_ptr(), 7, out.numel())
 
 
-def torch_cuda_names_are_the_devices_for_a_while(device: Device) -> None:
+def torch_cuda_is_the_device_within_cuda_names(device: Device) -> None:
     device.begin(LAZY, new_streams=True)
     before = torch.cuda.Stream
     with cuda_names():
@@ -273,7 +273,7 @@ def torch_cuda_names_are_the_devices_for_a_while(device: Device) -> None:
     assert device.end().races == ()
 
 
-def the_accelerator_of_pytorch_is_the_device(device: Device) -> None:
+def accelerator_of_pytorch_is_the_device(device: Device) -> None:
     device.begin(LAZY)
     assert torch.accelerator.current_accelerator() == torch.device("sim")
     numbers, done = torch.ones(4, device=SIM), torch.Event()
@@ -288,7 +288,7 @@ def the_accelerator_of_pytorch_is_the_device(device: Device) -> None:
     assert device.end().races == ()
 
 
-def each_thread_has_a_current_stream_of_its_own(device: Device) -> None:
+def each_thread_has_its_own_current_stream(device: Device) -> None:
     device.begin(LAZY, new_streams=True)
     seen: list[int] = []
     with stream(Stream()):
@@ -299,7 +299,7 @@ def each_thread_has_a_current_stream_of_its_own(device: Device) -> None:
     assert seen == [0, 1]
 
 
-def threads_launch_and_wait_beside_each_other(device: Device) -> None:
+def threads_launch_and_wait_concurrently(device: Device) -> None:
     device.begin(LAZY, new_streams=True)
     sums: list[float] = []
 
@@ -319,8 +319,8 @@ def threads_launch_and_wait_beside_each_other(device: Device) -> None:
     assert sums == [200.0] * 4
 
 
-def every_access_of_the_host_in_a_step_is_seen(device: Device) -> None:
-    """A page that a first access opened is closed again, at the latest by the next call of the device."""
+def every_access_of_the_host_in_a_step_is_detected(device: Device) -> None:
+    """A page that was made accessible is protected again at the next call of the device."""
     device.begin(LAZY)
     staging, target = torch.zeros(512, pin_memory=True), torch.zeros(256, device=SIM)
     target.copy_(staging[:256], non_blocking=True)
@@ -331,7 +331,7 @@ def every_access_of_the_host_in_a_step_is_seen(device: Device) -> None:
     assert [(race.low, race.first.op) for race in device.end().races] == [(28, "copy_h2d"), (32, "copy_h2d")]
 
 
-def what_the_host_reads_beside_a_copy_in_flight_is_no_race(device: Device) -> None:
+def host_access_next_to_a_copy_in_flight_is_no_race(device: Device) -> None:
     device.begin(LAZY)
     ring, numbers = torch.zeros(4, 16, pin_memory=True), torch.arange(16.0, device=SIM)
     ring[1].copy_(numbers, non_blocking=True)
@@ -354,7 +354,7 @@ def steps_name_tasks_in_reports(device: Device) -> None:
     assert (race.first.step, race.second.step, race.second.actor) == (0, 3, "copies")
 
 
-def the_same_two_lines_are_one_race_however_often(device: Device) -> None:
+def equal_lines_are_one_race_with_a_count(device: Device) -> None:
     device.begin(new_streams=True)
     numbers, side = torch.zeros(4, device=SIM), Stream()
     side.wait_stream(current_stream())
@@ -367,12 +367,12 @@ def the_same_two_lines_are_one_race_however_often(device: Device) -> None:
     assert len(counts) == 2
 
 
-def a_schedule_of_lanes_is_refused(device: Device) -> None:
-    with pytest.raises(ValueError, match="takes eager, lazy, random"):
+def schedule_of_lanes_is_refused(device: Device) -> None:
+    with pytest.raises(ValueError, match="supports eager, lazy, random"):
         device.begin(Schedule(policy="lane_order"))
 
 
-def memory_bears_the_tag_that_was_set_as_it_was_handed_out(device: Device) -> None:
+def memory_has_the_tag_of_its_allocation(device: Device) -> None:
     device.begin()
     outer, inner = device.new_tag(), device.new_tag()
     with device.tagging(outer):
@@ -394,7 +394,7 @@ def memory_bears_the_tag_that_was_set_as_it_was_handed_out(device: Device) -> No
     assert len(device.tagged(outer)) == 1
 
 
-def the_last_writers_of_memory_are_kept_newest_first(device: Device) -> None:
+def last_writers_of_memory_are_kept_newest_first(device: Device) -> None:
     numbers = _written(device, Watching(writers=True))
     found = [(access.op, access.step) for access in device.writers(numbers)]
     assert found == [("zero_", 1), ("fill_", 0)]
@@ -402,7 +402,7 @@ def the_last_writers_of_memory_are_kept_newest_first(device: Device) -> None:
     assert [access.op for access in device.writers(numbers[:4])] == ["fill_"]
     (access,) = device.writers(numbers[:4])
     assert access.lines[0].function == "_written"
-    # Written over as a whole, nothing is left of them; what is handed out again is nobody's yet.
+    # Overwriting all bytes removes the earlier writers; reused memory has no writer yet.
     numbers.add_(1)
     assert [access.op for access in device.writers(numbers)] == ["add"]
     del numbers
@@ -411,7 +411,7 @@ def the_last_writers_of_memory_are_kept_newest_first(device: Device) -> None:
 
 
 def _written(sim: Device, watching: Watching) -> torch.Tensor:
-    """Return eight numbers of which the first four are of one task, the others of one in the next step."""
+    """Return eight numbers: one task writes all of them, a task of the next step the last four."""
     sim.begin(LAZY, watching)
     numbers = torch.empty(8, device=SIM)
     numbers.fill_(1)
@@ -420,13 +420,13 @@ def _written(sim: Device, watching: Watching) -> torch.Tensor:
     return numbers
 
 
-def digests_tell_a_race_that_did_harm_from_one_that_did_not(device: Device) -> None:
+def digests_differ_if_a_race_changes_results(device: Device) -> None:
     def run(schedule: Schedule, read: bool) -> None:
         device.begin(schedule, Watching(digests=True), new_streams=True)
         numbers, side = torch.ones(8, device=SIM), Stream()
         with stream(side):
             doubled = numbers * 2
-            # What was doubled too early matters only where the mask lets it through.
+            # The premature result matters only if the mask selects it.
             chosen = torch.where(torch.full((8,), read, device=SIM), doubled, torch.zeros(8, device=SIM))
             side.synchronize()
         assert chosen.shape == (8,)
@@ -444,7 +444,7 @@ def digests_tell_a_race_that_did_harm_from_one_that_did_not(device: Device) -> N
     assert first_difference(lazy, lazy) is None
 
 
-def a_race_is_harmful_masked_or_benign_by_what_its_tasks_read_and_what_the_host_gets(device: Device) -> None:
+def race_is_harmful_masked_or_benign_by_its_task_digests(device: Device) -> None:
     def run(schedule: Schedule, order: str, factor: float, digests: bool) -> Report:
         device.begin(schedule, Watching(digests=digests, fill=0xA5), new_streams=True)
         device.step(0)
@@ -457,8 +457,8 @@ def a_race_is_harmful_masked_or_benign_by_what_its_tasks_read_and_what_the_host_
             side.synchronize()
         return device.end()
 
-    told = {"waits": 9.0, "masked": -9.0, "harmful": 9.0}
-    for name, factor in told.items():
+    factors = {"waits": 9.0, "masked": -9.0, "harmful": 9.0}
+    for name, factor in factors.items():
         eager_races = run(Schedule(), name, factor, False).races
         runs = []
         for schedule in (Schedule(), LAZY):

@@ -1,8 +1,9 @@
-"""A small asynchronous inference engine in plain PyTorch: continuous batching with one step in flight, greedy.
+"""Small asynchronous inference engine in plain PyTorch, with continuous batching.
 
-It is written against PyTorch alone, as an engine for a GPU would be. A step decodes one token of each row: of the
-prompt while that lasts, then what the step before sampled, which is still on the device. At depth 2 the host launches a
-step before it has seen the tokens of the one before. `mistake` leaves out one thing that it needs.
+It samples greedily, and uses only PyTorch, like an engine for a GPU. A decode step processes one token of each batch
+row: a prompt token, and after the prompt the output token that the step before sampled, which is still on the device.
+At depth 2, the host launches a step before it has received the output tokens of the step before. `mistake` omits one
+thing that the engine needs.
 """
 
 from collections import deque
@@ -19,7 +20,7 @@ FROM_DEVICE = -1
 
 @dataclass(slots=True)
 class Request:
-    """A prompt, and what follows it."""
+    """A prompt, and the output tokens so far."""
 
     prompt: tuple[int, ...]
     max_tokens: int
@@ -27,12 +28,12 @@ class Request:
     position: int = 0
 
     def ended(self) -> bool:
-        """Tell whether nothing follows any more."""
+        """Return whether the output is complete."""
         return len(self.output) == self.max_tokens or self.output[-1:] == [STOP]
 
 
 class Model:
-    """One layer of attention over what each row has seen."""
+    """One attention layer with a KV cache for each batch row."""
 
     def __init__(self, device: str) -> None:
         generator = torch.Generator().manual_seed(7)
@@ -44,7 +45,7 @@ class Model:
         self.rows = torch.arange(NUM_ROWS, device=device)
 
     def __call__(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Return the likeliest next token of each row."""
+        """Return the likeliest next token of each batch row."""
         hidden = self.embedding[tokens] + positions[:, None] / LENGTH_MAX
         self.cache[self.rows, positions] = hidden
         scores = torch.einsum("rw,rlw->rl", hidden @ self.query, self.cache)
@@ -54,7 +55,7 @@ class Model:
 
 @dataclass(slots=True)
 class Step:
-    """A step in flight: which request sat in each row, and whether it samples for it."""
+    """A step in flight: the request in each batch row, and whether its token is sampled."""
 
     slot: int
     rows: tuple[Request | None, ...]
@@ -62,7 +63,7 @@ class Step:
 
 
 class Engine:
-    """The loop; `depth` steps are launched before the first of them is processed."""
+    """The engine's loop; up to `depth` steps are in flight."""
 
     def __init__(self, device: str, depth: int, mistake: Mistake | None = None) -> None:
         self.depth, self.mistake = depth, mistake
@@ -80,7 +81,7 @@ class Engine:
         self.copied = [torch.Event(device) for _ in range(2)]
 
     def generate(self, requests: list[Request]) -> list[list[int]]:
-        """Serve requests, and return what follows each prompt."""
+        """Serve requests, and return the output tokens of each."""
         self.waiting.extend(requests)
         while self.waiting or any(self.rows) or self.in_flight:
             if self.waiting or any(self.rows):
@@ -90,7 +91,7 @@ class Engine:
         return [request.output for request in requests]
 
     def launch(self) -> Step:
-        """Fill free rows and launch a step for all."""
+        """Fill free batch rows with requests, and launch a step for all rows."""
         for row, held in enumerate(self.rows):
             if held is None and self.waiting:
                 self.rows[row] = self.waiting.popleft()
@@ -114,7 +115,7 @@ class Engine:
         return Step(slot, tuple(self.rows), samples)
 
     def fill(self, staging: torch.Tensor) -> None:
-        """Write token and position of each row, and move the rows on."""
+        """Write the token and position of each batch row, and advance the rows."""
         tokens, positions = staging.numpy()
         for row, request in enumerate(self.rows):
             tokens[row], positions[row] = 0, 0
@@ -125,7 +126,7 @@ class Engine:
                 request.position += 1
 
     def process(self, step: Step) -> None:
-        """Hand the tokens of a step to their requests."""
+        """Append the output tokens of a step to their requests."""
         if self.mistake != "read before its event":
             self.copied[step.slot].synchronize()
         tokens = self.outputs[step.slot].numpy().tolist()

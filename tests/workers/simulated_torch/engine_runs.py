@@ -1,4 +1,6 @@
-"""Runs the small engine, clean and with each mistake, at both depths and under every schedule, and prints JSON.
+"""Program that runs the small engine and prints the runs as JSON.
+
+It runs without a mistake and with each one, at both depths and under every schedule.
 
 Usage: python -m tests.workers.simulated_torch.engine_runs
 """
@@ -18,7 +20,7 @@ SCHEDULES = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed
 
 
 class Served(TypedDict):
-    """What one run of the engine gave."""
+    """Result of one run of the engine."""
 
     mistake: str | None
     depth: int
@@ -30,7 +32,7 @@ class Served(TypedDict):
 
 
 def requests() -> list[Request]:
-    """Return seven requests of drawn prompts for three rows."""
+    """Return seven requests with random prompts, for an engine with three batch rows."""
     return [
         Request(
             tuple(1 + below(VOCAB - 1, 1, "prompt", str(index), position) for position in range(2 + index % 4)),

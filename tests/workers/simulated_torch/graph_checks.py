@@ -1,4 +1,4 @@
-"""Checks of graphs of the device: the name of each is a sentence that is true when it returns."""
+"""Checks of CUDA graphs of the device; each check's name states the property."""
 
 import gc
 
@@ -14,14 +14,14 @@ SIM = "sim"
 
 
 def _doubling(numbers: torch.Tensor, pool: tuple[int, int] | None = None) -> tuple[CUDAGraph, torch.Tensor]:
-    """Return a graph that doubles numbers, and where it leaves them."""
+    """Return a graph that doubles numbers, and its output tensor."""
     made = CUDAGraph()
     with graph(made, pool):
         doubled = numbers * 2
     return made, doubled
 
 
-def a_capture_runs_nothing_and_a_replay_takes_what_buffers_hold_then(device: Device) -> None:
+def capture_runs_no_task_and_replay_reads_current_buffers(device: Device) -> None:
     for schedule in (Schedule(), LAZY, Schedule(policy="random", seed=3)):
         device.begin(schedule, new_streams=True)
         numbers = torch.ones(4, device=SIM)
@@ -34,7 +34,7 @@ def a_capture_runs_nothing_and_a_replay_takes_what_buffers_hold_then(device: Dev
             assert doubled.tolist() == [2 * value] * 4
 
 
-def a_number_of_the_host_stays_what_it_was_at_the_capture(device: Device) -> None:
+def host_number_keeps_its_value_of_the_capture(device: Device) -> None:
     device.begin(LAZY, new_streams=True)
     sums, ran = torch.zeros(4, device=SIM), []
     step = 1
@@ -49,7 +49,7 @@ def a_number_of_the_host_stays_what_it_was_at_the_capture(device: Device) -> Non
     assert (sums.tolist(), ran) == ([110] * 4, ["host"])
 
 
-def tasks_of_a_replay_are_those_of_the_stream_that_it_is_on(device: Device) -> None:
+def replayed_tasks_run_on_the_current_stream(device: Device) -> None:
     device.begin(LAZY, new_streams=True)
     numbers = torch.ones(4, device=SIM)
     made, _ = _doubling(numbers)
@@ -58,14 +58,14 @@ def tasks_of_a_replay_are_those_of_the_stream_that_it_is_on(device: Device) -> N
     with stream(side):
         made.replay()
     assert not device.report().races
-    # What the replay reads is written by a stream that waits for nothing.
+    # A stream without a wait writes the replay's input.
     numbers.fill_(3)
     (race,) = device.end().races
     assert (race.first.write, race.second.write) == (False, True)
     assert (race.first.actor, race.first.op, race.second.op) == ("stream 2", "mul", "fill_")
 
 
-def pinned_memory_of_a_replay_in_flight_is_not_for_the_host(device: Device) -> None:
+def host_access_to_pinned_memory_of_a_replay_is_a_race(device: Device) -> None:
     device.begin(LAZY, new_streams=True)
     staging, numbers = torch.zeros(4, pin_memory=True), torch.zeros(4, device=SIM)
     made = CUDAGraph()
@@ -79,7 +79,7 @@ def pinned_memory_of_a_replay_in_flight_is_not_for_the_host(device: Device) -> N
     assert (race.first.op, race.second.actor) == ("copy_h2d", "host")
 
 
-def memory_of_a_pool_is_that_of_its_graphs_for_as_long_as_there_are_any(device: Device) -> None:
+def pool_memory_is_not_reused_while_it_has_graphs(device: Device) -> None:
     device.begin(Schedule(), new_streams=True)
     numbers, pool = torch.ones(700, device=SIM), graph_pool_handle()
     made, doubled = _doubling(numbers, pool)
@@ -91,7 +91,7 @@ def memory_of_a_pool_is_that_of_its_graphs_for_as_long_as_there_are_any(device: 
     assert where not in [each.data_ptr() for each in others]
     made.replay()
     assert kept.tolist() == [2] * 700
-    # Another graph of the pool may leave its results in the same place.
+    # Another graph of the pool may use the same memory for its output.
     second, again = _doubling(numbers, pool)
     assert again.data_ptr() == where
     del made, second, again
@@ -102,7 +102,7 @@ def memory_of_a_pool_is_that_of_its_graphs_for_as_long_as_there_are_any(device: 
     ]
 
 
-def what_a_gpu_refuses_in_a_capture_is_refused(device: Device) -> None:
+def operations_that_a_gpu_refuses_in_a_capture_are_refused(device: Device) -> None:
     device.begin(Schedule(), new_streams=True)
     numbers, side = torch.ones(4, device=SIM), Stream()
     for refused in (
@@ -119,7 +119,7 @@ def what_a_gpu_refuses_in_a_capture_is_refused(device: Device) -> None:
         CUDAGraph().replay()
 
 
-def a_race_within_a_graph_names_the_lines_that_were_captured(device: Device) -> None:
+def writer_in_a_graph_is_named_by_its_captured_line(device: Device) -> None:
     device.begin(Schedule(), Watching(writers=True), new_streams=True)
     numbers = torch.ones(4, device=SIM)
     made, doubled = _doubling(numbers)

@@ -1,4 +1,4 @@
-"""Checks of the calls that order work: each is seen, and can be left out, by the line that makes it."""
+"""Checks of ordering calls: each is recorded, and can be skipped, by its source line."""
 
 from pathlib import Path
 
@@ -12,8 +12,11 @@ from workers.simulated_torch.device import Device
 LAZY = Schedule(policy="lazy")
 
 
-def every_order_of_a_loop_is_seen_and_found_missing(device: Device) -> None:
-    """The loop stages, computes and copies back; it keeps what it copies from, and so needs no `record_stream`."""
+def every_ordering_call_of_a_loop_is_recorded_and_its_absence_detected(device: Device) -> None:
+    """The loop stages inputs, computes and copies results back.
+
+    It keeps the tensors that it copies from, so it does not need `record_stream`.
+    """
     device.begin(new_streams=True)
     right = sound_loop(device)
     assert device.end().races == ()
@@ -39,7 +42,7 @@ def every_order_of_a_loop_is_seen_and_found_missing(device: Device) -> None:
     assert device.end().races == ()
 
 
-def a_copy_that_blocks_can_be_made_not_to(device: Device) -> None:
+def blocking_copy_can_be_made_non_blocking(device: Device) -> None:
     numbers = torch.arange(64.0, device="sim")
     target, source = torch.zeros(64, pin_memory=True), torch.ones(64).pin_memory()
 
@@ -64,7 +67,7 @@ def a_copy_that_blocks_can_be_made_not_to(device: Device) -> None:
         assert copy.line in race.first.lines
 
 
-def lines_of_folders_that_are_passed_over_are_not_named(device: Device) -> None:
+def lines_of_skipped_folders_are_not_named(device: Device) -> None:
     launch = eval(compile("lambda work: work()", "/launchers/launcher.py", "eval"))
     files: list[str] = []
     for _ in range(2):

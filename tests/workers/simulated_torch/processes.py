@@ -1,4 +1,4 @@
-"""Programs on the device as processes of their own, each run once for all tests."""
+"""Programs that use the device in their own processes, each run once for all tests."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def run_module(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a module as a process of its own, for a wrong schedule may corrupt memory."""
+    """Run a module in its own process, because a wrong schedule may corrupt memory."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
@@ -28,7 +28,7 @@ def run_module(module: str, *arguments: str, **environment: str) -> subprocess.C
 
 @cache
 def printed(module: str, hash_seed: str) -> str:
-    """Return what a module of ours prints."""
+    """Return the output of one of this folder's modules."""
     done = run_module(f"tests.workers.simulated_torch.{module}", PYTHONHASHSEED=hash_seed)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,4 @@
-"""Runs every program under every schedule in this process, and prints what each run showed as JSON; a program.
+"""Program that runs every test program under every schedule and prints the results as JSON.
 
 Usage: python -m tests.workers.simulated_torch.program_runs
 """
@@ -15,7 +15,7 @@ SCHEDULES = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed
 
 
 class Shown(TypedDict):
-    """What one run of a program showed."""
+    """Result of one run of a program."""
 
     program: str
     sound: bool
@@ -28,7 +28,7 @@ class Shown(TypedDict):
 
 
 def runs() -> list[Shown]:
-    """Run every program, sound and mistaken, under every schedule."""
+    """Run every program, correct and with its mistake, under every schedule."""
     device = activate()
     device.root = Path(__file__).parent
     found: list[Shown] = []

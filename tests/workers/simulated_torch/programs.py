@@ -1,6 +1,6 @@
-"""Plain PyTorch programs for a device with streams: classic mistakes, each with a sound twin.
+"""PyTorch programs with streams: classic mistakes, each with a correct version.
 
-A program gets the device and whether it is to be sound, and returns what it computed.
+A program receives the device and whether it is to be `sound` (correct), and returns what it computed.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SIZE = 64
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program, and the buffer that its mistake is reported for."""
+    """A program, and the buffer that its race is reported for."""
 
     run: Callable[[Device, bool], Values]
     buffer: str
@@ -41,7 +41,7 @@ def _total(tensor: torch.Tensor) -> float:
 
 
 def loop(device: Device, sound: bool, mistake: str) -> Values:
-    """A loop with one step in flight: inputs staged, computed with, and copied back on a stream of their own."""
+    """A loop with one step in flight: stages inputs, computes, copies back on another stream."""
     values: Values = []
     staging, inputs = _pinned(device, "staging"), _on_device(device, "inputs")
     outputs = [_pinned(device, f"outputs {slot}") for slot in range(2)]
@@ -106,7 +106,7 @@ def waits_for_an_event_before_it_is_recorded(device: Device, sound: bool) -> Val
 
 
 def records_before_the_copy(device: Device, sound: bool) -> Values:
-    """The event is recorded a line too early, and does not cover the copy."""
+    """The event is recorded a line too early, before the copy."""
     inputs, output, done = _on_device(device, "inputs"), _pinned(device, "output"), Event()
     inputs.add_(3)
     if not sound:
@@ -119,7 +119,7 @@ def records_before_the_copy(device: Device, sound: bool) -> Values:
 
 
 def waits_for_the_other_slot(device: Device, sound: bool) -> Values:
-    """Two slots with an event each; the host waits for the one of the slot that it does not read."""
+    """Each of two slots has an event; the host waits for the event of the wrong slot."""
     values: Values = []
     inputs = _on_device(device, "inputs")
     slots = [_pinned(device, "slot 0"), _pinned(device, "slot 1")]
@@ -134,7 +134,7 @@ def waits_for_the_other_slot(device: Device, sound: bool) -> Values:
 
 
 def waits_for_the_wrong_stream(device: Device, sound: bool) -> Values:
-    """The copy is on the side stream, and the host synchronises with the compute stream."""
+    """The copy is on the side stream, but the host synchronises with the compute stream."""
     inputs, output, side = _on_device(device, "inputs"), _pinned(device, "output"), Stream()
     inputs.add_(7)
     side.wait_stream(current_stream())
@@ -145,7 +145,7 @@ def waits_for_the_wrong_stream(device: Device, sound: bool) -> Values:
 
 
 def overwrites_what_is_being_copied(device: Device, sound: bool) -> Values:
-    """The compute stream goes on to the next step while the side stream still copies the one before."""
+    """The compute stream starts the next step while the side stream copies the last result."""
     values: Values = []
     result, side = _on_device(device, "result"), Stream()
     outputs = [_pinned(device, f"output {step}") for step in range(STEPS)]
@@ -162,8 +162,8 @@ def overwrites_what_is_being_copied(device: Device, sound: bool) -> Values:
     return values
 
 
-def memory_handed_out_again(device: Device, sound: bool) -> Values:
-    """A tensor is let go of while another stream still reads it; the allocator was not told of that stream."""
+def freed_memory_reused(device: Device, sound: bool) -> Values:
+    """A tensor is freed while another stream reads it, without `record_stream`."""
     output, side = _pinned(device, "output"), Stream()
     temporary = torch.full((SIZE,), 2.0, device="sim")
     device.name(temporary, "temporary")
@@ -180,7 +180,7 @@ def memory_handed_out_again(device: Device, sound: bool) -> Values:
 
 
 def read_right_after_to_cpu(device: Device, sound: bool) -> Values:
-    """`to("cpu", non_blocking=True)` returns pinned memory into which the copy has yet to be made."""
+    """The host reads the pinned result of `to("cpu", non_blocking=True)` before the copy runs."""
     inputs = _on_device(device, "inputs")
     inputs.add_(4)
     moved = inputs.to("cpu", non_blocking=True)
@@ -191,7 +191,7 @@ def read_right_after_to_cpu(device: Device, sound: bool) -> Values:
 
 
 def uploads_without_a_wait(device: Device, sound: bool) -> Values:
-    """Inputs come by a copy stream of their own, for which the compute stream does not wait."""
+    """A copy stream uploads inputs, and the compute stream does not wait for it."""
     staging, inputs, upload = _pinned(device, "staging"), _on_device(device, "inputs"), Stream()
     staging.numpy()[:] = 6
     upload.wait_stream(current_stream())
@@ -216,7 +216,7 @@ def adds_on_two_streams(device: Device, sound: bool) -> Values:
 
 
 def writes_what_the_device_sees(device: Device, sound: bool) -> Values:
-    """A task reads pinned memory where it is, and the host writes it before the task has run."""
+    """A task reads pinned memory in place, and the host overwrites it before the task runs."""
     counters = _pinned(device, "counters")
     seen = device.device_view(counters)
     counters.numpy()[:] = 1
@@ -228,7 +228,7 @@ def writes_what_the_device_sees(device: Device, sound: bool) -> Values:
 
 
 def reads_a_result_of_python_too_early(device: Device, sound: bool) -> Values:
-    """A task that is a Python function writes what another stream reads."""
+    """Another stream reads the result of a Python task without waiting for it."""
     keys, side = _on_device(device, "keys"), Stream()
     side.wait_stream(current_stream())
     device.enqueue("attend", lambda keys: keys.fill_(8), writes=[keys])
@@ -239,7 +239,7 @@ def reads_a_result_of_python_too_early(device: Device, sound: bool) -> Values:
 
 
 def two_columns(device: Device, sound: bool) -> Values:
-    """Two streams write columns of one matrix, whose bytes lie between each other: their own, or both the same."""
+    """Two streams write columns of one matrix: different ones, or (mistake) the same one."""
     matrix, side = torch.zeros(8, 8, device="sim"), Stream()
     device.name(matrix, "matrix")
     side.wait_stream(current_stream())
@@ -251,7 +251,7 @@ def two_columns(device: Device, sound: bool) -> Values:
 
 
 def two_halves(device: Device, sound: bool) -> Values:
-    """The host fills one half of a pinned buffer while the other is being copied, or the same one."""
+    """The host fills one half of a pinned buffer while the other, or the same one, is copied."""
     staging, inputs = _pinned(device, "staging"), torch.zeros(SIZE // 2, device="sim")
     half = SIZE // 2
     staging.numpy()[:half] = 1
@@ -269,7 +269,7 @@ PROGRAMS: dict[str, Program] = {
     "waits for the other slot": Program(waits_for_the_other_slot, "slot 0"),
     "waits for the wrong stream": Program(waits_for_the_wrong_stream, "output"),
     "overwrites what is being copied": Program(overwrites_what_is_being_copied, "result"),
-    "memory handed out again": Program(memory_handed_out_again, "temporary"),
+    "freed memory reused": Program(freed_memory_reused, "temporary"),
     "read right after to(cpu)": Program(read_right_after_to_cpu, "moved"),
     "uploads without a wait": Program(uploads_without_a_wait, "inputs"),
     "adds on two streams": Program(adds_on_two_streams, "total"),

@@ -1,4 +1,4 @@
-"""Single properties of the device, its command, and the message where it cannot be built."""
+"""Properties of the device, its command, and the message if it cannot be built."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ print(float(output.sum()))
 
 @needs_device
 @pytest.mark.parametrize("check", CHECKS)
-def test_the_device(check: str) -> None:
+def test_device_check(check: str) -> None:
     wrong = json.loads(printed("check_runs", "0"))[check]
     assert wrong is None, wrong
 
@@ -42,7 +42,7 @@ def test_the_device(check: str) -> None:
         (("wait", "fail"), 3, ("no race",)),
     ],
 )
-def test_the_command_runs_a_program_and_reports_its_races(
+def test_command_runs_a_program_and_reports_its_races(
     tmp_path: Path, arguments: tuple[str, ...], code: int, shown: tuple[str, ...]
 ) -> None:
     program = tmp_path / "program.py"
@@ -54,26 +54,26 @@ def test_the_command_runs_a_program_and_reports_its_races(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        (["nowhere.py"], "error: nowhere.py: there is no such file\n"),
+        (["nowhere.py"], "error: nowhere.py: no such file\n"),
         ([__file__, "--hold", "copy_d2h@0"], "error: --hold copy_d2h@0: expected OP@STEP:UNTIL@STEP, as in "),
     ],
 )
-def test_bad_usage_is_reported_in_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage_is_reported_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 2
-    assert capsys.readouterr().err.startswith(told)
+    assert capsys.readouterr().err.startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("variable", "told"), [("CXX", "no C++ compiler 'none-such'"), ("PATH", "no C++ compiler 'c++'")]
-)
-def test_what_the_build_lacks_is_reported_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, told: str
+@pytest.mark.parametrize(("variable", "message"), [("CXX", "C++ compiler 'none-such'"), ("PATH", "C++ compiler 'c++'")])
+def test_missing_build_requirement_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, message: str
 ) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv(variable, "none-such")
     with pytest.raises(BuildError, match="compiled once") as refused:
         library(tmp_path / "cache")
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)

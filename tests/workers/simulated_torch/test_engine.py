@@ -1,4 +1,4 @@
-"""A small asynchronous engine in plain PyTorch on the device: clean, and with mistakes its own tests would not see."""
+"""A small asynchronous engine on the device: correct, and with mistakes that eager hides."""
 
 import json
 
@@ -16,7 +16,7 @@ RACES = {
 
 
 def served(mistake: str | None) -> dict[tuple[int, str], Served]:
-    """Return what runs of the engine gave, by depth and schedule."""
+    """Return the engine's runs with a mistake, by depth and schedule."""
     runs: list[Served] = json.loads(printed("engine_runs", "0"))
     return {(run["depth"], run["schedule"]): run for run in runs if run["mistake"] == mistake}
 
@@ -24,13 +24,13 @@ def served(mistake: str | None) -> dict[tuple[int, str], Served]:
 SYNCHRONOUS = (1, "eager")
 
 
-def test_the_asynchronous_engine_serves_what_the_synchronous_one_does_under_every_schedule() -> None:
+def test_async_outputs_equal_synchronous_ones_under_every_schedule() -> None:
     runs = served(None)
     assert len(runs) == 4
     assert [run["outputs"] for run in runs.values()] == [runs[SYNCHRONOUS]["outputs"]] * 4
 
 
-def test_the_clean_engine_has_no_race_and_keeps_to_the_queues() -> None:
+def test_correct_engine_has_no_race_and_no_bypass() -> None:
     runs = served(None).values()
     assert runs
     for run in runs:
@@ -38,7 +38,7 @@ def test_the_clean_engine_has_no_race_and_keeps_to_the_queues() -> None:
 
 
 @pytest.mark.parametrize("mistake", RACES)
-def test_one_eager_run_reports_a_missing_wait_that_changes_no_token_yet(mistake: str) -> None:
+def test_eager_run_reports_missing_wait_that_changes_no_token(mistake: str) -> None:
     runs = served(mistake)
     right = served(None)[SYNCHRONOUS]["outputs"]
     assert runs[2, "eager"]["outputs"] == right != runs[2, "lazy"]["outputs"]
@@ -46,7 +46,7 @@ def test_one_eager_run_reports_a_missing_wait_that_changes_no_token_yet(mistake:
         assert all(text in run["races"][0] for text in RACES[mistake]), run["races"]
 
 
-def test_a_mistake_of_the_host_alone_is_no_race_and_shows_in_the_tokens() -> None:
+def test_host_mistake_is_no_race_but_changes_tokens() -> None:
     right = served(None)[SYNCHRONOUS]["outputs"]
     runs = served("rows of now").values()
     assert runs

@@ -1,4 +1,4 @@
-"""Accesses of kernels by their source: what is loaded from, stored to, and reached through pointers in memory."""
+"""Accesses of kernels by their source: loads, stores, and accesses by loaded pointers."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from workers.simulated_torch.kernel_accesses import KernelError, Root, accesses_of
 
-# Kernels are read here and never run; their names mean what they mean in Triton.
+# The kernels are only parsed, never run; `tl` stands for `triton.language`.
 tl: Any = SimpleNamespace()
 
 
@@ -68,7 +68,7 @@ def with_a_function(pointer):  # type: ignore[no-untyped-def]
 
 
 def named(roots: frozenset[Root]) -> set[str]:
-    """Return the pointers among some roots, those that lie in memory with a star."""
+    """Return the names of pointer roots; a star marks pointers that are loaded from memory."""
     names = {root.argument + "*" * root.is_loaded for root in roots}
     return {name for name in names if "_ptr" in name}
 
@@ -82,11 +82,11 @@ def named(roots: frozenset[Root]) -> set[str]:
         (in_turns, set(), {"first_ptr", "second_ptr"}),
     ],
 )
-def test_a_kernel_reads_and_writes_what_its_pointers_come_from(kernel: Any, reads: set[str], writes: set[str]) -> None:
+def test_accesses_follow_the_origins_of_pointers(kernel: Any, reads: set[str], writes: set[str]) -> None:
     accesses = accesses_of(kernel)
     assert (named(accesses.reads), named(accesses.writes)) == (reads, writes)
 
 
-def test_a_kernel_whose_accesses_cannot_be_derived_is_refused() -> None:
+def test_kernel_with_underivable_accesses_is_refused() -> None:
     with pytest.raises(KernelError, match="with_a_function defines a function"):
         accesses_of(with_a_function)

@@ -1,4 +1,4 @@
-"""Definitions of kernels: which kernels they are for, and what memory they are given."""
+"""Definitions of kernels: matching by source, and bounds checks of their memory."""
 
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from workers.simulated_torch.kernel_definitions import (
     name_of,
 )
 
-# Kernels are read here and never run; their names mean what they mean in Triton.
+# The kernels are only parsed, never run; `tl` stands for `triton.language`.
 tl: Any = SimpleNamespace()
 SALT: Any = SimpleNamespace(value=7)
 STEP: Any = 1
@@ -40,7 +40,7 @@ def count(to_ptr, from_ptr):  # type: ignore[no-untyped-def]
 
 
 def with_names(**names: Any) -> Any:
-    """Return the kernel as it is where names of its module mean something else."""
+    """Return the kernel with other values for names of its module."""
     made = FunctionType(count.__code__, {**globals(), **names}, count.__name__)
     made.__module__ = count.__module__
     return made
@@ -50,7 +50,7 @@ def nothing(programs: tuple[int, ...], given: Any) -> None:
     pass
 
 
-def test_a_kernel_runs_as_its_definition_only_with_the_source_that_it_was_held_against() -> None:
+def test_definition_is_used_only_for_the_source_it_was_compared_with() -> None:
     definition = Definition(nothing, digest_of(count))
     definitions = Definitions({name_of(count): definition})
     assert definitions.of(count) is definition
@@ -58,32 +58,32 @@ def test_a_kernel_runs_as_its_definition_only_with_the_source_that_it_was_held_a
         assert definitions.of(with_names(**names)) is None
     assert definitions.of(salted) is None
     assert definitions.launched == {
-        name_of(count): "has another source than its definition was held against",
+        name_of(count): "has another source than the kernel that its definition was compared with",
         name_of(salted): "has no definition",
     }
 
 
-def test_kernels_that_are_gone_or_have_another_source_are_told_before_any_is_launched() -> None:
+def test_missing_and_changed_kernels_are_reported_before_a_launch() -> None:
     here, digest = f"{__name__}.salted_by", digest_of(salted)
     assert Definitions({here: Definition(nothing, digest)}).interpreted() == {}
     gone = f"{__name__}.gone", "no_such_module.gone", f"{__name__}.nothing"
-    told = Definitions(
+    reasons = Definitions(
         {here: Definition(nothing, "other"), **dict.fromkeys(gone, Definition(nothing, digest))}
     ).interpreted()
-    assert told == {
-        here: "has another source than its definition was held against",
-        **dict.fromkeys(gone, "is not there"),
+    assert reasons == {
+        here: "has another source than the kernel that its definition was compared with",
+        **dict.fromkeys(gone, "is missing"),
     }
 
 
-def test_a_kernel_has_the_definition_that_is_for_its_source_among_several() -> None:
+def test_definition_for_the_source_is_chosen_among_several() -> None:
     later = Definition(nothing, digest_of(count))
     definitions = Definitions({name_of(count): Definition(nothing, "other", others=(later,))})
     assert definitions.of(count) is later
     assert definitions.of(with_names(STEP=2)) is None
 
 
-def test_a_digest_is_of_functions_that_a_kernel_calls_and_of_their_constants() -> None:
+def test_digest_covers_called_functions_and_their_constants() -> None:
     digest = digest_of(count)
     assert digest_of(with_names()) == digest
     other = FunctionType(salted.__code__, {**globals(), "SALT": SimpleNamespace(value=8)}, salted.__name__)
@@ -91,7 +91,7 @@ def test_a_digest_is_of_functions_that_a_kernel_calls_and_of_their_constants() -
     assert digest_of(with_names(salted_by=SimpleNamespace(fn=other))) != digest
 
 
-def test_memory_that_was_not_given_is_refused_on_either_side() -> None:
+def test_index_outside_the_memory_is_refused() -> None:
     memory = Memory(np.arange(6, dtype=np.int32))
     assert (memory[0], memory[5], memory.span(2, 3).tolist()) == (0, 5, [2, 3, 4])
     assert memory.span(9, 0).size == memory.span(9, -1).size == 0
@@ -108,30 +108,30 @@ def test_memory_that_was_not_given_is_refused_on_either_side() -> None:
             use()
 
 
-def test_integers_wrap_round_as_a_kernel_s_do() -> None:
+def test_integer_overflow_wraps_as_in_a_kernel() -> None:
     memory = Memory(np.zeros(1, dtype=np.int32))
     memory[0] = (1 << 31) + 5
     assert memory[0] == 5 - (1 << 31)
 
 
-def test_memory_of_rows_that_lie_apart_reaches_from_their_first_value_to_their_last() -> None:
+def test_flat_memory_of_strided_rows_includes_the_gaps() -> None:
     table = torch.arange(12, dtype=torch.int32).reshape(3, 4)
     assert flat(table[1:, :2]).tolist() == [4, 5, 6, 7, 8, 9]
 
 
-def test_a_pointer_leads_to_the_tensor_that_it_points_into_and_nowhere_else() -> None:
+def test_pointer_is_resolved_to_its_tensor_or_refused() -> None:
     first, second = torch.arange(4, dtype=torch.int32), torch.arange(10, 14, dtype=torch.int32)
     addresses = np.array([second.data_ptr() + 4, first.data_ptr(), 8], dtype=np.uint64)
     pointers = Pointers(addresses, (first, second))
     assert pointers.to(0, np.int32).array.tolist() == [11, 12, 13]
     pointers.to(1, np.int32)[2] = 7
     assert first.tolist() == [0, 1, 7, 3]
-    with pytest.raises(KernelError, match="that it was not given"):
+    with pytest.raises(KernelError, match="outside the tensors of the launch"):
         pointers.to(2, np.int32)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_pointer_leads_to_the_last_of_tensors_that_lie_in_one_another(first: int) -> None:
+def test_pointer_into_overlapping_tensors_takes_the_last_start(first: int) -> None:
     memory = torch.arange(12, dtype=torch.int32)
     states = [memory.as_strided((3, 2), (4, 1)), memory.as_strided((3, 2), (4, 1), 2)]
     addresses = np.array([each.data_ptr() for each in states], dtype=np.uint64)
@@ -140,8 +140,8 @@ def test_a_pointer_leads_to_the_last_of_tensors_that_lie_in_one_another(first: i
     assert pointers.to(1, np.int32).array.tolist() == list(range(2, 12))
 
 
-def test_an_address_between_rows_of_one_tensor_is_that_of_another_whose_last_row_ends_behind_it() -> None:
-    # Rows of two values of one kind, and of two of another, one behind the other.
+def test_pointer_between_rows_is_resolved_to_the_other_tensor() -> None:
+    # Each row has two values of the first tensor, then two of the second.
     whole = torch.arange(12, dtype=torch.int64)
     first, second = whole.view(3, 4)[:, :2], whole.view(3, 4)[:, 2:]
     addresses = np.array([second.data_ptr()], np.uint64)

@@ -1,4 +1,4 @@
-"""Triton kernels as tasks: what a kernel touches beyond what its launch declared is refused."""
+"""Triton kernels as tasks: undeclared accesses of a kernel are refused."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ GIVEN = [(1000, 1040), (2000, 2008)]
 
 
 def touched(what: str, addresses: list[int], mask: list[int]) -> Any:
-    """Touch words of four bytes as the interpreter would; return what it is told."""
+    """Access words of four bytes as the interpreter would; return the arguments it receives."""
     pointers = SimpleNamespace(data=np.array(addresses), get_element_ty=lambda: SimpleNamespace(primitive_bitwidth=32))
     done = CHECKED[what](lambda self, *given: given)
     given = (pointers, SimpleNamespace(data=np.array(mask)))
@@ -21,21 +21,21 @@ def touched(what: str, addresses: list[int], mask: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("what", ["create_masked_load", "create_masked_store"])
-def test_a_kernel_touches_what_it_was_given_and_nothing_else(what: str) -> None:
+def test_access_outside_the_declared_tensors_is_refused(what: str) -> None:
     is_load = what == "create_masked_load"
     with BOUNDS.within("copy", GIVEN if is_load else [], [] if is_load else GIVEN):
         touched(what, [1000, 1036, 9999], [1, 1, 0])
         touched(what, [1036, 2004], [1, 1])
-        with pytest.raises(KernelError, match=r"^copy .* byte 37 of 40 that it was given$"):
+        with pytest.raises(KernelError, match=r"^copy .* byte 37 of 40 of its tensor$"):
             touched(what, [1000, 1037], [1, 1])
-        with pytest.raises(KernelError, match=r"^copy .* byte -4 of 8 that it was given$"):
+        with pytest.raises(KernelError, match=r"^copy .* byte -4 of 8 of its tensor$"):
             touched(what, [1996], [1])
     touched(what, [1], [1])
 
 
-def test_a_kernel_that_only_loads_does_not_store() -> None:
+def test_store_of_a_kernel_without_stores_is_refused() -> None:
     with (
         BOUNDS.within("copy", GIVEN, []),
-        pytest.raises(KernelError, match="copy stores to memory, and was declared not to"),
+        pytest.raises(KernelError, match="copy stores to memory, which its source does not do"),
     ):
         touched("create_masked_store", [1000], [1])

@@ -1,4 +1,4 @@
-// What PyTorch asks of a device: allocators, streams and events behind its guard, hooks, generators.
+// PyTorch's device interface: allocators, a guard with streams and events, hooks, generators.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/empty.h>
@@ -24,7 +24,7 @@ struct DeviceMemory final : c10::DeviceAllocator {
     if (size == 0) return {nullptr, nullptr, &release, the_device()};
     auto* base = reinterpret_cast<void*>(machine().allocate(size, false));
     TORCH_CHECK_WITH(OutOfMemoryError, base != nullptr, "the simulated device is out of memory: ", size,
-                     " bytes were asked for, ", machine().memory.counts().used, " of ", machine().memory.limit,
+                     " bytes were requested, ", machine().memory.counts().used, " of ", machine().memory.limit,
                      " are in use");
     return {base, base, &release, the_device()};
   }
@@ -33,7 +33,7 @@ struct DeviceMemory final : c10::DeviceAllocator {
     default_copy_data(target, source, count);
   }
   bool initialized() override { return true; }
-  // Cached memory is not needed elsewhere, and a program that empties caches should get the same blocks again.
+  // Cached memory is not needed elsewhere, and a program that empties the cache should get the same blocks again.
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     if (orders("record_stream")) machine().record_use(reinterpret_cast<uintptr_t>(data.get()), stream_of(stream));
@@ -62,7 +62,7 @@ struct PinnedMemory final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     if (size == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
     auto* base = reinterpret_cast<void*>(machine().allocate(size, true));
-    TORCH_CHECK(base != nullptr, "no pinned memory is left: ", size, " bytes were asked for");
+    TORCH_CHECK(base != nullptr, "no pinned memory is left: ", size, " bytes were requested");
     return {base, base, &release, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -119,7 +119,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (orders("synchronize")) machine().synchronize(event == nullptr ? nullptr : static_cast<Event*>(event)->record);
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
-  // The device has no clock: each task takes it a microsecond.
+  // The device has no clock: each task takes one microsecond.
   double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
     TORCH_CHECK(from != nullptr && to != nullptr, "both events must have been recorded");
     const auto &first = static_cast<Event*>(from)->record, &last = static_cast<Event*>(to)->record;
@@ -133,7 +133,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
-// A generator like Philox: a seed, and an offset that the host advances when it launches.
+// A generator like Philox: a seed, and an offset that the host advances at each launch.
 struct Generator final : c10::GeneratorImpl {
   uint64_t seed_ = c10::default_rng_seed_val, offset_ = 0;
 
@@ -145,7 +145,7 @@ struct Generator final : c10::GeneratorImpl {
   void set_offset(uint64_t offset) override { offset_ = offset; }
   uint64_t get_offset() const override { return offset_; }
   uint64_t current_seed() const override { return seed_; }
-  // The same in every process: a run must be one that can be run again.
+  // Deterministic, so that a run can be repeated in another process.
   uint64_t seed() override {
     set_current_seed(mix(seed_ + 1));
     return seed_;

@@ -1,4 +1,4 @@
-// What Python sees of the device.
+// Python bindings of the device.
 #include <torch/csrc/utils/pybind.h>
 
 #include <pybind11/functional.h>
@@ -15,7 +15,7 @@ void register_backend();
 
 namespace {
 
-// A Python object that may be let go of by a thread without the GIL.
+// Wrap a Python object so that a thread without the GIL may release it.
 std::shared_ptr<py::object> kept(py::object object) {
   return {new py::object(std::move(object)), [](py::object* held) {
             py::gil_scoped_acquire gil;

@@ -1,4 +1,4 @@
-// Kernel of every operator that the device has no own one for: a task that calls the kernel of the CPU.
+// Fallback kernel for operators without a kernel of the device: a task that calls the CPU kernel.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -26,11 +26,11 @@ struct Call {
 bool is_device(const c10::IValue& value) { return value.isDevice() && value.toDevice().type() == kDeviceType; }
 
 at::Tensor for_task(const at::Tensor& tensor) {
-  // What the host passes along is taken now.
+  // Host tensors are copied at the launch.
   return on_device(tensor) ? host_view(tensor) : tensor.clone();
 }
 
-// Views are made at once: they touch no bytes.
+// Views are created immediately: they access no bytes.
 void make_view(const Call& call, Stack& stack) {
   Stack on_host;
   at::Tensor base;
@@ -43,7 +43,7 @@ void make_view(const Call& call, Stack& stack) {
   call.handle.callBoxed(&on_host);
   for (const auto& result : on_host)
     stack.push_back(map_tensors(result, [&](const at::Tensor& view) {
-      // A view has the key set of its base, or it would count versions where its base does not.
+      // A view has the key set of its base; otherwise it would track versions although its base does not.
       auto made = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(base.storage()),
                                                            base.key_set(), view.dtype());
       made.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides(), view.storage_offset());
@@ -77,7 +77,7 @@ Uses uses_of(const Call& call) {
   return uses;
 }
 
-// Arguments as the CPU's kernel is to get them when the task runs.
+// Return the arguments for the CPU kernel when the task runs.
 std::shared_ptr<Stack> captured(const Call& call) {
   auto stack = std::make_shared<Stack>();
   for (const auto& argument : call.arguments) {
@@ -93,7 +93,7 @@ std::shared_ptr<Stack> captured(const Call& call) {
   return stack;
 }
 
-// What an operator would return for tensors of these sizes.
+// Return the shapes of an operator's results for these arguments, none if unknown.
 std::optional<Shapes> inferred(const Call& call) {
   static std::unordered_map<std::string, Shapes> known;
   auto key = shape_key(call.op, call.arguments);
@@ -130,7 +130,7 @@ std::optional<Shapes> inferred(const Call& call) {
   return shapes;
 }
 
-// Run an operator while the host waits, where its results are known only then.
+// Run an operator while the host waits, because its result sizes depend on values.
 void run_now(const Call& call, Stack& stack) {
   auto results = captured(call);
   std::vector<std::pair<at::Tensor, at::Tensor>> resized;
@@ -166,7 +166,7 @@ void run_now(const Call& call, Stack& stack) {
   }
 }
 
-// An out= tensor without elements takes the size of the result.
+// Return whether an empty out= tensor takes the size of the result.
 bool grows(const Call& call) {
   bool found = false;
   for (size_t i = 0; i < call.arguments.size(); i++)
@@ -175,9 +175,9 @@ bool grows(const Call& call) {
   return found;
 }
 
-// Make the tensors that an operator returns; false if their sizes cannot be inferred.
+// Create the tensors that an operator returns; return false if their sizes cannot be inferred.
 bool make_results(const Call& call, Values& results, std::vector<at::Tensor>& fresh) {
-  // An operator that returns nothing writes what it is given as it is, empty or not.
+  // An operator without results does not resize its arguments.
   bool growing = !call.op.returned.empty() && grows(call);
   std::optional<Shapes> shapes;
   if (call.op.num_fresh > 0 || growing) {
@@ -214,7 +214,7 @@ void launch_later(const Call& call, Stack& stack) {
     into.push_back(host_view(tensor));
   }
   launch(call.op.name, std::move(uses), [handle = call.handle, &op = call.op, given = captured(call), into] {
-    // A graph runs it again.
+    // A copy, because a graph may run this again.
     Stack values = *given;
     handle.callBoxed(&values);
     size_t next = 0;
@@ -222,7 +222,7 @@ void launch_later(const Call& call, Stack& stack) {
       if (op.returned[i] >= 0) continue;
       each_tensor(values[i], [&](const at::Tensor& computed) {
         const auto& target = into.at(next++);
-        // One of the two leaves out a result that only the kernels of other devices need.
+        // Shape function or CPU kernel may omit a result that only kernels of other devices need.
         if (computed.numel() == 0 || target.numel() == 0) return;
         TORCH_CHECK(computed.sizes() == target.sizes(), "computed ", computed.sizes(), " where ", target.sizes(),
                     " was inferred");
@@ -240,7 +240,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* sta
   stack->erase(stack->end() - count, stack->end());
   if (call.op.is_view) return make_view(call, *stack);
   Indexes indexes = indexes_of(call);
-  // As on a GPU, which copies indexes of the host to the device and waits.
+  // Like a GPU: indexes on the host are copied to the device, and the host waits.
   if (indexes.from_host) machine().synchronize_stream(Machine::current());
   if (call.op.sizes_from_values || indexes.by_mask) return run_now(call, *stack);
   launch_later(call, *stack);

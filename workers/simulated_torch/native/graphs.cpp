@@ -1,4 +1,4 @@
-// Graphs: what a capture keeps of a launch, and what a replay launches.
+// Capture and replay of CUDA graphs.
 #include "graphs.h"
 
 #include <c10/util/Exception.h>
@@ -47,7 +47,7 @@ void Machine::replay(const GraphPtr& graph) {
   decide(kReplayCall);
   for (size_t i = 0; i < graph->tasks.size(); i++) {
     const auto& captured = graph->tasks[i];
-    // The task keeps the graph, as work in flight does.
+    // The task keeps the graph alive, like any work in flight.
     enqueue(captured.op, count(captured.op), captured.uses, [graph, i] { graph->tasks[i].run(); }, captured.site);
   }
 }

@@ -1,4 +1,4 @@
-// Graphs: tasks that were captured instead of run, and are launched again as they are, in their order, by each replay.
+// CUDA graphs: tasks that were captured instead of run; each replay launches them again, unchanged and in order.
 #pragma once
 #include <functional>
 
@@ -6,7 +6,7 @@
 
 namespace simulated {
 
-// A launch as it was captured: its memory, its numbers and where it was launched from stay those of the capture.
+// A captured launch: replays use the memory, the numbers and the source site of the capture.
 struct Captured {
   uint32_t op = 0;
   uint32_t site = 0;
@@ -14,8 +14,8 @@ struct Captured {
   std::function<void()> run;
 };
 
-// What one stream was given between the begin and the end of a capture.
-// Memory allocated meanwhile is of the graph's pool: nobody but captures into the same pool is handed it out again.
+// The tasks launched on one stream during a capture.
+// Memory allocated meanwhile belongs to the graph's pool: only captures into the same pool can reuse it.
 struct Graph {
   explicit Graph(int pool);
   ~Graph();

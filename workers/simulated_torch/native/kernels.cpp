@@ -1,4 +1,4 @@
-// Kernels that are the device's own: allocation, views, copies between host and device, reading a number, convolution.
+// The device's own kernels: allocation, views, copies between host and device, item(), convolution.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -63,15 +63,15 @@ void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
   launch(op, std::move(uses), [from = host_view(source), to = host_view(target)] { to.copy_(from); });
 }
 
-// As CUDA: contiguous pinned memory of the same dtype is read when the copy runs; everything else is staged, and so its
-// bytes are taken now.
+// Like CUDA: contiguous pinned memory of the same dtype is read when the copy runs; other memory is staged, so its
+// bytes are read at the launch.
 void copy_to_device(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   static const uint32_t direct = named("copy_h2d"), staged = named("copy_h2d_staged");
   bool alike = source.dtype() == target.dtype() && source.is_conj() == target.is_conj() &&
                source.is_neg() == target.is_neg();
   bool reads_later = alike && source.is_contiguous() && is_pinned(source);
   bool waits = !non_blocking && (!reads_later || orders("blocking copy"));
-  // As PyTorch: a graph would read what the host had there.
+  // Like PyTorch: a graph would replay the host's bytes of the capture.
   if (!reads_later) machine().refuse_in_capture("a copy from memory that is not pinned");
   Uses uses;
   if (reads_later) add_use(uses, source, false);
@@ -82,7 +82,7 @@ void copy_to_device(const at::Tensor& source, const at::Tensor& target, bool non
   if (waits) machine().synchronize_stream(Machine::current());
 }
 
-// As CUDA: the host does not wait for a copy into contiguous pinned memory; every other it does.
+// Like CUDA: the host waits for a copy to the host, unless its target is contiguous pinned memory.
 void copy_to_host(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   static const uint32_t direct = named("copy_d2h"), staged = named("copy_d2h_staged");
   bool pinned = target.is_contiguous() && is_pinned(target);
@@ -142,7 +142,7 @@ std::optional<at::Tensor> view_of(const std::optional<at::Tensor>& tensor) {
   return tensor && tensor->defined() ? std::optional(host_view(*tensor)) : std::nullopt;
 }
 
-// PyTorch asks a device for whole convolutions by names that no other device has a kernel for.
+// PyTorch calls these kernels, which only external devices implement, for convolutions.
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                        c10::IntArrayRef output_padding, int64_t groups) {
@@ -216,7 +216,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_local_scalar_dense", &local_scalar_dense);
 }
 
-// A copy sees to lazy conjugation and negation itself: resolving them first would be another copy.
+// A copy handles lazy conjugation and negation itself: resolving them first would be another copy.
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) { library.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, library) { library.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 

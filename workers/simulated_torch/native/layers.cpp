@@ -1,6 +1,6 @@
-// Layers of transformers, each one task as in an engine's compiled kernels: norms, rotary embeddings, gated activations.
+// Transformer layers as one task each, like an engine's fused kernels: norms, rotary embeddings, gated activations.
 //
-// Each computes what the same operators of PyTorch compute one by one, in their order and so to the same bits.
+// Each computes the same PyTorch operators in the same order, so the results are bit-identical.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/rsqrt.h>
@@ -60,7 +60,7 @@ void implement(torch::Library& library) {
 }
 
 TORCH_LIBRARY_IMPL(simulated, CPU, library) { implement(library); }
-// By which the sizes of results are inferred.
+// Used to infer the sizes of results.
 TORCH_LIBRARY_IMPL(simulated, Meta, library) { implement(library); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The simulated device: what a call of the host does to streams, clocks and memory.
+// The simulated device: effects of host calls on streams, clocks and memory.
 #include <Python.h>
 
 #include "machine.h"
@@ -13,7 +13,7 @@ namespace simulated {
 namespace {
 
 thread_local int current_stream = 0;
-// The task that runs on this thread, and the actor it runs for.
+// The task that runs on this thread, and its actor.
 thread_local const Task* running = nullptr;
 thread_local int running_actor = kHost;
 
@@ -56,7 +56,7 @@ void Machine::set_current(int stream) { current_stream = stream; }
 
 int Machine::new_stream() {
   Locked lock(*this);
-  // As on a GPU, whose pool is smaller, later streams are earlier ones under another handle.
+  // As on a GPU, which has fewer streams in its pool, further streams are handles of existing ones.
   int index = streams_made_ < kStreamsMax ? streams_made_ : 1 + streams_made_ % (kStreamsMax - 1);
   streams_made_++;
   if (index == static_cast<int>(streams.size())) streams.emplace_back();
@@ -80,8 +80,9 @@ uint32_t Machine::count(uint32_t op) {
 }
 
 void Machine::refuse_inside_a_task(const char* what) const {
-  TORCH_CHECK(running == nullptr, "a task launches device work (", what, "): a task is given views of the device's ",
-              "memory as CPU tensors, and may use those alone; it is ", name_of(running->label.op), where(running->site));
+  TORCH_CHECK(running == nullptr, "a task launches device work (", what, "): a task receives views of device ",
+              "memory as CPU tensors, and may use only these; it is ", name_of(running->label.op),
+              where(running->site));
 }
 
 void Machine::enter(const char* call) {
@@ -183,7 +184,7 @@ void Machine::run(int stream, Task task) {
   }
   digest(true);
   open_all(false);
-  // What it holds is released as the task's own doing.
+  // Tensors that the function holds are freed as part of the task.
   task.run = nullptr;
   passed(task.label.op, task.label.step);
 }
@@ -349,7 +350,7 @@ void Machine::add_use(Uses& uses, uintptr_t storage, Span span, bool write) {
   Block* block = memory.at(storage);
   if (block == nullptr) block = memory.around(span.low);
   if (block == nullptr) return;
-  // What works in place reads and writes the same bytes: one use.
+  // An in-place op reads and writes the same bytes: one use.
   for (auto& use : uses)
     if (use.block == block && use.span.low == span.low && covers(use.span, span) && covers(span, use.span)) {
       (write ? use.write : use.read) = true;
@@ -385,7 +386,7 @@ void Machine::host_bypassed(Block& block, bool write) {
 }
 
 bool Machine::host_touched(Block& block, const Span& bytes, bool write) {
-  // What a task may touch follows from what it declares; its own pages are open.
+  // A task's accesses are its declared ones; their pages are accessible.
   if (running != nullptr) return false;
   std::vector<const Access*> unordered;
   for (const auto& flight : block.flights)

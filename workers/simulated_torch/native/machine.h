@@ -1,4 +1,4 @@
-// The simulated device: streams of tasks, events, and the calls of the host, of which each is a decision point.
+// The simulated device: streams of tasks, events, and host calls; at each host call the policy may run tasks.
 #pragma once
 #include <functional>
 #include <mutex>
@@ -13,7 +13,7 @@
 
 namespace simulated {
 
-// One recording of an event: done once everything launched on its stream before it has run.
+// One recording of an event: done when all tasks launched before it on its stream have run.
 struct Record {
   int stream = 0;
   bool done = false;
@@ -31,7 +31,7 @@ struct Task {
   Uses uses;
   std::function<void()> run;
   RecordPtr record;
-  size_t digest = SIZE_MAX;  // where in the list of digests its own go
+  size_t digest = SIZE_MAX;  // its index in the list of digests
   uint64_t time = 0;
 };
 
@@ -57,13 +57,13 @@ struct Settings {
   bool races = true;
   bool guard = true;
   bool digests = false;
-  bool writers = false;  // keep who wrote what is there
-  bool closed = false;  // memory of the device is closed to the host
-  int fill = -1;    // what a fresh block holds; -1: what its owner before has left there
-  int poison = -1;  // what the target of a copy to the host holds until the copy lands; -1: what was there
+  bool writers = false;  // keep the last writers of all memory
+  bool closed = false;  // protect device memory from the host
+  int fill = -1;    // byte that a new block is filled with; -1: keep the bytes of its previous owner
+  int poison = -1;  // byte that fills the target of a copy to the host until the copy has run; -1: keep its bytes
 };
 
-// What a task read and wrote, as hashes of the bytes.
+// Hashes of the bytes that a task read and wrote.
 struct Digests {
   Label label;
   int stream;
@@ -71,7 +71,7 @@ struct Digests {
   std::vector<uint64_t> reads, writes;
 };
 
-// Names that the device itself gives to calls of the host and to tasks.
+// Op numbers of the device's own host calls and tasks.
 constexpr uint32_t kRecordCall = 1, kWaitCall = 2, kQueryCall = 3, kFillOp = 4, kReplayCall = 5;
 
 struct Counts {
@@ -89,23 +89,23 @@ class Machine {
   void synchronize(const RecordPtr& record);
   void synchronize_stream(int stream) { synchronize(record(stream)); }
   void synchronize_device();
-  // Tell whether a record is done; if not, one task that leads to it runs, so that polling ends.
+  // Return whether a record is done; if not, run one task that it depends on, so that polling ends.
   bool query(const RecordPtr& record);
   bool query_stream(int stream);
-  // Keep what is launched on the current stream in a graph instead of running it, until the end of the capture.
+  // Add launches on the current stream to a graph instead of running them, until the end of the capture.
   void begin_capture(const GraphPtr& graph);
   void end_capture();
   bool captures() const { return capturing_ != nullptr && current() == captured_stream_; }
-  // Refuse what would run, or order, something in mid-capture.
+  // Refuse a call that would run or order work during a capture.
   void refuse_in_capture(const char* what) const;
   // Launch the tasks of a graph on the current stream.
   void replay(const GraphPtr& graph);
-  // Pass a named point of the host: what is held until then is released.
+  // Pass a named point of the host: release the tasks that are held until then.
   void point(uint32_t name);
   void step(int64_t number);
 
-  // Begin a run: drained, without uses and races. With `new_streams` the caller holds no stream either, and those that
-  // were made are handed out again.
+  // Begin a run: drained, without recorded uses and races. With `new_streams` the caller holds no streams, and the
+  // existing ones are used again.
   void begin(const Settings& settings, bool new_streams);
   void drain();
 
@@ -115,23 +115,23 @@ class Machine {
 
   uintptr_t allocate(size_t size, bool pinned);
   void release(uintptr_t base);
-  // Keep a block from being handed out before what its stream was given so far is over.
+  // Do not reuse a block before the work enqueued so far on this stream has run.
   void record_use(uintptr_t base, int stream);
   void name(uintptr_t base, std::string name);
-  // Add to `uses` how a tensor's bytes are used, if they are the device's or pinned.
+  // Add the use of a tensor's bytes to `uses`, if the memory is the device's or pinned.
   void add_use(Uses& uses, uintptr_t storage, Span span, bool write);
   bool is_pinned(uintptr_t address);
-  // Spoil what a copy to the host will write, unless it lands at once or something in flight still needs it.
+  // Fill the target of a copy to the host, unless the copy runs immediately or a task in flight uses the bytes.
   void poison(const Use& use, int byte);
-  // Note an access of the host to memory of the device, which no GPU would allow. Called for a page fault.
+  // Record a host access to device memory, which a GPU would not allow. Called for a page fault.
   void host_bypassed(Block& block, bool write);
-  // Check an access of the host against what is in flight there. Called for a page fault.
+  // Check a host access against the tasks in flight; return whether it is a race. Called for a page fault.
   bool host_touched(Block& block, const Span& bytes, bool write);
 
   bool watched() const { return settings.races || settings.guard || settings.digests || settings.writers; }
   uint32_t number_of(const std::string& name);
   const std::string& name_of(uint32_t number) const { return names_[number]; }
-  // The key words of the labelled draws of an op's name; asked once for each name.
+  // Returns the random key of an op's name; called once for each name.
   std::function<std::pair<uint32_t, uint32_t>(bool host, const std::string& name)> draw_key;
 
   std::vector<Stream> streams;
@@ -142,8 +142,8 @@ class Machine {
   Orders orders;
   Counts counts;
   std::vector<Side> bypasses;
-  std::vector<Digests> digests;  // in the order of launch
-  std::map<std::string, uint64_t> forced;  // synchronisations that an op asked for which a GPU would not need
+  std::vector<Digests> digests;  // in launch order
+  std::map<std::string, uint64_t> forced;  // by op: synchronisations that a GPU would not need
 
  private:
   friend class Locked;
@@ -151,9 +151,9 @@ class Machine {
   bool prompt() const { return settings.policy == Policy::kEager && held_.empty(); }
   uint32_t count(uint32_t op);
   void capture(uint32_t op, Uses uses, std::function<void()> run, uint32_t site);
-  // Give the current stream a task.
+  // Enqueue a task on the current stream.
   void enqueue(uint32_t op, uint32_t nth, Uses uses, std::function<void()> run, uint32_t site);
-  // Order what follows on the host after a clock.
+  // Order the host's further calls after a clock.
   void know(const Clock& clock);
   void note_uses(const Task& task, int stream);
   void push(int stream, Task task);
@@ -162,16 +162,16 @@ class Machine {
   bool ready(int stream);
   void finish(Record& record);
   void passed(uint32_t name, int64_t step);
-  // Let the policy run tasks: before a call of the host takes effect, or while the host is blocked on a record.
+  // Let the policy run tasks: before a host call takes effect, or while the host is blocked on a record.
   void decide(uint32_t host_call);
   void decide(uint32_t host_call, uint32_t nth);
   void await(const RecordPtr& record);
   void run_toward(const RecordPtr& record);
   void run_eagerly();
-  // The stream whose next task drew most, and what it drew; -1 if none can run.
+  // Return the stream with the most urgent next task, and its urgency; -1 if no task can run.
   std::pair<int, uint64_t> most_urgent();
   uint64_t urgency(bool host, uint32_t name, int64_t step, uint32_t nth);
-  // Comes first in every call of the host: close what was left open.
+  // Called first in every host call: protect again the memory that was left accessible.
   void enter(const char* call);
   void refuse_inside_a_task(const char* what) const;
 
@@ -185,14 +185,14 @@ class Machine {
   int captured_stream_ = 0;
   std::vector<std::string> names_;
   std::unordered_map<std::string, uint32_t> numbers_;
-  std::vector<std::pair<int64_t, uint32_t>> counted_;  // by op: the step, and how many of it were launched there
+  std::vector<std::pair<int64_t, uint32_t>> counted_;  // by op: the last step, and its number of launches in that step
   std::map<std::pair<uint32_t, int64_t>, std::vector<std::pair<uint32_t, int64_t>>> held_;
   std::map<std::pair<bool, uint32_t>, std::pair<uint32_t, uint32_t>> draw_keys_;
 };
 
 Machine& machine();
 
-// The lock of the machine. Who waits for it gives the GIL up, so that its owner may take the GIL at any time.
+// The lock of the machine. A waiting thread releases the GIL, so the owner may take the GIL at any time.
 class Locked {
  public:
   explicit Locked(Machine& machine);

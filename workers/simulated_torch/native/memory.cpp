@@ -1,4 +1,4 @@
-// Memory of the device and pinned memory of the host, from caching allocators that hand freed blocks out again.
+// Device memory and pinned host memory, from caching allocators that reuse freed blocks.
 #include "memory.h"
 
 #include <cstring>
@@ -8,9 +8,9 @@ namespace simulated {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kGrain = 512;             // sizes of small device blocks are multiples of this
-constexpr size_t kSmallMax = 1 << 20;      // larger ones get memory of their own, in multiples of
-constexpr size_t kLargeGrain = 2 << 20;    // this, which is also the size of a segment of small ones
+constexpr size_t kGrain = 512;             // small device blocks have multiples of this size
+constexpr size_t kSmallMax = 1 << 20;      // larger blocks get their own mapping, in multiples of
+constexpr size_t kLargeGrain = 2 << 20;    // this, which is also the size of a segment for small blocks
 constexpr size_t kTenanciesMax = 8;
 constexpr size_t kWritesMax = 64;
 

@@ -1,4 +1,4 @@
-// Memory of the device and pinned memory of the host, from caching allocators that hand freed blocks out again.
+// Device memory and pinned host memory, from caching allocators that reuse freed blocks.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -12,37 +12,37 @@
 
 namespace simulated {
 
-// Who holds a block from an allocation to its release.
+// The owner of a block, from its allocation to its release.
 struct Tenancy {
   uint32_t number = 0;
   size_t size = 0;
   uint32_t site = 0;
   std::string name;
-  int tag = 0;  // which was set as it was handed out; 0 is none
+  int tag = 0;  // the tag set at its allocation; 0 means no tag
 };
 
 enum class BlockState { kUsed, kWaiting, kFree };
 
-// A piece of memory that is handed out as a whole. Its bytes stay where they are for as long as the process lives.
+// A unit of allocation. Its bytes stay mapped at the same address as long as the process lives.
 struct Block {
   uintptr_t base = 0;
   size_t capacity = 0;
   bool pinned = false;
   int stream = 0;
-  int pool = 0;  // whose turn it is once it is free: a stream's, or minus the number of a pool of graphs
+  int pool = 0;  // which may reuse it once it is free: a stream, or minus the number of a graph pool
   BlockState state = BlockState::kFree;
-  std::deque<Tenancy> tenancies;                   // newest last; the last few, and those of accesses still known
-  std::vector<Access> accesses;                    // what a later use must be ordered after
-  std::vector<Access> writes;                      // oldest first: those of its owner not written over since
-  std::vector<int> streams;                        // beside its own, which use it and are known to
-  std::vector<std::pair<int, uint64_t>> recorded;  // once released: what must be over before it is handed out again
+  std::deque<Tenancy> tenancies;                   // newest last; the last few, and all that recorded accesses refer to
+  std::vector<Access> accesses;                    // a later use must be ordered after these
+  std::vector<Access> writes;                      // oldest first: writes of its owner that are not overwritten
+  std::vector<int> streams;                        // further streams that use it, from record_stream
+  std::vector<std::pair<int, uint64_t>> recorded;  // after its release: work that must finish before it is reused
   std::vector<Access> flights;                     // pinned: uses that the host has not synchronised with
-  std::vector<uint8_t> protection;                 // pinned: of each page
+  std::vector<uint8_t> protection;                 // pinned: for each page
 
   const Tenancy& tenancy(uint32_t number) const;
-  // Keep a write as the last of its bytes.
+  // Record a write as the last one of its bytes.
   void note_write(Access access);
-  // Drop old owners, except those whose accesses may still be reported.
+  // Drop old owners, unless one of their accesses may still be reported.
   void forget_owners();
 };
 
@@ -53,27 +53,27 @@ struct MemoryCounts {
 
 class Memory {
  public:
-  // Hand out a block to a stream (device) or to the host (pinned); null when the device is full.
-  // As CUDA's allocators do: a stream gets back at once what it had itself; what other streams were said to use (by
-  // `record`) waits until the host, or the stream that asks, is ordered after that.
-  // With a pool of graphs, that one alone gets it back.
+  // Allocate a block for a stream (device) or for the host (pinned); return null if the device is full.
+  // Like CUDA's allocators: a stream reuses its own blocks immediately; a block that other streams use (from
+  // `record_use`) is reused only when the host, or the allocating stream, is ordered after their work.
+  // A block of a graph pool is reused only by that pool.
   Block* take(size_t size, bool pinned, int stream, int graph_pool, const Clock& host, const Clock& asking,
               uint32_t site);
   void give_back(Block* block);
-  // Count the graphs of a pool: while there is one, their memory stays theirs.
+  // Count the graphs of a pool: while it has one, its memory is not reused elsewhere.
   void keep_pool(int graph_pool) { graphs_[graph_pool]++; }
   void drop_pool(int graph_pool) { graphs_[graph_pool]--; }
-  // Tag what is handed out of the device from here on, and return the tag before; a new one is nobody's yet.
+  // Tag device memory allocated from now on, and return the previous tag; a new tag is unused.
   int set_tag(int tag) { return std::exchange(tag_, tag); }
   int new_tag() { return ++tags_; }
-  // The blocks in use that bear a tag.
+  // Return the allocated blocks with a tag.
   std::vector<const Block*> tagged(int tag) const;
-  // The block that begins at an address, or that an address lies in; null if there is none in use or free.
+  // Return the block that begins at, or contains, an address; null if no block does.
   Block* at(uintptr_t base) const;
   Block* around(uintptr_t address) const;
-  // Open or close all memory of the device.
+  // Make all device memory accessible to the host, or inaccessible.
   void protect_device(bool open) const;
-  // Forget who used what; what is free counts as never used. Nothing may be pending.
+  // Drop all recorded uses; free blocks count as never used. No task may be pending.
   void renew();
   const MemoryCounts& counts() const { return counts_; }
   void reset_peak() { counts_.used_max = counts_.used; }
@@ -98,7 +98,7 @@ class Memory {
   std::unordered_map<uintptr_t, Block*> by_base_;
   std::map<uintptr_t, Block*> by_address_;
   uintptr_t segment_ = 0, segment_end_ = 0;
-  std::vector<std::pair<uintptr_t, size_t>> segments_;  // all of the device's
+  std::vector<std::pair<uintptr_t, size_t>> segments_;  // all device memory
   int tag_ = 0, tags_ = 0;
   MemoryCounts counts_;
 };

@@ -1,4 +1,4 @@
-// What the schema of an operator says about it: what it writes, what it returns, whether its host must wait.
+// Properties of an operator from its schema: its writes, its results, whether the host must wait for it.
 #include "operators.h"
 
 #include <ATen/core/jit_type.h>
@@ -23,7 +23,7 @@ bool returns_tensors(const c10::FunctionSchema& schema) {
   return true;
 }
 
-// "aten::index_put_.hacked" is index_put_: a name as schedules and reports write it.
+// Return the name that schedules and reports use, e.g. index_put_ for "aten::index_put_.hacked".
 std::string plain(const std::string& name) {
   std::string found = name.substr(name.rfind(':') + 1);
   for (char& letter : found) letter = std::isalnum(static_cast<unsigned char>(letter)) ? std::tolower(letter) : '_';
@@ -73,12 +73,12 @@ void append(std::string& key, const at::Tensor& tensor) {
   for (auto stride : tensor.strides()) append(key, stride);
 }
 
-// Append a value in a form that no other value of its type has; false if that is not known of its type.
+// Append an injective encoding of a value; return false if its type has none.
 bool append(std::string& key, const c10::IValue& value) {
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
     if (!tensor.defined()) return append(key, c10::IValue());
-    // The value of a number of the host may matter, unless it was written as one.
+    // The value of a host tensor may affect the shapes, unless it is a wrapped number.
     if (tensor.is_cpu() && !tensor.unsafeGetTensorImpl()->is_wrapped_number()) return false;
     key += tensor.is_cpu() ? 'w' : 't';
     append(key, tensor);

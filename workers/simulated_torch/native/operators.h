@@ -1,4 +1,4 @@
-// What the schema of an operator says about it: what it writes, what it returns, whether its host must wait.
+// Properties of an operator from its schema: its writes, its results, whether the host must wait for it.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -9,8 +9,8 @@ namespace simulated {
 struct Operator {
   uint32_t name = 0;
   bool is_view = false;
-  bool is_index = false;         // takes indexes, of which a mask has as many results as it has ones
-  bool sizes_from_values = false;  // how much it returns is known only when it has run
+  bool is_index = false;         // takes indexes; the result size of a mask depends on its values
+  bool sizes_from_values = false;  // the size of its results is known only after it has run
   int generator = -1;
   std::vector<bool> writes;      // of each argument
   std::vector<int> returned;     // of each result: which argument it is, or -1
@@ -18,17 +18,17 @@ struct Operator {
   size_t num_fresh = 0;
 };
 
-// Sizes, strides and dtype of a tensor; those of all tensors of each result.
+// Sizes, strides and dtype of a tensor; `Shapes` has all tensors of each result.
 struct Shape {
   std::vector<int64_t> sizes, strides;
   at::ScalarType dtype;
 };
 using Shapes = std::vector<std::vector<Shape>>;
 
-// The same object for the same operator.
+// Return the properties; the same object for the same operator.
 const Operator& operator_of(const c10::OperatorHandle& handle);
 
-// All that the shapes of an operator's results follow from; none if it cannot be said in short.
+// Return a key of everything that determines the result shapes; none if there is no compact key.
 std::optional<std::string> shape_key(const Operator& op, const std::vector<c10::IValue>& arguments);
 
 template <class Visit>

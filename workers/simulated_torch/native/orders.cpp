@@ -1,4 +1,4 @@
-// Calls of the host that order work: from which line each was made, and those that are left out on purpose.
+// Ordering calls of the host: their source lines, and the calls that are skipped on purpose.
 #include <Python.h>
 
 #include "machine.h"

@@ -1,4 +1,4 @@
-// Calls of the host that order work: from which line each was made, and those that are left out on purpose.
+// Ordering calls of the host: their source lines, and the calls that are skipped on purpose.
 #pragma once
 #include <map>
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace simulated {
 
-// A line of the program, by the end of its file's path.
+// A source line, by the end of its file's path.
 using Line = std::pair<std::string, int>;
 
 class Orders {
  public:
-  // Count a call made at a site; false if it is to be left out there.
+  // Count a call at a site; return false if the call is to be skipped.
   bool make(const char* call, uint32_t site, const SourceLine* line);
-  // Leave out what orders work at these lines, until the next run begins.
+  // Skip the ordering calls at these lines, until the next run begins.
   void leave_out(std::vector<Line> lines) { left_out_ = std::move(lines); }
   bool leaves_out() const { return !left_out_.empty(); }
-  // How often each call was made since the run began, by its name and site.
+  // Number of calls since the run began, by name and site.
   const std::map<std::pair<std::string, uint32_t>, uint64_t>& made() const { return made_; }
   void clear();
 
@@ -28,7 +28,7 @@ class Orders {
   std::vector<Line> left_out_;
 };
 
-// Note a call of the program that orders work; false if it is to be left out. The machine's lock must not be held.
+// Record an ordering call of the program; return false if it is to be skipped. Call without the machine's lock.
 bool orders(const char* call);
 
 }  // namespace simulated

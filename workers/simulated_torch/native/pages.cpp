@@ -1,4 +1,4 @@
-// Page protection of pinned memory: finds accesses of the host that are not ordered after a task in flight.
+// Page protection of pinned memory: detects host accesses that are not ordered after a task in flight.
 #include "pages.h"
 
 #include <signal.h>
@@ -18,7 +18,7 @@ constexpr int kSteppedMax = 4;
 
 struct sigaction segv_before {}, trap_before {};
 
-// Pages that one instruction is let through to; an instruction touches a few at most.
+// Pages that the current instruction may access once; an instruction accesses only a few pages.
 struct Stepped {
   Block* block;
   uintptr_t address;
@@ -39,7 +39,7 @@ int demanded(const Block& block, size_t page) {
   return wanted;
 }
 
-// Give each page of a span the protection that `wanted` says, in as few system calls as may be.
+// Set each page of a span to the protection that `wanted` returns, with few system calls.
 template <class Wanted>
 void protect(Block& block, const Span& span, const Wanted& wanted) {
   size_t first = (span.low - block.base) / kPage, last = (span.high - block.base + kPage - 1) / kPage;
@@ -62,7 +62,7 @@ void pass_on(const struct sigaction& before, int signal, siginfo_t* info, void* 
   } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
     before.sa_handler(signal);
   } else {
-    // Without us the instruction faults again, and the process ends as it would have.
+    // Without our handler the instruction faults again, and the process ends as usual.
     sigaction(signal, &before, nullptr);
   }
 }
@@ -99,7 +99,7 @@ void on_trap(int signal, siginfo_t* info, void* context) {
 void take(int signal, void (*handler)(int, siginfo_t*, void*), struct sigaction& before) {
   struct sigaction ours {}, old {};
   ours.sa_sigaction = handler;
-  // On the stack that others provide for it, if any: a stack that has overflowed can hold no handler.
+  // SA_ONSTACK uses an alternate stack if one is set: a handler cannot run on a stack that has overflowed.
   ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   sigaction(signal, &ours, &old);
   if (!(old.sa_flags & SA_SIGINFO) || old.sa_sigaction != handler) before = old;
@@ -115,7 +115,7 @@ void take_signals() {
 void Pages::fly(const Use& use, const Access& access) {
   auto& flights = use.block->flights;
   if (flights.empty()) flying_.push_back(use.block);
-  // What is ordered after this one is ordered after those of its stream before it.
+  // Work that is ordered after this access is also ordered after its stream's earlier accesses.
   auto is_over = [&](const Access& flight) {
     return flight.actor == access.actor && (access.write || !flight.write) && covers(access.span, flight.span);
   };

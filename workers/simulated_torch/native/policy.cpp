@@ -1,7 +1,7 @@
-// Policies of the device: which stream runs its next task, before each call of the host and while the host is blocked.
+// Policies of the device: which stream runs its next task, before each host call and while the host is blocked.
 //
-// Eager runs all it can; lazy only what the blocked host waits for, and what that needs; random compares labelled draws
-// of the tasks at the heads of the streams and of the host's call. They are those of workers/lanes/policies.py.
+// Eager runs all tasks that it can; lazy only the tasks that the blocked host needs; random compares random numbers of
+// the first task of each stream and of the host call. They are the policies of workers/lanes/policies.py.
 #include "machine.h"
 
 namespace simulated {
@@ -45,7 +45,7 @@ void Machine::passed(uint32_t name, int64_t step) {
   }
 }
 
-// Pass records and satisfied waits at the head of a stream; tell whether a task that may run stands there.
+// Remove records and satisfied waits at the head of a stream; return whether a task that may run is next.
 bool Machine::ready(int stream) {
   auto& queue = streams[stream].queue;
   while (!queue.empty()) {
@@ -90,7 +90,7 @@ void Machine::run_eagerly() {
 }
 
 std::pair<int, uint64_t> Machine::most_urgent() {
-  // A record that is passed may let another stream go on.
+  // A record that is done may unblock another stream.
   std::vector<int> able;
   for (size_t before = SIZE_MAX; pending_ != before;) {
     before = pending_;
@@ -111,7 +111,7 @@ void Machine::await(const RecordPtr& record) {
   while (!record->done) {
     if (settings.policy == Policy::kEager) {
       run_eagerly();
-      // Nothing is left that can run: what is held back is released, as a GPU would get to it in the end.
+      // No task can run: release the held tasks, as a GPU would run them eventually.
       if (!record->done) held_.clear();
     } else if (settings.policy == Policy::kLazy) {
       run_toward(record);
@@ -132,7 +132,7 @@ void Machine::run_toward(const RecordPtr& record) {
   }
   if (wanted->done) return;
   if (ready(wanted->stream)) return run_head(wanted->stream);
-  // What is needed is held back: another stream may release it.
+  // The needed task is held: a task of another stream may release it.
   for (size_t stream = 0; stream < streams.size(); stream++)
     if (ready(static_cast<int>(stream))) return run_head(static_cast<int>(stream));
   held_.clear();

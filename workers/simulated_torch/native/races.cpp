@@ -1,6 +1,6 @@
-// Race detector: accesses of the same bytes, at least one a write, that no stream order, event or wait orders.
+// Race detector: accesses to the same bytes, at least one a write, without an order by stream, event or wait.
 //
-// Clocks are taken when a task is launched, so that one run stands for every schedule of the same program.
+// Clocks are read at the launch of a task, so one run covers every schedule of the same program.
 #include "races.h"
 
 namespace simulated {
@@ -33,7 +33,7 @@ void Races::touch(const Use& use, const Clock& clock, const Clock& host, const A
   unordered_.clear();
   for (size_t i = 0; i < accesses.size(); i++) {
     Access& before = accesses[i];
-    // Whatever is launched from now on is ordered after what the host has waited for.
+    // Later launches are ordered after everything that the host has waited for.
     if (host.knows(before.actor, before.time)) continue;
     bool ordered = clock.knows(before.actor, before.time);
     if (ordered && (access.write || !before.write) && covers(access.span, before.span)) continue;
@@ -52,7 +52,7 @@ void Races::note(const Block& block, const std::vector<const Access*>& earlier, 
   for (const Access* before : earlier) latest = std::max(latest, before->tenancy);
   std::vector<size_t> counted;
   for (const Access* before : earlier) {
-    // What an earlier owner of the memory did follows from the same missing order as what a later one did.
+    // A race with an earlier owner of the memory has the same missing order as the race with the latest one.
     if (before->tenancy != latest) continue;
     Side a = side_of(block, *before), b = side_of(block, access);
     auto [place, is_new] = known_.try_emplace(key_of(*before, a.owner) + key_of(access, b.owner), found_.size());

@@ -1,4 +1,4 @@
-// Race detector: accesses of the same bytes, at least one a write, that no stream order, event or wait orders.
+// Race detector: accesses to the same bytes, at least one a write, without an order by stream, event or wait.
 #pragma once
 #include <string>
 #include <unordered_map>
@@ -8,7 +8,7 @@
 
 namespace simulated {
 
-// One of two accesses that race: who, what, where from, and whose memory it was at that time.
+// One access of a race: actor, kind, label, source site, and the owner of the memory at that time.
 struct Side {
   int actor = kHost;
   bool write = false;
@@ -19,18 +19,18 @@ struct Side {
 
 struct Race {
   Side first, second;
-  uint64_t low = 0, high = 0;  // the bytes in common lie in here, counted from where the buffer begins
+  uint64_t low = 0, high = 0;  // range of the common bytes, relative to the start of the buffer
   uint64_t count = 0;
 };
 
-// The last writes of any of the bytes of a span by the owner of its block, newest first; empty if they are not kept.
+// Return the last writes of a span's bytes by the current owner of the block, newest first; empty if not recorded.
 std::vector<Side> last_writers(const Block& block, const Span& span);
 
 class Races {
  public:
   // Compare a use with all earlier ones that are not ordered before it, and record it.
   void touch(const Use& use, const Clock& clock, const Clock& host, const Access& access);
-  // Note races of one access with earlier ones; the same two lines and ops are noted once, and counted.
+  // Record races of an access with earlier ones; equal pairs of lines and ops are recorded once, with a count.
   void note(const Block& block, const std::vector<const Access*>& earlier, const Access& access);
   const std::vector<Race>& found() const { return found_; }
   void clear();

@@ -22,7 +22,7 @@ struct Place {
 };
 using Stack = std::array<Place, kDepth>;
 
-// Everything here is touched with the GIL only. Code objects are kept alive, so that an address names one for ever.
+// All fields are accessed with the GIL only. Code objects are kept alive, so that an address identifies one.
 struct Sites {
   std::vector<std::string> libraries;
   std::unordered_map<PyCodeObject*, bool> is_library;
@@ -94,7 +94,7 @@ uint32_t here() {
 
 uint32_t here_in_signal() {
   if (PyGILState_GetThisThreadState() != nullptr) return here();
-  // A worker thread of an operator of the main thread, which has given the GIL up and waits for it.
+  // This is a worker thread of an operator that the main thread runs; the main thread has released the GIL.
   auto gil = PyGILState_Ensure();
   uint32_t number = number_of(sites().main);
   PyGILState_Release(gil);

@@ -12,15 +12,15 @@ struct SourceLine {
   std::string function;
 };
 
-// Say which files are libraries (by prefix of their path): their lines are passed over. Call with the GIL, once.
+// Set the path prefixes of library files: their lines are skipped. Call once, with the GIL.
 void begin_sites(std::vector<std::string> libraries);
-// Pass over lines of these, too. Call with the GIL.
+// Add prefixes of files to skip. Call with the GIL.
 void pass_over(const std::vector<std::string>& libraries);
-// Return a number for where the program is now: its innermost lines outside libraries. 0: no Python stack.
+// Return the number of the current site: the innermost source lines outside libraries. 0: no Python stack.
 uint32_t here();
-// As `here`, from a signal handler on any thread; one that runs no Python stands for the main thread.
+// The same from a signal handler on any thread; a thread without Python code returns the main thread's site.
 uint32_t here_in_signal();
-// Return the lines behind a number, innermost first. Call with the GIL.
+// Return the source lines of a site, innermost first. Call with the GIL.
 std::vector<SourceLine> lines_of(uint32_t site);
 
 }  // namespace simulated

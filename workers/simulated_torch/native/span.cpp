@@ -1,10 +1,10 @@
-// Byte geometry of tensors: which bytes a strided view reaches, and whether two views meet.
+// Byte geometry of tensors: the bytes of a strided view, and whether two views overlap.
 #include "types.h"
 
 namespace simulated {
 namespace {
 
-// Two views of more runs than this are taken to meet wherever their extents do.
+// Two views with more runs than this are assumed to overlap if their extents do.
 constexpr int64_t kRunsMax = 1 << 16;
 
 int64_t runs_of(const Span& span) {

@@ -1,4 +1,4 @@
-// Tensors of the device, and the CPU tensors over the same bytes that tasks compute with.
+// Device tensors, and CPU tensors over the same bytes, which tasks compute with.
 #pragma once
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
@@ -26,17 +26,17 @@ inline at::Tensor empty_like_strided(c10::IntArrayRef sizes, c10::IntArrayRef st
                                            c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
 }
 
-// A CPU tensor over the bytes of a tensor, which it does not own: a task must not keep memory from being handed out
-// again, or there would be no use after free to find. The bytes themselves live as long as the process.
+// Return a CPU tensor over a tensor's memory without ownership: if a task kept the memory allocated, a use after free
+// could not be detected. The bytes stay mapped as long as the process lives.
 at::Tensor host_view(const at::Tensor& tensor);
-// A tensor of the device over pinned memory of the host, which it keeps alive.
+// Return a device tensor over pinned host memory, which it keeps alive.
 at::Tensor device_view(const at::Tensor& tensor);
-// A tensor of the device over the same bytes, which it does not keep.
+// Return a device tensor over the same memory, without ownership.
 at::Tensor weak_view(const at::Tensor& tensor);
-// Tensors of bytes over the memory that bears a tag; they do not keep it.
+// Return byte tensors over the allocated memory with a tag, without ownership.
 std::vector<at::Tensor> tagged(int tag);
 
-// The bytes that a tensor reaches.
+// Return the bytes that a tensor covers.
 Span span_of(const at::Tensor& tensor);
 void add_use(Uses& uses, const at::Tensor& tensor, bool write);
 bool is_pinned(const at::Tensor& tensor);
@@ -46,10 +46,10 @@ void resize(const at::Tensor& tensor, c10::IntArrayRef sizes);
 void launch(uint32_t op, Uses uses, std::function<void()> compute);
 
 const at::Generator& default_generator();
-// Seed of the next random op of a generator of the device: a function of its seed and of how much it has drawn.
+// Return the seed of the next random op: a function of the generator's seed and its offset.
 uint64_t draw_seed(const std::optional<at::Generator>& generator);
 
-// Register the boxed fallback for an op whose kernel would not ask for the device, and so would run at once.
+// Register the boxed fallback for an op that has a kernel for all devices, which would run immediately.
 void queue_op(const std::string& library, const std::string& name);
 
 }  // namespace simulated

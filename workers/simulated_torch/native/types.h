@@ -1,4 +1,4 @@
-// Values that all parts of the device share: clocks, labels of tasks, spans of memory and their uses.
+// Types shared by all parts of the device: clocks, task labels, memory spans and their uses.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@ constexpr int kActorsMax = 64;
 constexpr int kStreamsMax = kActorsMax - 1;
 constexpr int kHost = 0;
 
-// Vector clock: how far into each actor's program its owner has been ordered after.
+// Vector clock: for each actor, the time up to which its work is ordered before the clock's owner.
 struct Clock {
   std::array<uint64_t, kActorsMax> at{};
 
@@ -24,14 +24,14 @@ struct Clock {
   bool knows(int actor, uint64_t time) const { return at[actor] >= time; }
 };
 
-// Name of a task that does not depend on timing: the `nth` launch of an op in a step of the program.
+// Identity of a task, independent of timing: the `nth` launch of an op in a step of the program.
 struct Label {
   uint32_t op = 0;
   int64_t step = 0;
   uint32_t nth = 0;
 };
 
-// Bytes [low, high), or of them only what a strided view reaches: runs of `run` bytes at all multiples of `outer`.
+// Bytes of a strided view within [low, high): runs of `run` contiguous bytes, at all combinations of `outer`.
 struct Strides {
   uint64_t run = 0;
   std::vector<std::pair<int64_t, int64_t>> outer;  // (count, stride in bytes), largest stride first
@@ -40,18 +40,18 @@ struct Strides {
 
 struct Span {
   uintptr_t low = 0, high = 0;
-  std::shared_ptr<const Strides> strides;  // none: every byte
+  std::shared_ptr<const Strides> strides;  // null: all bytes
 
   bool empty() const { return low == high; }
 };
 
-// The bytes of a tensor of these sizes and strides (in elements) that begins at `base`.
+// Return the bytes of a tensor at `base` with these sizes and strides (in elements).
 Span span_of(uintptr_t base, const int64_t* sizes, const int64_t* strides, int64_t dims, int64_t element_size);
-// Tell whether two spans have a byte in common.
+// Return whether two spans have a byte in common.
 bool overlap(const Span& a, const Span& b);
-// Tell whether every byte of `inner` is surely in `outer`; false says nothing.
+// Return true if every byte of `inner` is in `outer`; false may also mean that this is unknown.
 bool covers(const Span& outer, const Span& inner);
-// Hash the bytes of a span as they are now.
+// Return a hash of the current bytes of a span.
 uint64_t digest_of(const Span& span);
 
 struct Block;
@@ -63,7 +63,7 @@ struct Use {
 };
 using Uses = std::vector<Use>;
 
-// Who used memory, when and from where; `tenancy` is the owner of the block at that time.
+// An access: actor, time and source site; `tenancy` is the owner of the block at that time.
 struct Access {
   Span span;
   bool write = false;

@@ -125,7 +125,7 @@ def test_edited_kernel_is_reported_and_interpreted(tmp_path: Path, capsys: pytes
     config = CONFIG.model_copy(update={"engine_path": laid.engine_path})
     kernel = "vllm.v1.worker.gpu.input_batch._get_num_sampled_and_rejected_kernel"
     require_engine(config)
-    why = f"{kernel} has another source than its definition was held against"
+    why = f"{kernel} has another source than the kernel that its definition was compared with"
     told = capsys.readouterr().err.splitlines()
     assert told[0].endswith(f" files of {tmp_path} over vLLM 0.32.0")
     assert told[1:] == [f"specstorm: engine vllm: kernels that are interpreted, slowly: {why}"]

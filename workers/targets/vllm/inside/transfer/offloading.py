@@ -155,7 +155,7 @@ class Offloads(OwnTransfers):
         job = self.jobs.get(job_id)
         if job is not None:
             job.due = self.tick + self._ticks[of]
-            self._copies[of].told = partial(self._copied, job)
+            self._copies[of].on_complete = partial(self._copied, job)
         return copy(job_id, *arguments, **options)
 
     def _copied(self, job: Job, rows: Addresses) -> None:

@@ -132,7 +132,7 @@ class SimpleOffloads(OwnTransfers):
     def _launched(self, launch: Callable[..., None], *arguments: Any, **options: Any) -> None:
         of, event = _KINDS[options["is_store"]], options["event_idx"]
         self._due[of, event] = self.tick + self._ticks[of]
-        self._copies[of].told = partial(self._copied, of, event)
+        self._copies[of].on_complete = partial(self._copied, of, event)
         launch(*arguments, **options)
 
     def _copied(self, of: str, event: int, rows: Addresses) -> None:
