@@ -1,8 +1,8 @@
-"""One edit of a named function of an engine, and how the source of a module is changed by edits.
+"""One edit of an engine's function, and how edits change the source of a module.
 
-An edit names a function and one part of it, as `ast.unparse` writes that part, and must match exactly once. No line of
-the module moves: inserted statements exist in the compiled code alone, at the line of the statement that they are
-next to, so the source locations in a finding are those of the installed source.
+An edit names a function and one part of it, in the notation of `ast.unparse`, and must match exactly once. No line of
+the module moves: inserted statements exist only in the compiled code, at the line of the statement next to them, so the
+source locations in a finding are valid for the installed source.
 """
 
 import ast
@@ -26,16 +26,18 @@ class EditError(Exception):
 
 
 class Edit(Value):
-    """One change of one function or class body; `at` is `module:qualified.name`, or `module` for the module itself.
+    """One change of a function, of a class body or of a module.
+
+    `at` is `module:qualified.name`, or `module` for the module itself.
 
     Exactly one of:
     - `find` and `put`: an expression, a parameter, a keyword argument or a statement without a body, and the text that
       replaces it, on one line;
-    - `without`: a statement to leave out;
+    - `without`: a statement to remove;
     - `before`, `after` or `instead` and `code`: a statement, and the statements to insert next to it or instead of it.
 
-    A statement with a body is named by its first clause up to the colon, e.g. `for row in rows`. `within` names such
-    a statement around the part, where the part alone matches more than once.
+    A statement with a body is named by its first clause up to the colon, e.g. `for row in rows`. `within` names such a
+    statement around the part, if the part alone matches more than once.
     """
 
     at: Annotated[str, Field(pattern=r"^\w+(\.\w+)*(:\w+(\.\w+)*)?$")]
@@ -59,7 +61,7 @@ class Edit(Value):
 
     @property
     def anchor(self) -> str:
-        """The statement next to which, or instead of which, statements are inserted; empty for other edits."""
+        """The statement to insert before, after or instead of; empty for other edits."""
         return self.before or self.after or self.instead
 
     @property
@@ -78,7 +80,7 @@ class Edit(Value):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a text from `start` up to `stop`, each (line from 1, byte column), and the text that replaces it."""
+    """A range of a text, from `start` to `stop` (line from 1, byte column), and its replacement."""
 
     start: tuple[int, int]
     stop: tuple[int, int]
@@ -86,7 +88,7 @@ class Span:
 
 
 def edited(source: str, edits: Sequence[Edit]) -> str:
-    """Return the source of a module with its edits made, except for inserted statements; no line moves.
+    """Return the source of a module with its edits, without inserted statements; no line moves.
 
     Raises:
         EditError: an edit does not match exactly once, two overlap, or the result is not valid Python.
@@ -100,7 +102,7 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
 
 
 def edited_tree(source: str, edits: Sequence[Edit]) -> ast.Module:
-    """Return the syntax tree of a module with all its edits made, at the line numbers of the source.
+    """Return the syntax tree of a module with all its edits, at the line numbers of the source.
 
     Raises:
         EditError: as `edited`, or statements are inserted into a Triton kernel, which Triton compiles from its text.
@@ -147,7 +149,10 @@ def found(tree: ast.Module, edit: Edit) -> Part:
 
 
 def _kind_of(edit: Edit) -> tuple[type[Part], ...]:
-    """Return the types of nodes whose text may be what an edit finds: to write the text of every node takes seconds."""
+    """Return the types of nodes that an edit's `find` text can match.
+
+    Without this filter, `ast.unparse` of every node would take seconds.
+    """
     try:
         statement = ast.parse(edit.find).body[0]
     except SyntaxError:
@@ -210,7 +215,7 @@ def replaced(source: str, spans: Sequence[Span], where: str) -> str:
 
 
 def _kept_lines(node: Part, edit: Edit) -> str:
-    """Return the text that replaces a node, with as many line breaks as the node has."""
+    """Return the text that replaces a node, padded to the node's number of line breaks."""
     breaks = "\n" * ((node.end_lineno or node.lineno) - node.lineno)
     if edit.without:
         return f"pass{breaks}"
@@ -219,7 +224,7 @@ def _kept_lines(node: Part, edit: Edit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Anchor:
-    """The statements of an edited tree, in the list `holder`, that stand for one statement of the original."""
+    """Statements of the edited tree that correspond to one statement of the original."""
 
     holder: list[ast.stmt]
     statements: tuple[ast.stmt, ...]
@@ -228,7 +233,10 @@ class _Anchor:
 
 
 def _anchor(original: ast.Module, tree: ast.Module, edit: Edit) -> _Anchor:
-    """Return the anchor of an edit in an edited tree, in which no statement has another line than in the original."""
+    """Return the anchor of an edit in the edited tree.
+
+    It is found by its line number, which is the same in the original.
+    """
     anchor = found(original, edit)
     assert isinstance(anchor, ast.stmt), "an anchor is a statement"
     if any("jit" in ast.unparse(each) for each in getattr(scope_of(original, edit), "decorator_list", ())):
@@ -279,7 +287,7 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _scopes(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
-    """Yield the functions and classes inside a node, by qualified name; expressions are not searched."""
+    """Yield the functions and classes inside a node, by qualified name, except in expressions."""
     bodies = (getattr(node, name, ()) for name in (*_BODIES, "handlers", "cases"))
     for child in (child for body in bodies for child in body):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

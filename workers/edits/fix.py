@@ -1,4 +1,4 @@
-"""Fixes of known bugs: for each finding, the edits of the engine's source with which its trace agrees."""
+"""Fixes of known bugs: for each finding, the source edits that make its trace agree."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ from workers.edits.edit import Edit, EditError, edited_tree
 from workers.edits.functions import MODULE, name_of
 
 FINDINGS = Path(__file__).resolve().parents[2] / "findings"
-# What the folder of a finding has: the fix, the smallest trace that reproduces the bug, and the page.
+# Files in the folder of a finding: the fix, the smallest trace that reproduces the bug, and the page.
 FILE, TRACE, PAGE = "fix.yaml", "trace.yaml", "README.md"
-# Selections of fixes: all of them, or those of races, which change no result of a run in the right order.
+# Selections of fixes: all fixes, or the fixes of races, which change no result of a run without a race.
 ALL, RACES = "all", "races"
 
 
 class Fix(Value):
-    """The fix of one finding: what it changes, in one sentence, and the edits, all of which it needs.
+    """The fix of one finding: a one-sentence summary, and its edits, which are all required.
 
-    The fix of a `race` adds an order of host and device that is missing, and changes nothing else.
+    The fix of a `race` adds a missing order between host and device, and changes nothing else.
     """
 
     summary: str
@@ -36,16 +36,19 @@ class Fix(Value):
         return self.edits[0].module.partition(".")[0]
 
     def has_run(self, functions: Collection[str]) -> bool:
-        """Return whether a function that it edits is among those that ran, each as `FILE:FUNCTION`.
+        """Return whether an edited function is in `functions`, given as `FILE:FUNCTION`.
 
-        An edit outside functions counts as run once any statement outside functions of its file is among them.
+        An edit outside functions counts as run if any module-level statement of its file has run.
         """
         return any(name_of(edit.file, of) in functions for edit in self.edits for of in (edit.function, MODULE))
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Edits of an engine's sources by module: the fixes that they make, and why others are not made, by name."""
+    """Edits of an engine's sources, by module.
+
+    `names` are the fixes that they belong to, `refused` says for each other fix why it is not applied.
+    """
 
     by_module: Mapping[str, tuple[Edit, ...]] = field(default_factory=dict)
     names: tuple[str, ...] = ()
@@ -54,26 +57,26 @@ class Applied:
 
 @cache
 def fixes_of(package: str, folder: Path = FINDINGS) -> Mapping[str, Fix]:
-    """Return the fixes of the findings in a package, by the name of the finding, sorted.
+    """Return the fixes of a package's findings, sorted by the name of the finding.
 
     Raises:
-        ScenarioError: a file is no fix; the message names file and line.
+        ScenarioError: a file is not a valid fix; the message names file and line.
     """
     fixes = {file.parent.name: _read(file) for file in sorted(folder.glob(f"{package}_*/{FILE}"))}
     return {name: fix for name, fix in fixes.items() if fix.package == package}
 
 
 def finding_of(file: Path) -> str:
-    """Return the name of the finding whose folder has a file, empty if it is a file from elsewhere."""
+    """Return the name of the finding that a file belongs to, empty if it belongs to none."""
     folder = file.resolve().parent
     return folder.name if folder.parent == FINDINGS else ""
 
 
 def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
-    """Return the fixes between the commas of `names`, each a name of a finding, `all` or `races`.
+    """Return the selected fixes: `names` has names of findings, `all` or `races`, with commas.
 
     Raises:
-        KeyError: there is no fix of a name.
+        KeyError: a finding has no fix.
     """
     chosen: set[str] = set()
     for word in filter(None, names.split(",")):
@@ -90,10 +93,10 @@ def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
 
 
 def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:
-    """Return the edits of those fixes that fit the sources in `roots`, the first of which that has a file counts.
+    """Return the edits of the fixes that fit the sources.
 
-    A fix is made whole or not at all. It does not fit if one of its edits does not match exactly once, or if an earlier
-    fix edits the same part.
+    Each file is read from the first folder in `roots` that has it. A fix is applied completely or not at all. It does
+    not fit if one of its edits does not match exactly once, or if an earlier fix edits the same part.
     """
     by_module: dict[str, tuple[Edit, ...]] = {}
     refused: dict[str, str] = {}
@@ -112,7 +115,7 @@ def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:
 
 
 def _with(by_module: Mapping[str, tuple[Edit, ...]], edits: Sequence[Edit]) -> dict[str, tuple[Edit, ...]]:
-    """Return edits by module, with more edits after those of the same module."""
+    """Return edits by module, extended by more edits."""
     found = dict(by_module)
     for edit in edits:
         found[edit.module] = (*found.get(edit.module, ()), edit)

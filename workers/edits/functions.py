@@ -1,9 +1,9 @@
-"""Functions of a Python source and their blocks, and which of them differ between two versions of the source.
+"""Functions and blocks of a Python source, and the differences between two versions of it.
 
-A function is named as Python names it (`Scheduler.schedule`, `run.<locals>.inner`); of several functions of one name in
-a file the second has `#2` after its name, and so on. `MODULE` stands for all statements outside functions. A block is a
-list of statements that run together unless one of them leaves it: block 0 is the body of the function, and each branch
-of an `if`, a loop, a `try`, a `with` or a `match` in it is a further one, in the order of the source.
+A function is named as Python names it (`Scheduler.schedule`, `run.<locals>.inner`); if a file has several functions of
+one name, the second has `#2` after its name, and so on. `MODULE` stands for all statements outside functions. A block
+is a list of statements that run together unless one of them leaves it: block 0 is the body of the function, and each
+branch of an `if`, a loop, a `try`, a `with` or a `match` in it is a further block, in the order of the source.
 """
 
 import ast
@@ -31,7 +31,10 @@ class Function:
 
     @property
     def compiled_by(self) -> str:
-        """The decorator that compiles the function from its source or byte code, an empty string if none does."""
+        """The decorator that compiles the function from its source or byte code.
+
+        It is empty if the function has none.
+        """
         decorators = map(ast.unparse, self.node.decorator_list)
         return next((each for each in decorators if "jit" in each.partition("(")[0].rpartition(".")[2]), "")
 
@@ -57,7 +60,7 @@ class Function:
 
     @cached_property
     def text(self) -> str:
-        """What the function does: its code without comments, docstring, and the bodies of functions in it."""
+        """The function's code without comments, docstring, and the bodies of nested functions."""
         return ast.unparse(_Outline().visit(ast.parse(ast.unparse(self.node))))
 
     @cached_property
@@ -66,7 +69,10 @@ class Function:
         return list(_blocks(self.node.body))
 
     def block_at(self, line: int, column_max: int | None = None) -> int:
-        """Return the number of the innermost block that has a line, of those that are indented no deeper."""
+        """Return the number of the innermost block at a line.
+
+        Only blocks with an indentation of at most `column_max` are considered.
+        """
         found = 0
         for number, block in enumerate(self.blocks):
             last = block[-1].end_lineno or 0
@@ -77,7 +83,7 @@ class Function:
 
 
 class _Outline(ast.NodeTransformer):
-    """Leaves out docstrings, and all but the names of functions within the outermost one."""
+    """Removes docstrings, and everything but the names of nested functions."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -110,7 +116,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def is_docstring(statement: ast.stmt) -> bool:
-    """Return whether a statement is a text alone."""
+    """Return whether a statement is only a string."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
@@ -119,10 +125,10 @@ def is_docstring(statement: ast.stmt) -> bool:
 
 
 def functions_of(source: str | bytes, tree: ast.Module | None = None) -> dict[str, Function]:
-    """Return the functions of a source by name, also those within classes and other functions.
+    """Return the functions of a source by name, including methods and nested functions.
 
     Raises:
-        SyntaxError, ValueError: it is not Python.
+        SyntaxError, ValueError: the source is not Python.
     """
     tree = tree if tree is not None else ast.parse(source)
     text = source.decode(errors="replace") if isinstance(source, bytes) else source
@@ -155,7 +161,7 @@ def _blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
 
 
 def _branches(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Yield the lists of statements directly within a compound statement, in the order of the source."""
+    """Yield the statement lists directly within a compound statement, in source order."""
     for name in ("body", "handlers", "cases", "orelse", "finalbody"):
         inner = getattr(statement, name, None)
         if name in ("handlers", "cases"):
@@ -184,8 +190,8 @@ def _remove_functions(body: list[ast.stmt]) -> None:
 class Edit:
     """A function that differs between two versions of a file.
 
-    `blocks` are those of the older version in which it differs. `is_compiled` if the newer version, where it has the
-    function, compiles it from its source or byte code, and not as a Triton kernel.
+    `blocks` are the differing blocks, numbered as in the older version. `is_compiled` is true if the newer version of
+    the function is compiled from its source or byte code, other than as a Triton kernel.
     """
 
     file: str
@@ -210,9 +216,10 @@ def name_of(file: str, function: str) -> str:
 
 
 def edits_of(file: str, before: str | None, after: str | None) -> list[Edit]:
-    """Return what differs between two versions of a file, each None if it lacks the file: functions, then `MODULE`.
+    """Return the differing functions of two file versions, and `MODULE` if the rest differs.
 
-    Comments, docstrings and layout are no difference. A source that is not Python differs as a whole.
+    `before` or `after` is None if that version does not have the file. Comments, docstrings and layout do not count. If
+    a version is not valid Python, the result is `MODULE` alone.
     """
     try:
         old, new = _parsed(before), _parsed(after)
@@ -243,7 +250,10 @@ def _parsed(source: str | None) -> Mapping[str, Function]:
 
 
 def _changed_blocks(before: Function, after: Function) -> frozenset[int]:
-    """Return the blocks of a function before a change that have a line which is changed, or next to a new one."""
+    """Return the numbers of the older version's blocks that a change affects.
+
+    A block is affected if one of its lines is changed, or is next to a new line.
+    """
     old, new = before.source, after.source
     found: set[int] = set()
     for tag, first, end, new_first, _ in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():

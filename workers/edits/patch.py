@@ -14,7 +14,7 @@ from workers.edits.edit import Edit, EditError, Span, edited_tree, found, replac
 
 
 def patched(source: str, edits: Sequence[Edit]) -> str:
-    """Return the source of a module with its edits written out, inserted statements on lines of their own.
+    """Return the source of a module with its edits, inserted statements on new lines.
 
     Raises:
         EditError: an edit cannot be made.
@@ -31,7 +31,7 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
 
 
 def diff(file: str, source: str, edits: Sequence[Edit]) -> str:
-    """Return the unified diff of a file of `a/` and `b/` that makes the edits.
+    """Return the unified diff of the edits of one file, with the prefixes `a/` and `b/`.
 
     Raises:
         EditError: an edit cannot be made.
@@ -41,10 +41,10 @@ def diff(file: str, source: str, edits: Sequence[Edit]) -> str:
 
 
 def patch(edits: Sequence[Edit], root: Path) -> str:
-    """Return the unified diff of the files below `root` that makes the edits of one fix.
+    """Return the unified diff of the edits of one fix, for the files below `root`.
 
     Raises:
-        EditError: an edit cannot be made, or `root` has no such file.
+        EditError: an edit cannot be made, or a file is missing below `root`.
     """
     files = dict.fromkeys(edit.file for edit in edits)
     missing = [file for file in files if not (root / file).is_file()]

@@ -1,4 +1,4 @@
-"""Source tree of edited modules, to be laid over an installed package."""
+"""Source tree of edited modules that overlays an installed package."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from workers.edits.edit import Edit, EditError, edited
 
 
 def overlay(edits: Sequence[Edit], installed: Path, folder: Path) -> Path:
-    """Write the edited modules, and the `__init__.py` of their package, into a folder; return the folder.
+    """Write the edited modules and their package's `__init__.py` into `folder`, and return it.
 
-    `installed` is the folder that holds the installed package. No line of a module moves.
+    `installed` is the folder that contains the installed package. No line of a module moves.
 
     Raises:
         EditError: a module does not exist, an edit does not match, or an edit inserts statements, which have no line.

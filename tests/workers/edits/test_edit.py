@@ -1,4 +1,4 @@
-"""Edits of sources: expressions replaced, statements left out and inserted, and the patch that says the same."""
+"""Edits of sources: replaced, removed and inserted code, and the equivalent patch."""
 
 import ast
 from pathlib import Path

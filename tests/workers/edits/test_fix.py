@@ -1,4 +1,4 @@
-"""Fixes: read strictly, and applied whole or not at all."""
+"""Fixes: strict reading; applied completely or not at all."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_later_fix_of_the_same_part_is_not_applied(tmp_path: Path) -> None:
     assert (found.names, set(found.refused)) == (("package_a",), {"package_b"})
 
 
-def test_laid_over_source_is_the_one_that_a_fix_must_match(tmp_path: Path) -> None:
+def test_fix_must_match_the_overlay_if_there_is_one(tmp_path: Path) -> None:
     write(tmp_path, "package_a", replacing("f", "a + 1", "a + 2"))
     (tmp_path / "checkout").mkdir()
     laid_over = installed(tmp_path / "checkout", SOURCE.replace("a + 1", "a + 3"))
@@ -67,14 +67,14 @@ def test_selected_returns_all_named_or_no_fixes(tmp_path: Path) -> None:
         selected(fixes, "package_c")
 
 
-def test_file_that_is_no_fix_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_invalid_fix_file_is_refused_with_its_line(tmp_path: Path) -> None:
     write(tmp_path, "package_a", "  - at: package.module:f\n    find: a\n")
     with pytest.raises(ScenarioError, match=r"package_a/fix.yaml:3: .*find needs put"):
         fixes_of("package", tmp_path)
 
 
 @pytest.mark.parametrize(("package", "least"), [("vllm", 27), ("sglang", 9)])
-def test_every_finding_that_ships_a_fix_has_one_that_can_be_read(package: str, least: int) -> None:
+def test_fixes_of_all_findings_are_valid(package: str, least: int) -> None:
     fixes = fixes_of(package)
     assert len(fixes) >= least
     assert all(fix.summary.endswith(".") and fix.package == package for fix in fixes.values())

@@ -1,4 +1,4 @@
-"""Functions and blocks of a source, and what differs between two versions of it."""
+"""Functions and blocks of a source, and the differences between two versions."""
 
 import pytest
 
@@ -82,13 +82,13 @@ def test_functions_of_nested_and_repeated_names_are_distinct() -> None:
         ('"""Another docstring."""', '"""The same."""  # a comment', {}),
     ],
 )
-def test_an_edit_names_its_function_and_its_blocks(before: str, after: str, expected: dict[str, set[int]]) -> None:
+def test_edit_names_its_function_and_its_blocks(before: str, after: str, expected: dict[str, set[int]]) -> None:
     assert SOURCE.count(before) == 1
     edits = edits_of("a.py", SOURCE, SOURCE.replace(before, after))
     assert {edit.function: set(edit.blocks) for edit in edits} == expected
 
 
-def test_an_edit_says_what_became_of_the_function() -> None:
+def test_renamed_function_is_gone_and_new() -> None:
     without = SOURCE.replace("def looked_up", "def found")
     assert [(edit.function, edit.change, edit.is_compiled) for edit in edits_of("a.py", SOURCE, without)] == [
         ("looked_up", "gone", False),
@@ -99,5 +99,5 @@ def test_an_edit_says_what_became_of_the_function() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["def (", "a = 1\x00"])
-def test_a_source_that_is_not_python_differs_as_a_whole(wrong: str) -> None:
+def test_source_that_is_not_python_differs_as_a_whole(wrong: str) -> None:
     assert [edit.function for edit in edits_of("a.py", SOURCE, wrong)] == [MODULE]

@@ -1,4 +1,4 @@
-"""Proofs of fixes that are kept."""
+"""Stored proofs of fixes."""
 
 from pathlib import Path
 
@@ -12,6 +12,6 @@ def test_kept_proof_replaces_the_one_of_the_same_finding(tmp_path: Path) -> None
     assert [(each.name, each.proves) for each in proofs_of(tmp_path).values()] == [("a", False), ("c", True)]
 
 
-def test_fix_of_a_bug_that_the_release_does_not_show_proves_nothing() -> None:
+def test_proof_without_a_bug_in_the_release_proves_nothing() -> None:
     proof = Proof(name="a", engine="vllm", version="1", bug="", released=AGREES, fixed=AGREES, all_fixed=AGREES)
     assert not proof.proves
