@@ -340,7 +340,7 @@ class TargetKind(Protocol):
         return {}
 
     def laid_over(self, config: RunConfig) -> str:
-        """Return the version of the source tree that overlays the installation; empty without one."""
+        """Return which source tree overlays which version, as text; empty without an overlay."""
         return ""
 
     def edited(self, config: RunConfig) -> Edited:

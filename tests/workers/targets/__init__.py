@@ -1,1 +1,1 @@
-"""Tests of the engines a run can drive."""
+"""Tests of the engines that a run can drive."""

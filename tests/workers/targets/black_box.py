@@ -1,8 +1,8 @@
-"""A tiny engine that shows outputs alone: no log, no lanes, no probes; with mistakes that can be switched on.
+"""Tiny engine that returns only output tokens: no log, no lanes, no probes; optional bugs.
 
-The token behind `tokens` is their sum of squares and one, modulo the vocabulary. A step computes one token of every
-request that lives; at depth 2 its tokens come to their requests one step late, and the step between goes on from a
-guess, which the engine has to correct.
+The token after `tokens` is their sum of squares plus one, modulo the vocabulary size. A step computes one output token
+of each running request. At depth 2 (async scheduling), a token is appended one step late; the step between computes
+from guessed tokens, and the engine must correct its result.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless", "id
 
 @dataclass(slots=True)
 class Request:
-    """One request: its tokens so far, the length at which it ends, and why it has."""
+    """One request: its tokens so far, its final length, and its finish reason."""
 
     tokens: list[int]
     num_prompt: int
@@ -42,7 +42,7 @@ class Request:
 
 @dataclass(slots=True)
 class BlackBox(Target):
-    """One engine; `in_flight` holds what each step has computed for whom."""
+    """One engine; `in_flight` has the (request, token) pairs of each step in flight."""
 
     trace: Trace
     mistake: Mistake
@@ -52,7 +52,7 @@ class BlackBox(Target):
     num_commits: int = 0
     is_closed: bool = False
     has_raced: bool = False
-    # By row the last token of the request that it belonged to last.
+    # For each batch row, the last token of its last finished request.
     last_tokens: dict[int, int] = field(default_factory=dict)
     probes: Mapping[str, int] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class BlackBox(Target):
             request.finish_reason = "abort"
 
     def apply(self, event: AnyEvent) -> None:
-        raise AssertionError(f"{event.do} is none of its events")
+        raise AssertionError(f"{event.do} is not an event of this engine")
 
     def step(self, happen: Callable[[Place], None]) -> None:
         happen("before_schedule")
@@ -84,7 +84,7 @@ class BlackBox(Target):
                 self._commit(request, token)
 
     def _live(self) -> dict[str, Request]:
-        """Give rows to the requests that wait, in order, and return those that have one."""
+        """Assign free batch rows to waiting requests, in order; return the requests with a row."""
         live = {name: request for name, request in self.requests.items() if request.finish_reason is None}
         free = sorted(set(range(self.trace.spec.max_num_seqs)) - {request.row for request in live.values()})
         for request, row in zip((each for each in live.values() if each.row is None), free, strict=False):
@@ -110,7 +110,7 @@ class BlackBox(Target):
         if request.finish_reason is not None:
             return
         if is_stale:
-            # What was computed ahead went on from tokens that were not there yet: compute it again.
+            # The step in flight computed from guessed tokens: compute the token again.
             token = self._next(request, {})
         request.tokens.append(token)
         if len(request.tokens) >= request.length and self.mistake != "endless":
@@ -128,7 +128,7 @@ class BlackBox(Target):
         }
 
     def take_shown(self) -> list[Shown]:
-        """Return its sizes and what it still holds, once nothing is left to do; nothing if no steps are wanted."""
+        """Return sizes and leaks after draining; nothing if steps are not watched."""
         if not self.shows_steps or not self.drained():
             return []
         sizes = OpenedValues(vocab_size=self.trace.spec.vocab_size, block_size=1, state_sizes=[])
@@ -139,7 +139,7 @@ class BlackBox(Target):
         ]
 
     def races(self) -> tuple[MissingOrder, ...]:
-        """Return a race where the engine crashes or makes no progress."""
+        """Return a race if the engine has crashed or makes no progress."""
         return (RACE,) if self.has_raced else ()
 
     def progress(self) -> Progress:
@@ -152,9 +152,9 @@ class BlackBox(Target):
 
 @dataclass(frozen=True, slots=True)
 class BlackBoxKind(TargetKind):
-    """The kind of the tiny engine, with one mistake or none; `opened` keeps every engine of it."""
+    """The kind of the tiny engine, with at most one bug; `opened` has all engines opened."""
 
-    # What its steps work on is made where requests come in.
+    # Requests enter the engine in `submit`, so failures of steps refer to it.
     places = {(CRASH, "step"): (SUBMIT,), ("liveness", "progress"): (SUBMIT,)}
 
     mistake: Mistake = "none"

@@ -1,4 +1,4 @@
-"""What the text of an exported test may have: no module of this project, no unused or unknown name, short lines."""
+"""Checks of the text of an exported test: imports, names, line lengths."""
 
 import ast
 import builtins
@@ -10,7 +10,7 @@ OTHERS = {"torch", "pytest", "safetensors", "vllm", "sglang"}
 
 
 def problems_of(text: str) -> list[str]:
-    """Return what is wrong in an exported test, e.g. an import that is not allowed, or an unused name."""
+    """Return the problems of an exported test, e.g. a forbidden import or an unused name."""
     tree = ast.parse(text)
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     tests = {each for each in defined if each.startswith("test_")}
@@ -27,7 +27,7 @@ def problems_of(text: str) -> list[str]:
 
 
 def bound_in(tree: ast.Module) -> set[str]:
-    """Return all names that a module defines anywhere, and those of Python."""
+    """Return all names that a module defines anywhere, and Python's builtins."""
     found = {*dir(builtins), "__name__"}
     for node in ast.walk(tree):
         match node:

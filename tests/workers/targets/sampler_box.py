@@ -1,7 +1,8 @@
-"""A tiny engine with a sampler of its own, which shows outputs alone, logprobs too; with breaches of contracts in it.
+"""Tiny engine with its own sampler, which returns tokens and logprobs; optional bugs.
 
-The logits behind `tokens` follow from them alone, so that no run differs from another whatever the breach: at depth 2
-a token is delivered one step after it was computed, and that is all.
+The logits after `tokens` depend only on the tokens, so runs do not differ from each other. At depth 2 (async
+scheduling), a token is delivered one step after it was computed. A `breach` is a bug that violates one sampling
+contract.
 """
 
 from collections import deque
@@ -18,13 +19,13 @@ from workers.targets.target import Progress, RunConfig, Target, TargetKind, Watc
 
 Delivered = tuple[int, tuple[int | float, ...]]
 FEATURES = ("stop", *SamplingParams.model_fields)
-# The request whose logits are others where they may not be.
+# The request with other logits in the same context, for the breach `same_context`.
 SHIFTED = "shifted"
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request: what it computed, what of that was delivered, and why it ended."""
+    """One request: computed tokens, delivered output tokens, and its finish reason."""
 
     submit: Submit
     computed: list[int]
@@ -39,7 +40,7 @@ class Request:
 
 
 def logits_after(tokens: Sequence[int], vocab_size: int) -> list[float]:
-    """Return logits between -4 and 4 that follow from all tokens."""
+    """Return logits between -4 and 4 that depend on all tokens."""
     seed = 0
     for token in tokens:
         seed = (31 * seed + token + 1) % 1_000_003
@@ -48,7 +49,7 @@ def logits_after(tokens: Sequence[int], vocab_size: int) -> list[float]:
 
 @dataclass(slots=True)
 class SamplerBox(Target):
-    """One engine; `in_flight` holds what each step has computed for whom."""
+    """One engine; `in_flight` has the results of each step in flight, by request."""
 
     trace: Trace
     breach: str
@@ -73,7 +74,7 @@ class SamplerBox(Target):
             request.finish_reason = request.why = "abort"
 
     def apply(self, event: AnyEvent) -> None:
-        raise AssertionError(f"{event.do} is none of its events")
+        raise AssertionError(f"{event.do} is not an event of this engine")
 
     def step(self, happen: Callable[[Place], None]) -> None:
         happen("before_schedule")
@@ -101,7 +102,7 @@ class SamplerBox(Target):
             request.delivered[0] = request.delivered[1]
 
     def _next(self, request: Request) -> Delivered | None:
-        """Return the next token of a request with as many logprobs as it asked for, or None if none may come."""
+        """Return the next token of a request with its logprobs, or None if no token is allowed."""
         params, vocab_size = request.submit.params, self.trace.spec.vocab_size
         raw = logits_after(request.computed, vocab_size)
         if self.wobble:
@@ -131,14 +132,14 @@ class SamplerBox(Target):
         return (vocab_size if self.breach == "vocabulary" and len(request.output) == 2 else token), flat
 
     def _subtracted(self, logits: Sequence[float]) -> float:
-        """Return what is subtracted from logits that are shown: nothing where they are shown as they are."""
+        """Return the log-sum-exp that logprobs subtract from logits; 0 if logits are returned."""
         if self.trace.spec.logprobs_mode.endswith("logits"):
             return 0
         largest = max(logits)
         return largest + log(sum(exp(logit - largest) for logit in logits))
 
     def _of_prompt(self, request: Request) -> tuple[int | float, ...]:
-        """Return the logprobs of the prompt of a request that has a token, as many as it asked for."""
+        """Return the logprobs of the prompt tokens, once the request has an output token."""
         width, prompt = request.submit.params.num_prompt_logprobs, request.submit.prompt
         assert isinstance(prompt, tuple)
         found: list[int | float] = []
@@ -151,7 +152,7 @@ class SamplerBox(Target):
         return tuple(found)
 
     def _processed(self, request: Request, logits: Sequence[float]) -> list[float]:
-        """Return logits behind penalties and masks."""
+        """Return the logits after penalties and masks."""
         params, output = request.submit.params, request.output
         found = list(logits)
         for token, bias in params.logit_bias if self.breach != "logit_bias" else ():
@@ -176,7 +177,7 @@ class SamplerBox(Target):
         return any(masks[name] for name in masks if name != self.breach)
 
     def _edges(self, request: Request) -> dict[int, int] | range:
-        """Return what may come next by a grammar: anything, once it was left."""
+        """Return the edges of the current grammar state; all tokens after leaving the grammar."""
         edges: dict[int, int] = dict(request.submit.params.grammar[0])  # type: ignore[arg-type]
         for token in request.output:
             if token not in edges:
@@ -185,7 +186,7 @@ class SamplerBox(Target):
         return edges
 
     def _chosen(self, request: Request, logits: Sequence[float]) -> int:
-        """Return the likeliest token, or one that is drawn from the likely ones."""
+        """Return the likeliest token, or a sampled one."""
         params = request.submit.params
         order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
         if not params.temperature:
@@ -210,11 +211,11 @@ class SamplerBox(Target):
         return order[0]
 
     def _end(self, request: Request) -> str | None:
-        """Return why a request ends with its last token, if it does."""
+        """Return the finish reason of a request after its latest token, if it ends."""
         submit, output = request.submit, request.output
         ends_word = bool(submit.params.grammar) and self._edges(request) in ({}, range(self.trace.spec.vocab_size))
-        is_behind = len(output) > submit.params.min_tokens and self.breach != "stop_words"
-        ends_word |= is_behind and any(tuple(output[-len(word) :]) == word for word in submit.params.stop_words)
+        is_past_minimum = len(output) > submit.params.min_tokens and self.breach != "stop_words"
+        ends_word |= is_past_minimum and any(tuple(output[-len(word) :]) == word for word in submit.params.stop_words)
         if (output[-1] in submit.stop and self.breach != "stop") or ends_word:
             return "length" if self.breach == "finish_reason" else "stop"
         room = min(submit.max_tokens, self.trace.spec.max_model_len - len(request.computed) + len(output))
@@ -246,10 +247,10 @@ class SamplerBox(Target):
 
 @dataclass(frozen=True, slots=True)
 class SamplerBoxKind(TargetKind):
-    """The kind of the tiny engine, with the breach of one contract in it or with none.
+    """The kind of the tiny engine, with at most one violated contract.
 
-    With a `wobble` its logits are of few values, and in the asynchronous engine half of them are larger by so much; it
-    says that it is not exact up to `logit_margin`.
+    With a `wobble`, its logits have few values, and with async scheduling half of them are larger by this amount; the
+    engine declares an accuracy of `logit_margin`.
     """
 
     breach: str = "none"

@@ -1,4 +1,4 @@
-"""The same engine on every device: what exists where, what is refused, and equal captures to the byte."""
+"""Specstorm's engine on each device: availability, refusals, byte-equal captures."""
 
 import os
 import subprocess
@@ -30,11 +30,11 @@ SUBSET = (
     "mtp_in_chunks",
     "sampling_params",
 )
-# The interpreter takes long for a step that draws: so many tokens a request are enough to resume one, and draw again.
+# The interpreter is slow for steps that sample: this many output tokens suffice to resume a request and sample again.
 TOKENS_MAX = {"drawn_tokens": 12}
 TAPES, INTERPRETED = Tapes(), RunConfig(device="triton-cpu")
 
-interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")
+interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, Triton compiles its kernels")
 
 
 @cache
@@ -43,7 +43,7 @@ def trace_of(name: str) -> Trace:
 
 
 def shortened(name: str) -> Trace:
-    """Return a scenario; if its steps take long its requests end early, and nothing is expected."""
+    """Return a scenario; if its steps are slow, with shorter outputs and no expectations."""
     if name not in TOKENS_MAX:
         return trace_of(name)
     trace = codec.load(SMOKE / f"{name}.yaml")
@@ -63,7 +63,7 @@ _ASK = (
 
 
 def outcome_of(program: str, **environment: str) -> str:
-    """Return what a program raised in a process of its own."""
+    """Return the last line of stderr of a Python program."""
     done = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
@@ -81,7 +81,7 @@ def test_every_device_op_has_a_triton_kernel() -> None:
 
 
 @interpreted
-def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -> None:
+def test_op_without_triton_kernel_is_refused_and_not_a_finding() -> None:
     def copy_by_hand(a: CopyInputs) -> None: ...
 
     copy_by_hand.__module__ = CLEAN.copy_inputs.__module__
@@ -92,7 +92,7 @@ def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -
 
 @interpreted
 @pytest.mark.parametrize("name", SUBSET)
-def test_the_interpreter_captures_what_the_definitions_do(name: str) -> None:
+def test_interpreter_captures_equal_the_numpy_captures(name: str) -> None:
     defined = check(shortened(name), TAPES)
     assert isinstance(defined, Agreed)
     interpreted = check(shortened(name), TAPES, config=INTERPRETED)
@@ -101,14 +101,14 @@ def test_the_interpreter_captures_what_the_definitions_do(name: str) -> None:
 
 
 @interpreted
-def test_a_sweep_on_the_interpreter_agrees_under_every_schedule_it_runs() -> None:
+def test_sweep_on_the_interpreter_agrees_under_every_schedule() -> None:
     judgement = Worker().judge(trace_of("discarded_chunks"), True, INTERPRETED)
     assert isinstance(judgement.verdict, Agreed)
     assert judgement.schedules == 3
 
 
 @interpreted
-def test_a_fault_on_the_host_is_found_on_the_interpreter_too() -> None:
+def test_host_fault_is_found_on_the_interpreter() -> None:
     fault = "vllm-38556-backup-token"
     trace = trace_of("discarded_chunks").model_copy(update={"faults": (fault,)})
     verdict = check(trace, TAPES, config=INTERPRETED)
@@ -118,7 +118,7 @@ def test_a_fault_on_the_host_is_found_on_the_interpreter_too() -> None:
     assert verdict.difference == defined.difference
 
 
-def test_a_fault_in_a_device_op_exists_where_ops_are_numpy_code_and_any_other_everywhere() -> None:
+def test_fault_in_a_device_op_exists_on_sim_only() -> None:
     assert exists_on(FAULTS["vllm-43434-draft-order"]) == ("sim",)
     assert exists_on(FAULTS["sglang-28034-inputs-overwritten"]) == DEVICES
     for fault in FAULTS.values():
@@ -127,7 +127,7 @@ def test_a_fault_in_a_device_op_exists_where_ops_are_numpy_code_and_any_other_ev
 
 
 @interpreted
-def test_a_gpu_that_is_not_there_is_refused() -> None:
+def test_missing_gpu_is_refused() -> None:
     program = _ASK.format("cuda")
     assert outcome_of(program, TRITON_INTERPRET="0").endswith("cuda: no CUDA device is visible to this process")
     assert outcome_of(program, TRITON_INTERPRET="1").endswith(
@@ -135,11 +135,11 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
     )
 
 
-def test_a_process_that_compiles_kernels_does_not_interpret_them() -> None:
+def test_process_that_compiles_kernels_refuses_to_interpret_them() -> None:
     program = "import triton; " + _ASK.format("triton-cpu")
     message = "triton-cpu: Triton was loaded for another device in this process; use one device in each process"
     assert outcome_of(program, TRITON_INTERPRET="0").endswith(message)
 
 
-def test_the_simulated_device_is_the_one_of_the_definitions() -> None:
+def test_simulated_device_uses_the_numpy_parts() -> None:
     assert parts_on(DEFAULT_CONFIG) is CLEAN

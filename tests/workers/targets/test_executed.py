@@ -1,4 +1,4 @@
-"""Record of the functions that scenarios execute: written, read, asked, and refused."""
+"""Record of executed functions: writing, reading, queries and refusals."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ RECORD = Executed.of("1.2.3", BLOCKS)
 RECORDED = [name for name in known_engines() if kind_of(name).executed is not None]
 
 
-def test_a_record_says_which_scenarios_execute_a_block() -> None:
+def test_record_returns_the_scenarios_of_a_block() -> None:
     assert RECORD.scenarios == ("a", "b", "c")
     found = [sorted(RECORD.of_block("ours/core.py:run", number)) for number in range(5)]
     assert found == [["a", "b"], ["a"], [], ["b"], []]
@@ -27,7 +27,7 @@ def test_a_record_says_which_scenarios_execute_a_block() -> None:
     assert RECORD.of_file("ours/x/y.py") == {"a"}
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_record_round_trips(tmp_path: Path) -> None:
     file = tmp_path / "executed.json"
     file.write_text(RECORD.text())
     read = Executed.read(file)
@@ -35,14 +35,14 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"release": "1", "scenarios": [], "sets": ["g"], "folders": {}}'])
-def test_a_file_that_is_no_record_is_refused(text: str, tmp_path: Path) -> None:
+def test_invalid_record_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "executed.json").write_text(text)
     with pytest.raises(RecordError, match=r"executed\.json: no record of executed functions: "):
         Executed.read(tmp_path / "executed.json")
 
 
 @pytest.mark.parametrize("engine", RECORDED)
-def test_the_record_of_an_engine_has_its_scenarios_and_is_small(engine: str) -> None:
+def test_record_of_an_engine_has_its_scenarios_and_is_small(engine: str) -> None:
     kind = kind_of(engine)
     assert kind.executed is not None
     record = Executed.read(kind.executed)

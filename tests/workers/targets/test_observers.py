@@ -1,11 +1,11 @@
-"""What takes the place of an engine's function hands on whatever it is given: a new release may have more arguments."""
+"""Wrappers of engine functions pass on any arguments, as a new release may add some."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 TARGETS = Path(__file__).resolve().parents[3] / "workers" / "targets"
-# Attributes of objects of our own, which are given functions of ours.
+# Attributes of our own objects, to which our functions are assigned.
 OWN = {"told"}
 EXAMPLE = """
 class Observer:
@@ -27,7 +27,7 @@ class Observer:
 """
 
 
-def test_whoever_observes_a_function_takes_any_arguments_of_it() -> None:
+def test_wrapper_of_an_engine_function_accepts_any_arguments() -> None:
     files = sorted(path for path in TARGETS.rglob("*.py") if "inside" in path.parts)
     assert TARGETS / "vllm" / "inside" / "plans.py" in files
     observers = {path: list(_observers(ast.parse(path.read_text()))) for path in files}
@@ -36,7 +36,7 @@ def test_whoever_observes_a_function_takes_any_arguments_of_it() -> None:
     assert narrow == []
 
 
-def test_an_observer_with_the_arguments_of_one_release_is_seen() -> None:
+def test_wrapper_with_fixed_arguments_is_detected() -> None:
     narrow = [each.name for each in _observers(ast.parse(EXAMPLE)) if not _takes_any(each)]
     assert narrow == ["_narrow", "_ended", "_begun"]
 
@@ -46,18 +46,18 @@ def _takes_any(function: ast.FunctionDef) -> bool:
 
 
 def _observers(module: ast.Module) -> Iterator[ast.FunctionDef]:
-    """Yield the methods that are put in the place of others, in the order in which they stand."""
+    """Yield the methods that replace or wrap functions of other objects, in source order."""
     for own in [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]:
         put = {name for node in ast.walk(own) for name in _put(node)}
         yield from (each for each in own.body if isinstance(each, ast.FunctionDef) and each.name in put)
 
 
 def _put(node: ast.AST) -> Iterator[str]:
-    """Yield the names of methods of `self` that a statement gives to another object."""
+    """Yield the names of own methods that a statement assigns to another object."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "around":
         given = node.args[2]
         if isinstance(given, ast.Call):
-            # Some of its arguments are given to `partial` already.
+            # `partial` has bound some of its arguments already.
             given = given.args[0]
         yield from _method(given)
     if not isinstance(node, ast.Assign):
@@ -72,6 +72,6 @@ def _put(node: ast.AST) -> Iterator[str]:
 
 
 def _method(node: ast.AST) -> Iterator[str]:
-    """Yield the name of a method of `self`, if this is one."""
+    """Yield the name of a private method of `self`, if the expression is one."""
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self" and node.attr.startswith("_"):
         yield node.attr

@@ -1,4 +1,4 @@
-"""Engines in a child process: the judging process's side, and `inside` the child.
+"""Engines that run in a child process: driven from the judging process, hosted in `inside`.
 
 The child process runs the engine's scheduler, model runner and drafter, and answers questions about them.
 """

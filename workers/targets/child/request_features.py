@@ -49,7 +49,7 @@ class NotWith:
     reason: str = ""
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of a request of that kind that uses the parameter."""
+        """Return how a request of that kind exceeds the limit, or None."""
         if not isinstance(event, Submit) or not asks(event, self.param) or not self.is_of_kind(event, spec):
             return None
         default = getattr(PLAIN, self.param)

@@ -40,25 +40,25 @@ def plan_stream(trace: TraceBuilder) -> None:
 
 @situation(stage="feature")
 def relay_lengths(trace: TraceBuilder) -> None:
-    """Let the host wait for the lengths of the step before."""
+    """Let the host wait for the sequence lengths of the step before."""
     trace.set(relay_lengths=True)
 
 
 @situation(stage="feature")
 def mixed_chunks(trace: TraceBuilder) -> None:
-    """Take decodes along with prefill chunks."""
+    """Mix decode rows and prefill chunks in one batch."""
     trace.set(mixed_chunks=True)
 
 
 @situation(stage="feature")
 def draft_trees(trace: TraceBuilder) -> None:
-    """Propose two drafts after each token."""
+    """Propose two draft tokens after each token: a draft tree."""
     trace.set(tree_width=2)
 
 
 @situation(stage="drafts", replaces="no_drafts")
 def no_drafts_more_often(trace: TraceBuilder) -> None:
-    """Generate no drafts, and sample the tokens of most requests."""
+    """Generate no draft tokens, and sample the output tokens of most requests."""
     trace.drop_drafts()
 
 
