@@ -1,42 +1,70 @@
-"""Write `findings/README.md`: the table of all findings, from the head of each page and what was proved of its fix.
+"""Write the tables of `findings/README.md` from the head and the title of each page, and from the proofs of its fix.
 
-`python -m findings.table` writes it; `make fixes` proves fixes and writes it anew.
+`python -m findings.table` writes them; `make fixes` proves fixes and writes them anew.
 """
 
 import sys
 from collections.abc import Iterator
 
-from cluster.reports.finding_page import SEVERITIES, Head, head_of
+from cluster.reports.finding_page import SEVERITIES, Head, Severity, head_of, page_of
 from workers.edits.fix import FILE, FINDINGS, PAGE
 from workers.edits.proofs import Proof, proofs_of
 
 INDEX = FINDINGS / PAGE
-_BEGIN, _END = "<!-- findings -->\n", "\n<!-- /findings -->"
+# Tables of one severity each; the table of bugs has all other severities.
+_OTHERS: dict[str, Severity] = {"observations": "observation", "CPU build": "CPU build"}
+_BUGS = "bugs"
 
 
-def table() -> Iterator[str]:
-    """Yield the lines of the table, those that a client sees most of first."""
-    proofs = proofs_of()
-    yield "| finding | what a client sees | severity | area | versions | fix |"
-    yield "|---|---|---|---|---|---|"
+def table(of: str) -> Iterator[str]:
+    """Yield the lines of a table (`bugs`, `observations` or `CPU build`), the highest severity first."""
+    severities = [_OTHERS[of]] if of in _OTHERS else [each for each in SEVERITIES if each not in _OTHERS.values()]
     heads = {page.parent.name: head_of(page.parent.name) for page in FINDINGS.glob(f"*/{PAGE}")}
-    for name, head in sorted(heads.items(), key=lambda each: (SEVERITIES.index(each[1].severity), each[0])):
-        cells = head.sees, head.severity, head.area, head.versions, _fix(name, head, proofs.get(name))
-        yield f"| [{name}]({name}/{PAGE}) | {' | '.join(cells)} |"
+    rows = sorted(
+        (severities.index(head.severity), name) for name, head in heads.items() if head.severity in severities
+    )
+    columns = ["finding", "what a client sees", "severity", "area", "versions", "runner", "upstream", "fix"]
+    if of in _OTHERS:
+        columns.remove("severity")
+    yield f"| {' | '.join(columns)} |"
+    yield "|" + "---|" * len(columns)
+    proofs = proofs_of()
+    for _, name in rows:
+        cells = _cells(name, heads[name], proofs.get(name))
+        yield f"| {' | '.join(cells[column] or '-' for column in columns)} |"
+
+
+def _cells(name: str, head: Head, proof: Proof | None) -> dict[str, str]:
+    """Return the text of each column for a finding."""
+    title = page_of(name).partition("\n")[0]
+    return {
+        "finding": f"[{name}]({name}/{PAGE})",
+        "what a client sees": title.removeprefix("# ").partition(": ")[2],
+        "severity": head.severity,
+        "area": head.area,
+        "versions": head.versions,
+        "runner": head.runner,
+        "upstream": head.upstream,
+        "fix": _fix(name, head, proof),
+    }
 
 
 def _fix(name: str, head: Head, proof: Proof | None) -> str:
-    """Return what is known of the fix of a finding."""
+    """Return whether a finding has a fix, and the version on which its trace proved the fix."""
     if not (FINDINGS / name / FILE).is_file():
         return "replaced (`workers/targets/vllm/inside/replacements.py`)" if head.severity == "CPU build" else "none"
     return "not tried" if proof is None else f"proved on {proof.version}" if proof.proves else "NOT PROVED"
 
 
 def page(text: str) -> str:
-    """Return the text of the page with a new table."""
-    before, _, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}" + "\n".join(table()) + f"{_END}{after}"
+    """Return the text of the page with new tables."""
+    for of in (_BUGS, *_OTHERS):
+        begin, end = f"<!-- {of} -->\n", f"<!-- /{of} -->"
+        assert begin in text, f"{INDEX} has no table of {of}"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = f"{before}{begin}" + "\n".join(table(of)) + f"\n{end}{after}"
+    return text
 
 
 def main() -> int:

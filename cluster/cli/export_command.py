@@ -21,8 +21,8 @@ from cluster.cli.inputs import (
 from cluster.cli.options import EngineHome, EnginePath, NoLimits, ReleasedEngine
 from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import WORKER, build, load_judge
-from cluster.reports.finding_page import page_of
-from cluster.reports.issue import EvidenceDocument, Issue, issue_text, sections_of, title_of
+from cluster.reports.finding_page import head_of, page_of, versions_of
+from cluster.reports.issue import VERSIONS, EvidenceDocument, Issue, issue_text, sections_of, title_of
 from cluster.reports.terminal import json_text, show
 from cluster.storage.artefact import portable
 from cluster.storage.errors import first_problem
@@ -78,6 +78,7 @@ def export(
         else (_sibling_text(file, ".md"), _sibling_text(file, ".patch"))
     )
     title, source = title_of(page, seen.verdict), portable(str(file))
+    sections = {**sections_of(page), **({VERSIONS: versions_of(head_of(found))} if found else {})}
     finding = Finding(name, title, source, trace.explicit(), seen.verdict, seen.run_on.version)
     try:
         test = kind_of(check_engine(seen.run_on.engine)).exported(finding)
@@ -86,7 +87,7 @@ def export(
     written = out / f"test_{name}.py"
     texts = {
         written: test.text,
-        out / f"{name}.md": issue_text(Issue(title, seen, sections_of(page), written.name, test, change)),
+        out / f"{name}.md": issue_text(Issue(title, seen, sections, written.name, test, change)),
         out / f"{name}.json": f"{json_text(seen)}\n",
         **({out / f"{name}.patch": change} if change else {}),
     }

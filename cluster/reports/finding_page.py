@@ -1,6 +1,6 @@
-"""Page of a finding: a head of values, and a text for maintainers of the engine.
+"""Page of a finding: a head of values, a title, and sections for maintainers of the engine.
 
-The head is between two lines `---`.
+The head is between two lines `---`. The title says what a client sees, after the name of the engine.
 """
 
 from typing import Literal, get_args
@@ -9,21 +9,24 @@ from scenarios import strict_yaml
 from scenarios.spec import Value
 from workers.edits.fix import FINDINGS, PAGE
 
-Severity = Literal["outage", "wrong output", "observation", "CPU build"]
+# In the order of `findings/README.md`, which defines each.
+Severity = Literal["wrong tokens", "wrong result", "crash", "hang", "lost efficiency", "observation", "CPU build"]
 SEVERITIES = get_args(Severity)
 _LINE = "---\n"
 
 
 class Head(Value):
-    """The effect of a bug on a client, its severity, its part of the engine, affected versions.
+    """Severity of a bug, its part of the engine, affected versions, and reports upstream.
 
-    An observation changes no output: drafts are accepted less often, or a race was harmless in every run.
+    `runner` names the model runners of vLLM that show the bug; it is empty for other engines. `upstream` has numbers
+    of issues and pull requests, and is empty if none was found.
     """
 
-    sees: str
     severity: Severity
     area: str
     versions: str
+    runner: Literal["", "V1", "V2", "V1, V2"] = ""
+    upstream: str = ""
 
 
 def head_of(name: str) -> Head:
@@ -40,6 +43,11 @@ def head_of(name: str) -> Head:
 def page_of(name: str) -> str:
     """Return the text of a finding's page, without its head."""
     return _parts(name)[1]
+
+
+def versions_of(head: Head) -> str:
+    """Return affected versions as a sentence of an issue."""
+    return f"{head.versions}{f', {head.runner} model runner' if head.runner else ''}."
 
 
 def _parts(name: str) -> tuple[str, str]:

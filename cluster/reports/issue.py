@@ -14,9 +14,11 @@ from workers.record.verdict import Verdict
 from workers.record.words import finding_lines, headline_text
 from workers.targets.exported import ExportedTest
 
-# Bold titles of bullets on a page of a finding.
-SYMPTOM, MECHANISM, VERSIONS, UPSTREAM = "Symptom", "Mechanism", "Versions", "Upstream"
-_BULLET, _END = "\n- **", ".** "
+# Sections of a page of a finding.
+SEEN, CAUSE, VERSIONS, UPSTREAM = "What a client sees", "Cause", "Versions", "Upstream"
+_SECTION = "\n## "
+# A line that begins a list item, a table row or a quotation is not joined to the line before.
+_OWN_LINE = ("- ", "|", ">", "1. ", "2. ", "3. ", "4. ", "5. ", "6. ", "7. ", "8. ", "9. ")
 
 
 class EvidenceDocument(Document):
@@ -46,13 +48,27 @@ def title_of(page: str, verdict: Verdict) -> str:
 
 
 def sections_of(page: str) -> dict[str, str]:
-    """Return the bullets of a page by their bold titles."""
+    """Return the text of each section of a page by its heading, without line breaks inside a paragraph."""
     found = {}
-    for bullet in page.split(_BULLET)[1:]:
-        name, _, text = bullet.partition(_END)
-        # Lines of a bullet are wrapped.
-        found[name] = " ".join(text.split())
+    for section in page.split(_SECTION)[1:]:
+        name, _, text = section.partition("\n")
+        found[name] = _unwrapped(text.strip())
     return found
+
+
+def _unwrapped(text: str) -> str:
+    """Join the lines of each paragraph and list item, because GitHub shows a line break of an issue."""
+    lines: list[str] = []
+    is_code = False
+    for line in text.splitlines():
+        is_fence = line.lstrip().startswith("```")
+        starts = is_code or is_fence or not line.strip() or line.lstrip().startswith(_OWN_LINE)
+        if starts or not lines or not lines[-1].strip() or lines[-1].lstrip().startswith("```"):
+            lines.append(line)
+        else:
+            lines[-1] = f"{lines[-1]} {line.strip()}"
+        is_code ^= is_fence
+    return "\n".join(lines)
 
 
 def places_of(patch: str) -> list[str]:
@@ -81,15 +97,15 @@ def issue_text(issue: Issue) -> str:
 def _lines(issue: Issue) -> Iterator[str]:
     evidence, page = issue.evidence, issue.page
     yield f"# {inline(f'{issue.title[:1].upper()}{issue.title[1:]}')}"
-    yield from _section("What a client sees", page.get(SYMPTOM, ""))
-    yield from _section("First that is wrong", "\n".join(_found(evidence.verdict)))
+    yield from _section(SEEN, page.get(SEEN, ""))
+    yield from _section("Evidence", "\n".join(_found(evidence.verdict)))
     yield from _section("Where", _where(issue))
-    yield from _section("Versions", page.get(VERSIONS, "") or f"{issue.test.engine} {evidence.run_on.version}.")
-    yield from _section("Upstream", page.get(UPSTREAM, ""))
+    yield from _section(VERSIONS, page.get(VERSIONS, "") or f"{issue.test.engine} {evidence.run_on.version}.")
+    yield from _section(UPSTREAM, page.get(UPSTREAM, ""))
     how = f"{span(f'pytest {issue.test_file}')} needs {issue.test.needs}. Its test:"
-    yield from _section("How to see it", f"{how}\n\n{block('python', issue.test.body)}")
-    mended = f"With this change the test passes:\n\n{block('diff', issue.patch.rstrip())}"
-    yield from _section("What would mend it", mended if issue.patch else "")
+    yield from _section("How to reproduce", f"{how}\n\n{block('python', issue.test.body)}")
+    fix = f"With this change the test passes:\n\n{block('diff', issue.patch.rstrip())}"
+    yield from _section("Fix", fix if issue.patch else "")
 
 
 def _section(heading: str, text: str) -> Iterator[str]:
@@ -109,4 +125,4 @@ def _as_list(lines: list[str]) -> list[str]:
 def _where(issue: Issue) -> str:
     places = [span(place) for place in places_of(issue.patch)]
     said = f"{issue.test.engine} {issue.evidence.run_on.version}, {', '.join(places)}.\n\n" if places else ""
-    return (said + issue.page.get(MECHANISM, "")).strip()
+    return (said + issue.page.get(CAUSE, "")).strip()

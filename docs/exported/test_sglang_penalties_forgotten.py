@@ -1,5 +1,4 @@
-"""A request that loses its slots is penalised from then on for nothing that it had put
-out before.
+"""A retracted request repeats tokens that a penalty should suppress.
 
 A scheduler in this process, on a CPU. Fails on SGLang 0.5.23.
 Written by `specstorm export` from findings/sglang_penalties_forgotten/trace.yaml.

@@ -1,4 +1,5 @@
-"""A load that fails within a step is computed again beside a step in flight.
+"""A failed KV load gives wrong tokens or crashes the engine, with asynchronous
+scheduling and `recompute`.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
 Written by `specstorm export` from findings/vllm_failed_load_in_flight/trace.yaml.

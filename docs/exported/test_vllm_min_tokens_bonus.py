@@ -1,5 +1,5 @@
-"""A stop token is suppressed at the bonus position, once `min_tokens` is reached within
-a run.
+"""A request does not stop at a stop token that is its bonus token, with `min_tokens`
+and speculative decoding.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
 Written by `specstorm export` from findings/vllm_min_tokens_bonus/trace.yaml.

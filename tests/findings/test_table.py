@@ -6,6 +6,8 @@ from cluster.reports.finding_page import head_of, page_of
 from findings.table import INDEX, page
 from workers.edits.fix import FINDINGS, PAGE, TRACE, fixes_of
 
+TITLE_LENGTH_MAX = 140
+SECTIONS = ["## What a client sees", "## Smallest trace", "## Cause", "## Fix", "## How to reproduce"]
 NAMES = sorted(file.parent.name for file in FINDINGS.glob(f"*/{PAGE}"))
 
 
@@ -15,9 +17,23 @@ def test_table_of_findings_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_page_of_a_finding_has_a_head_and_a_title(name: str) -> None:
-    assert head_of(name).sees
-    assert page_of(name).startswith("# ")
+def test_page_has_a_short_title_and_its_sections_in_order(name: str) -> None:
+    title, *lines = page_of(name).splitlines()
+    assert title.startswith(("# vLLM", "# SGLang"))
+    assert ": " in title
+    assert len(title) <= TITLE_LENGTH_MAX
+    assert [line for line in lines if line.startswith("## ")] in (SECTIONS, [*SECTIONS, "## Upstream"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_of_vllm_names_affected_runners(name: str) -> None:
+    assert (head_of(name).runner == "") == name.startswith("sglang_")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_gives_one_command_for_its_trace(name: str) -> None:
+    command = f"`specstorm replay findings/{name}/trace.yaml`"
+    assert (FINDINGS / name / TRACE).is_file() == (command in page_of(name).partition("## How to reproduce")[2])
 
 
 def test_every_finding_outside_the_cpu_build_has_a_trace_and_a_fix_or_the_page_says_why() -> None:

@@ -132,7 +132,7 @@ def test_exported_test_builds_and_asserts_the_finding(here: Here, verdict: Verdi
     assert problems_of(text) == []
     assert [line for line in lines if f"{line}\n" not in text] == []
     issue = Path("there/found.md").read_text()
-    assert "## First that is wrong" in issue
+    assert "## Evidence" in issue
     assert "`pytest test_found.py`" in issue
     # Without a page and a patch nothing is said of a symptom, or of what would mend it.
     assert "## What" not in issue
@@ -194,12 +194,14 @@ def test_scheduler_of_a_drafter_has_the_configuration_of_its_head(here: Here) ->
 
 
 def test_an_issue_takes_its_page_and_names_the_places_of_its_patch(here: Here) -> None:
-    Path("found.md").write_text("# vLLM: it ends\n\n- **Symptom.** All is\n  lost.\n- **Mechanism.** A row.\n")
+    sections = "## What a client sees\n\nAll is\nlost.\n\n## Cause\n\n- A\n  row.\n- Two.\n"
+    Path("found.md").write_text(f"# vLLM: it ends\n\n{sections}")
     patch = "--- a/vllm/a.py\n+++ b/vllm/a.py\n@@ -7,3 +7,4 @@\n one\n two\n+new\n three\n"
     Path("found.patch").write_text(patch)
     assert export(here, CRASHED, SUBMIT) == (0, "")
     issue = Path("there/found.md").read_text()
     assert issue.startswith("# It ends\n\n## What a client sees\n\nAll is lost.\n")
+    assert "\n\n- A row.\n- Two.\n" in issue
     assert "`vllm/a.py:9`" in issue
     assert patch in issue
     assert places_of(patch) == ["vllm/a.py:9"]
