@@ -170,8 +170,8 @@ class TraceBuilder:
             self.set_params(index, **PARAMS[key].added(Addition(submit.params, self.spec, self._trace.seed, index)))
 
     def lengthen(self, index: int, tokens: int, common: int | None = None) -> None:
-        """Set the length of a prompt, and of its `common` prefix if that is given."""
-        prompt = self.prompt(index)
+        """Set the length of a prompt, at least one token, and the length of its `common` part unless that stays."""
+        prompt, tokens = self.prompt(index), max(1, tokens)
         shared = min(tokens, prompt.common if common is None else common)
         self.change(index, prompt=prompt.model_copy(update={"tokens": tokens, "common": shared}))
 
