@@ -23,7 +23,7 @@ from workers.record.evidence import Difference
 from workers.record.shown import Scheduled, Shown
 from workers.record.words import difference_lines
 from workers.targets.child.answers import Race
-from workers.targets.vllm.installation import ENVIRONMENT, FIRST_RUNNER, OF_CPUS, SECOND_RUNNER
+from workers.targets.vllm.installation import CPU_ENVIRONMENT, ENVIRONMENT, FIRST_RUNNER, SECOND_RUNNER
 
 POLICIES = ("eager", "lazy", "random")
 RUNNERS = {runner.name: runner for runner in (FIRST_RUNNER, SECOND_RUNNER)}
@@ -57,7 +57,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     if tree and not Path(tree, "vllm", "__init__.py").is_file():
         raise pytest.UsageError(f"--specstorm-engine-path {tree}: there is no vllm/__init__.py in it")
     runner = RUNNERS[options.specstorm_runner]
-    environment = {**ENVIRONMENT, **OF_CPUS, **runner.environment}
+    environment = {**ENVIRONMENT, **CPU_ENVIRONMENT, **runner.environment}
     os.environ.update({name: value for name, value in environment.items() if name not in NOT_SET})
     sys.path += [str(Path(sys.prefix, folder)) for folder in runner.packages]
     schedule = Schedule(policy=options.specstorm_schedule, seed=options.specstorm_seed)

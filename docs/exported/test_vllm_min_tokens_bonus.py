@@ -100,16 +100,16 @@ def save_model(
     return path
 
 
-def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
+def keep_async_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep asynchronous scheduling, which vLLM's CPU platform switches off."""
     update = CpuPlatform.check_and_update_config
 
-    def update_the_rest(vllm_config: VllmConfig) -> None:
+    def update_other_settings(vllm_config: VllmConfig) -> None:
         asked = vllm_config.scheduler_config.async_scheduling
         update(vllm_config)
         vllm_config.scheduler_config.async_scheduling = asked
 
-    replaced = staticmethod(update_the_rest)
+    replaced = staticmethod(update_other_settings)
     monkeypatch.setattr(CpuPlatform, "check_and_update_config", replaced)
 
 
@@ -210,7 +210,7 @@ def run(model, **options):
 
 
 def test_min_tokens_bonus(tmp_path, monkeypatch):
-    leave_asynchrony(monkeypatch)
+    keep_async_scheduling(monkeypatch)
     model = save_model(tmp_path / "model", llama(32, seed=11234929914115), 32)
     outputs = run(
         model,

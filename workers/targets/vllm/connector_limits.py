@@ -14,7 +14,7 @@ from scenarios.events import (
 from scenarios.spec import EngineSpec, Offloading
 
 
-def offloading_is_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def no_offloading_of_hybrid_models(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: no offloading with layers hybrid, and no KV connector at all with gated delta nets."""
     key = next(iter(_connectors(spec)), None)
     if key is None or spec.layers != "hybrid":
@@ -35,7 +35,7 @@ def offloading_is_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
     )
 
 
-def windows_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def no_connector_with_sliding_windows(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: no KV connector with sliding-window layers."""
     key = next(iter(_connectors(spec)), None)
     if key is None or spec.layers != "windows":
@@ -50,15 +50,15 @@ def windows_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | Non
     )
 
 
-def states_are_loaded_beside_steps(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def hybrid_store_is_asynchronous_and_cached(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: with a store, a hybrid model loads asynchronously and has a prefix cache."""
     if spec.transfer is None or spec.layers != "hybrid":
         return None
     if spec.transfer.loads != "asynchronous":
-        mended = spec.model_copy(update={"transfer": spec.transfer.model_copy(update={"loads": "asynchronous"})})
+        fixed = spec.model_copy(update={"transfer": spec.transfer.model_copy(update={"loads": "asynchronous"})})
         reason = "a step copies a recurrent state to its next block before its loads start"
         return Excess(
-            "transfer.loads", spec.transfer.loads, "with layers hybrid asynchronous is allowed", mended, reason
+            "transfer.loads", spec.transfer.loads, "with layers hybrid asynchronous is allowed", fixed, reason
         )
     if not spec.prefix_cache:
         without = spec.model_copy(update={"transfer": None})
@@ -67,13 +67,13 @@ def states_are_loaded_beside_steps(spec: EngineSpec) -> Excess[EngineSpec] | Non
     return None
 
 
-def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def at_most_one_connector(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: an engine has at most one KV connector."""
     first, *others = _connectors(spec) or [""]
     if not others:
         return None
-    allowed, mended = "an engine has at most one connector", spec.model_copy(update=dict.fromkeys(others))
-    return Excess(others[0], f"set along with {first}", allowed, mended)
+    allowed, fixed = "an engine has at most one connector", spec.model_copy(update=dict.fromkeys(others))
+    return Excess(others[0], f"set along with {first}", allowed, fixed)
 
 
 def _connectors(spec: EngineSpec) -> list[str]:
@@ -81,42 +81,42 @@ def _connectors(spec: EngineSpec) -> list[str]:
     return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
 
 
-def simple_offloading_is_of_the_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def simple_connector_needs_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: connector `simple` needs the prefix cache, and default values of its other keys."""
     if spec.offloading is None or spec.offloading.connector != "simple":
         return None
     allowed = "with connector simple only the default is allowed"
     for key in ("blocks_per_chunk", "eviction", "stored"):
-        seen, due = getattr(spec.offloading, key), Offloading.model_fields[key].default
-        if seen != due:
-            offloading = spec.offloading.model_copy(update={key: due})
+        seen, default = getattr(spec.offloading, key), Offloading.model_fields[key].default
+        if seen != default:
+            offloading = spec.offloading.model_copy(update={key: default})
             return Excess(f"offloading.{key}", seen, allowed, spec.model_copy(update={"offloading": offloading}))
     if spec.prefix_cache:
         return None
-    mended = spec.model_copy(update={"offloading": spec.offloading.model_copy(update={"connector": "chunked"})})
+    fixed = spec.model_copy(update={"offloading": spec.offloading.model_copy(update={"connector": "chunked"})})
     return Excess(
-        "offloading.connector", "simple", "set prefix_cache: true", mended, "it stores blocks of the prefix cache"
+        "offloading.connector", "simple", "set prefix_cache: true", fixed, "it stores blocks of the prefix cache"
     )
 
 
-def simple_offloading_is_of_a_device(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def simple_connector_needs_streams(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: connector `simple` needs a device with streams, so no CPU."""
     if spec.offloading is None or spec.offloading.connector != "simple":
         return None
-    mended = spec.model_copy(update={"offloading": spec.offloading.model_copy(update={"connector": "chunked"})})
-    return Excess("offloading.connector", "simple", "on a CPU chunked is allowed", mended, "a CPU has no streams")
+    fixed = spec.model_copy(update={"offloading": spec.offloading.model_copy(update={"connector": "chunked"})})
+    return Excess("offloading.connector", "simple", "on a CPU chunked is allowed", fixed, "a CPU has no streams")
 
 
-def producers_hold_the_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def producer_pool_fits_max_model_len(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: the block pool of a handoff's producer fits a request of `max_model_len` tokens."""
     handoff, least = spec.handoff, spec.max_blocks_per_request
     if handoff is None or handoff.producer_blocks >= least:
         return None
-    mended = spec.model_copy(update={"handoff": handoff.model_copy(update={"producer_blocks": least})})
-    return Excess("handoff.producer_blocks", handoff.producer_blocks, f"max_model_len needs at least {least}", mended)
+    fixed = spec.model_copy(update={"handoff": handoff.model_copy(update={"producer_blocks": least})})
+    return Excess("handoff.producer_blocks", handoff.producer_blocks, f"max_model_len needs at least {least}", fixed)
 
 
-def handoffs_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+def no_control_events_with_handoff(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: no control event and no dummy step with a handoff, which has two engines."""
     if spec.handoff is None or not (event.do in CONTROL_EVENTS or isinstance(event, DummyStep)):
         return None
@@ -124,22 +124,22 @@ def handoffs_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEve
     return Excess("", event.do, "not allowed with handoff", None, reason)
 
 
-def own_transfers_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+def no_disturbances_of_offloading(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: no `disturb_transfer` with vLLM's own offloading connectors."""
     if spec.offloading is None or not isinstance(event, DisturbTransfer):
         return None
     return Excess("", event.do, "not allowed with offloading", None, "loads of vLLM's own connector do not fail")
 
 
-def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+def no_cache_clearing_with_connector(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: with a KV connector, pause and sleep keep the KV cache, and weights stay the same."""
     if not spec.has_connector:
         return None
     reason = "vLLM refuses to free blocks of a transfer in flight"
     match event:
         case Pause(clear_cache=True):
-            mended = event.model_copy(update={"clear_cache": False})
-            return Excess("clear_cache", True, "with a KV connector False is allowed", mended, reason)
+            fixed = event.model_copy(update={"clear_cache": False})
+            return Excess("clear_cache", True, "with a KV connector False is allowed", fixed, reason)
         case Sleep(level=level) if level:
             return Excess(
                 "level", level, "with a KV connector 0 is allowed", event.model_copy(update={"level": 0}), reason
@@ -154,7 +154,7 @@ def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess
     return None
 
 
-def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+def no_dummy_step_with_connector(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: no dummy step with a KV connector."""
     if not spec.has_connector or not isinstance(event, DummyStep):
         return None
@@ -163,10 +163,10 @@ def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Exce
     )
 
 
-def graphs_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def no_cuda_graphs_with_connector(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: no CUDA graphs with a KV connector."""
     if not spec.has_connector or spec.graphs == "none":
         return None
-    allowed, mended = "with a KV connector none is allowed", spec.model_copy(update={"graphs": "none"})
+    allowed, fixed = "with a KV connector none is allowed", spec.model_copy(update={"graphs": "none"})
     reason = "a connector gets the blocks of a step at launch, which is too late for a captured graph"
-    return Excess("graphs", spec.graphs, allowed, mended, reason)
+    return Excess("graphs", spec.graphs, allowed, fixed, reason)

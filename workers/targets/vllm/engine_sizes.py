@@ -37,7 +37,7 @@ def largest_graph(spec: EngineSpec) -> int:
     return max((size for size in rounded if size <= sizes[-1]), default=run)
 
 
-def blocks_of_states(spec: EngineSpec) -> int:
+def state_blocks_max(spec: EngineSpec) -> int:
     """Return the most blocks that the recurrent states of one request take.
 
     The pool has these in addition to `num_blocks`, so that a request may use all of the latter. Each group of recurrent
@@ -51,7 +51,7 @@ def blocks_of_states(spec: EngineSpec) -> int:
     return RECURRENT_LAYERS * (1 + spec.prefix_cache + spec.num_speculative_tokens) + copies
 
 
-def blocks_of_windows(spec: EngineSpec) -> int:
+def window_blocks_max(spec: EngineSpec) -> int:
     """Return the most blocks that the sliding-window layers of one request take.
 
     The pool has these in addition to `num_blocks`. They hold the window and the tokens of the steps in flight; the
@@ -64,7 +64,7 @@ def blocks_of_windows(spec: EngineSpec) -> int:
     return WINDOW_LAYERS.count("sliding_attention") * (1 + -(-seen // spec.block_size))
 
 
-def sequences_in_graphs(spec: EngineSpec) -> int:
+def graph_seqs_max(spec: EngineSpec) -> int:
     """Return the largest `max_num_seqs` that full CUDA graphs of a hybrid model allow.
 
     vLLM captures no full graph with more recurrent states than blocks (#34094).
@@ -72,4 +72,4 @@ def sequences_in_graphs(spec: EngineSpec) -> int:
     if spec.layers != "hybrid" or "full" not in spec.graphs:
         return spec.max_num_seqs
     # One more than the usable blocks: the null block.
-    return spec.num_blocks + 1 + blocks_of_states(spec)
+    return spec.num_blocks + 1 + state_blocks_max(spec)

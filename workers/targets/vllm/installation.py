@@ -26,9 +26,9 @@ ENVIRONMENT = {
     "VLLM_USE_BREAKABLE_CUDAGRAPH": "1",
 }
 # Capture on the simulated device needs no garbage collection before and after it.
-OF_CPUS = {"VLLM_CPU_CI_ENV": "1", "CUDA_VISIBLE_DEVICES": "", "VLLM_ENABLE_CUDAGRAPH_GC": "1"}
+CPU_ENVIRONMENT = {"VLLM_CPU_CI_ENV": "1", "CUDA_VISIBLE_DEVICES": "", "VLLM_ENABLE_CUDAGRAPH_GC": "1"}
 # Products of float32 stay float32, so that the logits of a row are the same in every batch, up to rounding.
-OF_GPUS = {"TRITON_F32_DEFAULT": "ieee", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+GPU_ENVIRONMENT = {"TRITON_F32_DEFAULT": "ieee", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,7 @@ def home_of(config: RunConfig) -> Path:
     return Path(config.engine_home) if config.engine_home else ROOT / by_default
 
 
-def making(target: str) -> str:
+def install_advice(target: str) -> str:
     """Return the instruction for installing a target, from a checkout or an installed wheel."""
     return making_of(target, GPU_HOME if target == "vllm-gpu" else HOME, ROOT)
 
@@ -76,12 +76,12 @@ class Installation:
         """
         python, engine = python_of(self.home), self.runner.engine
         if python is None:
-            made = making("vllm-gpu" if self.device == "cuda" else "vllm-cpu")
+            made = install_advice("vllm-gpu" if self.device == "cuda" else "vllm-cpu")
             raise DeviceError(f"engine {engine}: vLLM is not installed in {self.home}; {made}")
         for folder in self._packages:
             if not (self.home / folder / "installed").exists():
                 missing = f"{folder} is not installed in {self.home / folder}"
-                raise DeviceError(f"engine {engine}: {missing}; {making('vllm-cpu')}")
+                raise DeviceError(f"engine {engine}: {missing}; {install_advice('vllm-cpu')}")
         return python
 
     def launch(
@@ -103,7 +103,7 @@ class Installation:
         arguments = (self.device, self.runner.name, kernels, str(self.home / "models"), fixes, *laid_over)
         folders = os.pathsep.join([str(ROOT), *(str(self.home / folder) for folder in self._packages)])
         own = {"PYTHONPATH": folders, "PYTHONHASHSEED": hash_seed, **self.runner.environment}
-        of_device = OF_GPUS if self.device == "cuda" else OF_CPUS
+        of_device = GPU_ENVIRONMENT if self.device == "cuda" else CPU_ENVIRONMENT
         return Launch((str(self.python()), "-m", child, *arguments), {**ENVIRONMENT, **of_device, **own}, ROOT)
 
     @property

@@ -8,7 +8,7 @@ them. Function names are from vLLM 0.32.0 and 0.33.0.
 
 from workers.record.evidence import RACES, Site
 from workers.targets.target import ASKED, Places
-from workers.targets.vllm.request_features import MADE_BY
+from workers.targets.vllm.request_features import CONTRACT_FUNCTIONS
 
 _SCHEDULER = "vllm/v1/core/sched/scheduler.py"
 _BLOCKS = "vllm/v1/core/kv_cache_manager.py"
@@ -32,8 +32,8 @@ _PROCESSORS = "vllm/v1/sample/logits_processor/builtin.py"
 _WORKER = "vllm/v1/worker/gpu_worker.py"
 _LOADER = "vllm/v1/worker/kv_connector_model_runner_mixin.py"
 _SECOND = "vllm/v1/worker/gpu"
-_OF_STATES = "vllm/v1/attention/backends/mamba_attn.py"
-_OF_GATES = "vllm/v1/attention/backends/gdn_attn.py"
+_MAMBA_METADATA = "vllm/v1/attention/backends/mamba_attn.py"
+_GDN_METADATA = "vllm/v1/attention/backends/gdn_attn.py"
 
 
 def _at(**functions: str) -> tuple[Site, ...]:
@@ -45,14 +45,14 @@ _COUNTS = _at(_update_after_schedule=_SCHEDULER, update_from_output=_SCHEDULER)
 _CACHED = _at(get_computed_blocks=_BLOCKS, cache_full_blocks=_POOL)
 _LOADS = _at(_update_from_kv_xfer_finished=_SCHEDULER, _connector_finished=_SCHEDULER)
 # Request data that the scheduler sends to the runner: tokens, number of computed tokens, resumed after preemption.
-_TOLD = _at(_make_cached_request_data=_SCHEDULER, _preempt_request=_SCHEDULER)
+_REQUEST_DATA = _at(_make_cached_request_data=_SCHEDULER, _preempt_request=_SCHEDULER)
 # Slots for tokens after the scheduled ones (lookahead).
-_ROOM = _at(allocate_slots=_BLOCKS, schedule=_SCHEDULER, num_lookahead_tokens=_CONFIG)
+_LOOKAHEAD_SLOTS = _at(allocate_slots=_BLOCKS, schedule=_SCHEDULER, num_lookahead_tokens=_CONFIG)
 # Which batch rows are decodes, which are prefills, and which prefills start without a recurrent state.
-_ROWS_WITH_STATES, _ROWS_WITH_GATES = _at(_compute_common_metadata=_OF_STATES), _at(build=_OF_GATES)
+_ROWS_WITH_STATES, _ROWS_WITH_GATES = _at(_compute_common_metadata=_MAMBA_METADATA), _at(build=_GDN_METADATA)
 # Blocks that a step copies to or from the store, and the copies that it waits for first.
 _JOBS = _at(build_connector_meta=_OFFLOADS, _build_store_jobs=_OFFLOADS)
-_OF_SCHEDULER: Places = {
+_SCHEDULER_PLACES: Places = {
     # Settings that vLLM derives from an engine's configuration.
     ("crash", "_made"): _at(__post_init__=_CONFIG),
     # A grammar that does not compile fails only its own request.
@@ -110,7 +110,7 @@ _OF_SCHEDULER: Places = {
     ("transfers", "written"): _at(allocate_slots=_BLOCKS, _connector_finished=_SCHEDULER),
     ("control", "paused"): _at(schedule=_SCHEDULER, pause_scheduler=_CORE),
     ("control", "era"): _at(reset_prefix_cache=_SCHEDULER) + _at(reset_prefix_cache=_POOL),
-    ("drafts", "draft_slots"): _ROOM,
+    ("drafts", "draft_slots"): _LOOKAHEAD_SLOTS,
     ("control", "weights"): _at(reload_weights=_WORKER),
     ("control", "asleep"): _at(wake_up=_CORE),
     ("control", "drafter_weights"): _at(_get_sleep_parameters=_WORKER, sleep=_WORKER, wake_up=_WORKER),
@@ -118,10 +118,10 @@ _OF_SCHEDULER: Places = {
     ("contracts", "delivery"): _REQUESTS,
     ("contracts", "abort"): _REQUESTS,
     ("contracts", "name"): _REQUESTS,
-    **{("contracts", contract): _at(**functions) for contract, functions in MADE_BY.items()},
+    **{("contracts", contract): _at(**functions) for contract, functions in CONTRACT_FUNCTIONS.items()},
     ("contracts", "grammar"): _at(grammar_bitmask=_GRAMMARS, update_from_output=_SCHEDULER),
 }
-_OF_FEATURES: Places = {
+_FEATURE_PLACES: Places = {
     (ASKED, "grammar"): _at(grammar_bitmask=_GRAMMARS, validate_tokens=_GRAMMAR, update_draft_token_ids=_SCHEDULER),
     # Results that a step computed after lost blocks are discarded.
     (ASKED, "transfer"): _at(update_from_output=_SCHEDULER, _handle_invalid_blocks=_SCHEDULER),
@@ -129,30 +129,30 @@ _OF_FEATURES: Places = {
     # After which tokens recurrent states exist, and which of them are kept.
     (ASKED, "recurrent_cache align"): _at(_mamba_block_aligned_split=_SCHEDULER, cache_blocks=_STATES),
 }
-_OF_RACES: Places = {
+_RACE_PLACES: Places = {
     (RACES, "transfer_async"): _JOBS,
     (RACES, "zero_block_ids"): _at(allocate_external_computed_blocks=_STATES, take_new_block_ids=_STATES),
 }
 _LOGPROBS = _at(gather_logprobs=_SAMPLER, _get_logprobs_tensors=_REJECTION)
 _PROCESSED = _at(apply_logits_processors=_SAMPLER) + _at(apply_logits_processors=_REJECTION)
 _MASKS = _at(apply_top_k_top_p="vllm/v1/sample/ops/topk_topp_sampler.py", apply_sampling_constraints=_REJECTION)
-_OF_HITS = _at(get_skip_reading_prefix_cache="vllm/v1/request.py")
-_OF_PROMPTS = (("contracts", "prompt_logprobs"), ("logits", "prompt_logprobs"))
+_SKIPPED_HITS = _at(get_skip_reading_prefix_cache="vllm/v1/request.py")
+_PROMPT_LOGPROBS = (("contracts", "prompt_logprobs"), ("logits", "prompt_logprobs"))
 _DRAFTS = ("proposed", "passes", "draft_cache")
-_GIVEN_TO_DRAFTERS = ("input_ids", "positions", "tables")
+_DRAFTER_INPUTS = ("input_ids", "positions", "tables")
 # Earlier output tokens: how they reach the sampling metadata and replace placeholders.
 _OUTPUTS = _at(_sample=_RUNNER, update_async_output_token_ids=_BATCH, _make_cached_request_data=_SCHEDULER)
 # Bad words and generators, which move with their batch rows.
 _ENTRIES = _at(swap_states=_BATCH, swap_dict_values="vllm/utils/collection_utils.py")
 _PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 FIRST_RUNNER: Places = {
-    **_OF_SCHEDULER,
-    **_OF_RACES,
+    **_SCHEDULER_PLACES,
+    **_RACE_PLACES,
     # Host buffers are overwritten once they have been copied to the device.
     (RACES, "copy_to_gpu"): _at(synchronize_input_prep=_RUNNER),
     **dict.fromkeys([(ASKED, name) for name in ("no_repeats", *_PENALTIES)], _OUTPUTS),
     (ASKED, "bad_words"): _OUTPUTS + _ENTRIES,
-    **_OF_FEATURES,
+    **_FEATURE_PLACES,
     (ASKED, "layers hybrid"): _ROWS_WITH_STATES + _at(_update_states_after_model_execute=_RUNNER),
     (ASKED, "session"): _at(_update_request_as_session=_SCHEDULER, _update_streaming_request=_RUNNER),
     (ASKED, "seed"): _ENTRIES,
@@ -177,18 +177,18 @@ FIRST_RUNNER: Places = {
         process_dict_updates=_PROCESSORS,
     ),
     ("liveness", "progress"): _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS, kv_connector_no_forward=_LOADER),
-    ("crash", "_update_states"): _TOLD,
-    ("crash", "_prepare_inputs"): _at(schedule=_SCHEDULER) + _TOLD,
+    ("crash", "_update_states"): _REQUEST_DATA,
+    ("crash", "_prepare_inputs"): _at(schedule=_SCHEDULER) + _REQUEST_DATA,
     ("crash", "_bookkeeping_sync"): _at(schedule=_SCHEDULER, update_from_output=_SCHEDULER),
-    ("crash", "get_token_bin_counts_and_mask"): _at(_make_sampling_metadata=_BATCH) + _TOLD,
+    ("crash", "get_token_bin_counts_and_mask"): _at(_make_sampling_metadata=_BATCH) + _REQUEST_DATA,
     ("crash", "_update_request_with_output"): _at(parse_output=_REJECTION, _bookkeeping_sync=_RUNNER),
-    ("crash", "embedding"): _at(_prepare_input_ids=_RUNNER) + _TOLD,
+    ("crash", "embedding"): _at(_prepare_input_ids=_RUNNER) + _REQUEST_DATA,
     ("crash", "update_connector_output"): _at(_get_kv_connector_output=_LOADER, finalize_kv_connector=_LOADER),
     ("crash", "update_from_output"): _at(_bookkeeping_sync=_RUNNER, _get_prompt_logprobs_dict=_RUNNER),
     # Stores of a preempted request are handled before its blocks are overwritten.
     ("kv", "attended"): _CACHED + _at(execute_model=_RUNNER),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=_PROPOSER)),
-    **dict.fromkeys([("drafts", f"draft_{name}") for name in _GIVEN_TO_DRAFTERS], _at(set_inputs_first_pass=_PROPOSER)),
+    **dict.fromkeys([("drafts", f"draft_{name}") for name in _DRAFTER_INPUTS], _at(set_inputs_first_pass=_PROPOSER)),
     ("drafts", "verified"): _at(_prepare_input_ids=_RUNNER, _update_states=_RUNNER),
     ("drafts", "looked_up"): _at(update_ngram_gpu_tensors_incremental=_LOOKUPS, update_token_ids_ngram=_LOOKUPS)
     + _at(propose="vllm/v1/spec_decode/ngram_proposer.py"),
@@ -196,11 +196,11 @@ FIRST_RUNNER: Places = {
     ("counts", "mirror_computed"): _at(_update_states=_RUNNER),
     ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),
     # Batch rows keep their tokens as they move; the scheduler also sends the newest ones.
-    ("inputs", "input_ids"): _at(_update_states=_RUNNER, condense=_BATCH, swap_states=_BATCH) + _TOLD,
-    ("inputs", "positions"): _at(_update_states=_RUNNER) + _TOLD,
+    ("inputs", "input_ids"): _at(_update_states=_RUNNER, condense=_BATCH, swap_states=_BATCH) + _REQUEST_DATA,
+    ("inputs", "positions"): _at(_update_states=_RUNNER) + _REQUEST_DATA,
     ("drafts", "draft_seq_lens"): _at(_input_fits_in_drafter=_RUNNER),
     ("drafts", "draft_bounds"): _at(_update_positions_dependent_metadata=_PROPOSER),
-    **dict.fromkeys(_OF_PROMPTS, _at(_get_prompt_logprobs_dict=_RUNNER) + _OF_HITS),
+    **dict.fromkeys(_PROMPT_LOGPROBS, _at(_get_prompt_logprobs_dict=_RUNNER) + _SKIPPED_HITS),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _LOGPROBS),
     ("contracts", "same_context"): _at(_get_prompt_logprobs_dict=_RUNNER) + _LOGPROBS,
     ("contracts", "no_repeats"): _at(apply="vllm/v1/sample/logits_processor/__init__.py") + _PROCESSED + _OUTPUTS,
@@ -226,11 +226,13 @@ _SECOND_LOGPROBS = _at(
     compute_topk_scores=f"{_SECOND}/sample/logprob.py",
     _get_logprobs_tensors=f"{_SECOND}/spec_decode/rejection_sampler.py",
 )
-_SECOND_OF_PROMPTS = _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py") + _OF_HITS
+_SECOND_PROMPT_LOGPROBS = _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py") + _SKIPPED_HITS
 _SECOND_LOADER = f"{_SECOND}/kv_connector.py"
 _SECOND_BIASES = _at(apply_logit_bias=f"{_SECOND}/sample/logit_bias.py")
 _SECOND_SAMPLER = _at(apply_sampling_params=f"{_SECOND}/sample/sampler.py")
-_SECOND_INPUTS = _at(add_requests=f"{_SECOND}/model_runner.py", prepare_inputs=f"{_SECOND}/model_runner.py") + _TOLD
+_SECOND_INPUTS = (
+    _at(add_requests=f"{_SECOND}/model_runner.py", prepare_inputs=f"{_SECOND}/model_runner.py") + _REQUEST_DATA
+)
 _SECOND_STEP = _at(prepare_inputs=f"{_SECOND}/model_runner.py")
 _SECOND_STATES = _at(prepare_attn=f"{_SECOND}/model_runner.py", postprocess_sampled=f"{_SECOND}/model_runner.py")
 _SECOND_DRAFTER = _at(_copy_request_inputs=f"{_SECOND}/spec_decode/speculator.py")
@@ -245,9 +247,9 @@ _SAMPLER_STATE = {
 }
 _SAMPLED = _at(postprocess_sampled=f"{_SECOND}/model_runner.py")
 SECOND_RUNNER: Places = {
-    **_OF_SCHEDULER,
-    **_OF_RACES,
-    **_OF_FEATURES,
+    **_SCHEDULER_PLACES,
+    **_RACE_PLACES,
+    **_FEATURE_PLACES,
     (ASKED, "layers hybrid"): _ROWS_WITH_STATES,
     (ASKED, "session"): _at(_update_request_as_session=_SCHEDULER),
     (ASKED, "bad_words"): _at(apply_bad_words=f"{_SECOND}/sample/bad_words.py"),
@@ -278,12 +280,12 @@ SECOND_RUNNER: Places = {
     **dict.fromkeys([("inputs", name) for name in ("kept", "copied")], _SECOND_STATES),
     ("counts", "mirror_computed"): _at(postprocess_num_computed_tokens=f"{_SECOND}/model_runner.py"),
     ("drafts", "verified"): _SECOND_STEP,
-    **dict.fromkeys([("drafts", f"draft_{name}") for name in (*_GIVEN_TO_DRAFTERS, "seq_lens")], _SECOND_DRAFTER),
+    **dict.fromkeys([("drafts", f"draft_{name}") for name in (*_DRAFTER_INPUTS, "seq_lens")], _SECOND_DRAFTER),
     ("liveness", "progress"): _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS),
-    **dict.fromkeys(_OF_PROMPTS, _SECOND_OF_PROMPTS),
+    **dict.fromkeys(_PROMPT_LOGPROBS, _SECOND_PROMPT_LOGPROBS),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _SECOND_LOGPROBS),
     ("contracts", "logprob_tokens"): _SECOND_LOGPROBS,
-    ("contracts", "same_context"): _SECOND_OF_PROMPTS + _SECOND_LOGPROBS,
+    ("contracts", "same_context"): _SECOND_PROMPT_LOGPROBS + _SECOND_LOGPROBS,
     ("logits", "logprobs"): _SECOND_LOGPROBS,
     **dict.fromkeys([("contracts", name) for name in ("min_tokens", "logit_bias", "allowed_tokens")], _SECOND_BIASES),
     ("contracts", "bad_words"): _at(apply_bad_words=f"{_SECOND}/sample/bad_words.py"),

@@ -26,8 +26,8 @@ def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent]
     banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
     if not banned.issuperset(params.allowed_tokens):
         return None
-    seen, mended = "all are banned by min_tokens with stop, or by bad_words", with_params(event, {"allowed_tokens": ()})
-    return Excess("params.allowed_tokens", seen, "one must be left", mended)
+    seen, fixed = "all are banned by min_tokens with stop, or by bad_words", with_params(event, {"allowed_tokens": ()})
+    return Excess("params.allowed_tokens", seen, "one must be left", fixed)
 
 
 def _not_in_session(param: str, reason: str) -> EventLimit:
@@ -148,7 +148,7 @@ FIRST = RequestFeatures(
 )
 _SCHEDULER, _STOPS = "vllm/v1/core/sched/scheduler.py", "vllm/v1/core/sched/utils.py"
 # Functions of both runners that are reported with a broken contract, nearest first, each with its file.
-MADE_BY: Mapping[str, Mapping[str, str]] = {
+CONTRACT_FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     "max_tokens": {"check_stop": _STOPS, "_update_request_with_output": _SCHEDULER},
     "stop": {"check_stop": _STOPS, "_update_request_with_output": _SCHEDULER},
     "finish_reason": {"check_stop": _STOPS, "update_from_output": _SCHEDULER},

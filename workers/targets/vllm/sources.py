@@ -10,24 +10,24 @@ _FOLDERS = ("config", "distributed", "engine", "model_executor", "v1/core", "v1/
 _VERSION = re.compile(r"""^__version__ = (?:version = )?["']([\w.+]+)["']$""", re.MULTILINE)
 
 
-def is_whole(tree: Path) -> bool:
+def is_complete(tree: Path) -> bool:
     """Return whether a tree has all of vLLM's sources, not only a few changed files."""
     return all((tree / "vllm" / folder).is_dir() for folder in _FOLDERS)
 
 
 def version(tree: str, home: Path) -> str:
     """Return the version of a complete overlay, else of the installation; "" if it is unknown."""
-    if not tree or not is_whole(Path(tree)):
+    if not tree or not is_complete(Path(tree)):
         return _installed(home)
     file = Path(tree, "vllm", "_version.py")
     named = _VERSION.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
     return named[1] if named else ""
 
 
-def told(tree: str, home: Path) -> str:
+def described(tree: str, home: Path) -> str:
     """Return a description of the running sources: the overlay and the version under it."""
     below = _installed(home) or "an unknown version"
-    if not is_whole(Path(tree)):
+    if not is_complete(Path(tree)):
         count = len([*Path(tree, "vllm").rglob("*.py")])
         return f"{count} file{'s' * (count != 1)} of {tree} over vLLM {below}"
     named = version(tree, home) or "without a version (a checkout)"

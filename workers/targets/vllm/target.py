@@ -11,7 +11,7 @@ from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
 from workers.targets.target import Kernels, RunConfig
 from workers.targets.vllm import limits, places, sources
-from workers.targets.vllm.engine_sizes import blocks_of_windows
+from workers.targets.vllm.engine_sizes import window_blocks_max
 from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
 from workers.targets.vllm.names import VLLM, VLLM_V1
@@ -88,13 +88,13 @@ class Vllm(ChildKind):
         return keeper_of(installation, config.engine_path, config.kernels, config.fixes)
 
     def laid_over(self, config: RunConfig) -> str:
-        return sources.told(config.engine_path, home_of(config)) if config.engine_path else ""
+        return sources.described(config.engine_path, home_of(config)) if config.engine_path else ""
 
     def version(self, config: RunConfig) -> str:
         return sources.version(config.engine_path, home_of(config))
 
     def exported(self, finding: Finding) -> ExportedTest:
-        return exported_test(finding, FIRST, "cpu" in self.capabilities.devices, blocks_of_windows(finding.trace.spec))
+        return exported_test(finding, FIRST, "cpu" in self.capabilities.devices, window_blocks_max(finding.trace.spec))
 
 
 class VllmV1(Vllm):

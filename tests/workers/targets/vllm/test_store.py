@@ -98,9 +98,9 @@ def test_event_not_allowed_with_a_store_is_refused_and_fixed(event: AnyEvent, to
     trace = Trace(spec=EngineSpec.model_validate({**keys, "transfer": {}}), events=(event,))
     capabilities = kind_of(engine).capabilities
     assert (lacking(trace, capabilities) or "").startswith(told)
-    mended = within(trace, capabilities)
-    assert lacking(mended, capabilities) is None
-    assert mended.spec.transfer is not None
+    fixed = within(trace, capabilities)
+    assert lacking(fixed, capabilities) is None
+    assert fixed.spec.transfer is not None
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])

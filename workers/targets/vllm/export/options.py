@@ -56,7 +56,7 @@ def check_seeds(trace: Trace) -> None:
             raise ExportError(f"request {event.request} {why}")
 
 
-def engine_options(spec: EngineSpec, blocks_of_windows: int) -> dict[str, object]:
+def engine_options(spec: EngineSpec, window_blocks_max: int) -> dict[str, object]:
     """Return engine options that differ from the defaults, without speculation and asynchrony."""
     beside = spec.max_num_seqs if _has_draft_model(spec) else 0
     least = max(spec.max_num_batched_tokens, spec.max_num_seqs) + beside
@@ -66,7 +66,7 @@ def engine_options(spec: EngineSpec, blocks_of_windows: int) -> dict[str, object
         "max_num_scheduled_tokens": spec.max_num_batched_tokens if least != spec.max_num_batched_tokens else None,
         "long_prefill_token_threshold": spec.long_prefill_token_threshold,
         "max_model_len": spec.max_model_len,
-        "num_gpu_blocks_override": spec.num_blocks + 1 + blocks_of_windows,
+        "num_gpu_blocks_override": spec.num_blocks + 1 + window_blocks_max,
         "enable_prefix_caching": spec.prefix_cache,
         "scheduling_policy": spec.policy,
         "logprobs_mode": mode if (mode := spec.logprobs_mode).endswith("_logits") else f"{mode}_logprobs",

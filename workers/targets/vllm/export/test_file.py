@@ -47,7 +47,7 @@ class Writer:
     level: Level
     assertion: Assertion
     features: RequestFeatures
-    blocks_of_windows: int
+    window_blocks_max: int
     uses: set[str] = field(default_factory=set)
 
     @property
@@ -66,7 +66,7 @@ class Writer:
         body = [*self._models(), *self._made(self.level, options), *calls.lines, *self._end()]
         return [heading, *indented(body)]
 
-    def besides(self) -> list[str]:
+    def extra_files(self) -> list[str]:
         """Return the driver files that redefine parts of the default ones."""
         return ["connector"] * (self.spec.transfer is not None) + [self.assertion.watches] * bool(
             self.assertion.watches
@@ -78,13 +78,13 @@ class Writer:
         return ["def run(model, **options):", *indented([*made, *calls, "return engine.outputs"])]
 
     def _two_runs(self) -> list[str]:
-        here, there = self._asynchrony(self.spec.depth > 1), self._asynchrony(False)
+        options, other_options = self._asynchrony(self.spec.depth > 1), self._asynchrony(False)
         if self.assertion.other == "synchronous":
-            there |= self._speculation()
+            other_options |= self._speculation()
         request = literal(self._request_id())
         return [
-            *broken(Call("run", [Code("model")], here | self._speculation()), "outputs = ", f"[{request}]"),
-            *broken(Call("run", [Code("model")], there), "others = ", f"[{request}]"),
+            *broken(Call("run", [Code("model")], options | self._speculation()), "outputs = ", f"[{request}]"),
+            *broken(Call("run", [Code("model")], other_options), "others = ", f"[{request}]"),
             *self.assertion.lines,
         ]
 
@@ -92,8 +92,8 @@ class Writer:
         """Return the lines that write the models; a scheduler alone needs only a config."""
         spec, lines = self.spec, list[str]()
         if spec.depth > 1:
-            self.uses.add("leave_asynchrony")
-            lines.append("leave_asynchrony(monkeypatch)")
+            self.uses.add("keep_async_scheduling")
+            lines.append("keep_async_scheduling(monkeypatch)")
         has_head = (speculative_config(spec) or {}).get("model") == Code("head")
         if self.level == "scheduler":
             self.uses.add("save_config")
@@ -102,8 +102,8 @@ class Writer:
             return [*lines, *(broken(head, "head = ") if has_head else [])]
         self.uses |= {"save_model", "llama"}
         if self._has_no_pinned_memory():
-            self.uses.add("without_pinned_memory")
-            lines.append("without_pinned_memory(monkeypatch)")
+            self.uses.add("ignore_pinned_memory")
+            lines.append("ignore_pinned_memory(monkeypatch)")
         target: Call | Code = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
         if has_head or spec.layers == "windows":
             lines += broken(target, "target = ")
@@ -148,7 +148,7 @@ class Writer:
 
     def _options(self) -> dict[str, object]:
         """Return the options of an engine, without asynchrony and speculation."""
-        options = engine_options(self.spec, self.blocks_of_windows)
+        options = engine_options(self.spec, self.window_blocks_max)
         if self._has_grammars():
             options["skip_tokenizer_init"] = False
         transfer = self.spec.transfer
@@ -216,11 +216,11 @@ def _folder(name: str) -> Code:
 
 
 def exported_test(
-    finding: Finding, features: RequestFeatures, runs_on_cpu: bool, blocks_of_windows: int
+    finding: Finding, features: RequestFeatures, runs_on_cpu: bool, window_blocks_max: int
 ) -> ExportedTest:
     """Return the test of a finding.
 
-    `runs_on_cpu` says whether the model runner runs on a CPU; `blocks_of_windows` is added to the block pool.
+    `runs_on_cpu` says whether the model runner runs on a CPU; `window_blocks_max` is added to the block pool.
 
     Raises:
         ExportError: no test on a plain CPU reproduces the finding; the message has the reason.
@@ -229,9 +229,9 @@ def exported_test(
     check_spec(finding.trace.spec)
     if level == "engine":
         check_seeds(finding.trace)
-    writer = Writer(finding.trace, level, assertion_of(finding, level), features, blocks_of_windows)
+    writer = Writer(finding.trace, level, assertion_of(finding, level), features, window_blocks_max)
     body = "\n".join(writer.lines(stem_of(finding.name)))
-    files = tuple(_DRIVER / f"{name}.py" for name in (*_FILES[level], *writer.besides()))
+    files = tuple(_DRIVER / f"{name}.py" for name in (*_FILES[level], *writer.extra_files()))
     imports, parts = source_of(files, writer.uses, "vllm")
     head = "\n\n".join([_docstring(finding, level), *imports, "\n".join(_ENVIRONMENT)])
     constants, *functions = parts

@@ -18,7 +18,7 @@ from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
 from workers.simulated_torch.kernel_definitions import Definitions
 from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.messages import Message
-from workers.targets.vllm.engine_sizes import blocks_of_states, blocks_of_windows
+from workers.targets.vllm.engine_sizes import state_blocks_max, window_blocks_max
 from workers.targets.vllm.inside import windows
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.drafter_weights import kept_asleep
@@ -188,7 +188,7 @@ class Engines:
             seed=0,
             kv_cache_memory_bytes=CACHE_BYTES,
             # One more block for the null block.
-            num_gpu_blocks_override=spec.num_blocks + 1 + blocks_of_states(spec) + blocks_of_windows(spec),
+            num_gpu_blocks_override=spec.num_blocks + 1 + state_blocks_max(spec) + window_blocks_max(spec),
             block_size=spec.block_size,
             max_model_len=spec.max_model_len,
             max_num_seqs=spec.max_num_seqs,

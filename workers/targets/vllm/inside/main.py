@@ -28,7 +28,7 @@ from workers.targets.vllm.inside.models import inspect_here
 from workers.targets.vllm.inside.replacements import replacements_on
 from workers.targets.vllm.inside.watched import WatchedTests
 from workers.targets.vllm.names import RunnerName
-from workers.targets.vllm.sources import PACKAGE, is_whole
+from workers.targets.vllm.sources import PACKAGE, is_complete
 
 # Tested versions; 0.33.0 only as an overlay (docs/new_release.md).
 KNOWN = ("0.32.0", "0.33.0")
@@ -75,7 +75,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
 
 def lay_over(folder: Path, package: str = PACKAGE) -> None:
     """Put a source tree before the installed vLLM: complete, or a few changed files."""
-    sys.meta_path.insert(0, Overlay("vllm", folder, is_complete=is_whole(folder)))
+    sys.meta_path.insert(0, Overlay("vllm", folder, is_complete=is_complete(folder)))
     if package == PACKAGE:
         # vLLM's sources look up the distribution `vllm`; the CPU build has another name.
         sys.meta_path.insert(0, OtherName("vllm", f"{version_of(PACKAGE)}+cpu"))

@@ -8,7 +8,7 @@ from vllm.config import VllmConfig
 from vllm.platforms.cpu import CpuPlatform
 
 
-def without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def ignore_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allocate without pinned memory, which PyTorch for CPUs does not have."""
     zeros = torch.zeros
 
@@ -18,14 +18,14 @@ def without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "zeros", unpinned)
 
 
-def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
+def keep_async_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep asynchronous scheduling, which vLLM's CPU platform switches off."""
     update = CpuPlatform.check_and_update_config
 
-    def update_the_rest(vllm_config: VllmConfig) -> None:
+    def update_other_settings(vllm_config: VllmConfig) -> None:
         asked = vllm_config.scheduler_config.async_scheduling
         update(vllm_config)
         vllm_config.scheduler_config.async_scheduling = asked
 
-    replaced = staticmethod(update_the_rest)
+    replaced = staticmethod(update_other_settings)
     monkeypatch.setattr(CpuPlatform, "check_and_update_config", replaced)
