@@ -29,14 +29,6 @@ def graph_sizes(spec: EngineSpec) -> Sequence[int]:
     return [*takewhile(lambda size: size < largest, _SIZES), largest]
 
 
-def largest_graph(spec: EngineSpec) -> int:
-    """Return the number of tokens of the largest CUDA graph that vLLM captures."""
-    sizes = graph_sizes(spec)
-    run = 1 + spec.num_speculative_tokens if "full" in spec.graphs else 1
-    rounded = [-(-size // run) * run for size in sizes]
-    return max((size for size in rounded if size <= sizes[-1]), default=run)
-
-
 def state_blocks_max(spec: EngineSpec) -> int:
     """Return the most blocks that the recurrent states of one request take.
 
