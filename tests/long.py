@@ -7,9 +7,9 @@ test` runs the first so many.
 
 LONG = {
     "test_campaign_on_broken_ray_reports_the_cause_and_resumes": 0,
-    "test_a_feature_does_something_alone_and_beside_most_others_and_every_pair_agrees_or_is_refused": 12,
+    "test_feature_alone_and_in_pairs_agrees_or_is_refused": 12,
     "test_drawn_chain_works_for_every_vocabulary_size": 1,
-    "test_a_seed_scenario_agrees_under_every_schedule": 0,
+    "test_seed_scenario_agrees_under_every_schedule": 0,
     "test_sweep_on_the_interpreter_agrees_under_every_schedule": 0,
     "test_consecutive_verifications_share_no_noise": 1,
     "test_every_kernel_compiles_for_a_gpu": 0,

@@ -111,7 +111,7 @@ def found_with_flip(trace: Trace, variable: str, place: Place, bit: int) -> Diff
 
 
 @pytest.mark.parametrize("variable", DEVICE)
-def test_a_flip_of_a_device_value_in_its_domain_is_found_and_named(variable: str) -> None:
+def test_checker_bit_flip_of_device_value_is_reported(variable: str) -> None:
     flips: Counter[bool] = Counter()
     for seed in SEEDS_TO_FIND:
         if flips[False] >= FLIPS_PER_VARIABLE:
@@ -194,7 +194,7 @@ class Tampered(Checker):
 
 
 @pytest.mark.parametrize("variable", HOST)
-def test_a_flip_of_a_host_value_in_its_domain_is_found_and_named(variable: str) -> None:
+def test_checker_bit_flip_of_host_value_is_reported(variable: str) -> None:
     flips = 0
     for seed in SEEDS_TO_FIND:
         if flips >= FLIPS_PER_VARIABLE:
@@ -209,7 +209,7 @@ def test_a_flip_of_a_host_value_in_its_domain_is_found_and_named(variable: str) 
     assert flips >= FLIPS_PER_VARIABLE
 
 
-def test_an_engine_may_hash_as_it_likes_but_each_prefix_has_one_hash_of_its_own() -> None:
+def test_cached_difference_requires_one_hash_per_prefix() -> None:
     def first_difference(*shown: tuple[list[int], tuple[int, ...]]) -> tuple[int, str] | None:
         """Return where and what the first difference in pairs of prefixes and their hashes is due to be."""
         names, cache = {0: 0}, cached_blocks(2)
@@ -231,7 +231,7 @@ def test_an_engine_may_hash_as_it_likes_but_each_prefix_has_one_hash_of_its_own(
     assert first_difference(([1, 0], (7, 0)), ([0, 0], (7, 0))) == (1, "[0] at 0")
 
 
-def test_a_hash_that_forgets_its_parent_is_noticed_wherever_it_acts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_hash_without_parent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = "specstorm-forgotten-parent"
     monkeypatch.setitem(cast(dict[str, Fault], FAULTS), fault, replace(FAULTS[fault], requires=()))
     kinds: Counter[str] = Counter()
@@ -255,7 +255,7 @@ class Leaking(SpecstormTarget):
         return super().left_over()
 
 
-def test_a_block_or_a_state_slot_that_is_lost_at_the_end_is_a_leak() -> None:
+def test_checker_lost_block_or_state_slot_is_a_leak() -> None:
     for seed in range(FLIPS_PER_VARIABLE):
         run = Run(trace_of(seed), TAPES, Options(), Specstorm(Parts()))
         ours(run.target).__class__ = type("Losing", (Leaking,), {"pool": ("state_slots", "blocks")[seed % 2]})
@@ -263,7 +263,7 @@ def test_a_block_or_a_state_slot_that_is_lost_at_the_end_is_a_leak() -> None:
         assert (found.variable, found.plane) == ("leaks", VARIABLES["leaks"].plane), seed
 
 
-def test_every_variable_is_flipped_by_one_of_these_tests() -> None:
+def test_bit_flips_cover_every_observed_variable() -> None:
     assert {*DEVICE, *HOST, "leaks"} == set(VARIABLES)
 
 
@@ -318,7 +318,7 @@ def found_with_dead_bits(trace: Trace, bits: list[Dead]) -> Difference | NotDrai
     return found
 
 
-def test_flips_outside_every_domain_change_nothing() -> None:
+def test_bit_flips_outside_every_domain_change_nothing() -> None:
     flips: Counter[str] = Counter()
     for seed in SEEDS:
         bits = dead_bits(seed)
@@ -331,7 +331,7 @@ def test_flips_outside_every_domain_change_nothing() -> None:
     assert set(flips) == set(memory_of(ours(clean_run(0)[1].target).machine))
 
 
-def test_a_state_slot_that_nobody_owns_may_hold_any_accepted_count() -> None:
+def test_free_state_slot_may_hold_any_accepted_count() -> None:
     # The highest slot is handed out first: the second request starts on slot 0.
     events = tuple(Submit(tick=tick, request=f"r{tick}", prompt=(1, 2), max_tokens=20) for tick in (0, 3))
     trace = Trace(spec=EngineSpec(max_num_seqs=2, num_speculative_tokens=2), events=events).explicit()
@@ -368,7 +368,7 @@ class FlipsOutside(Recorder):
         super().capture(point, step, requests, names, copies)
 
 
-def test_what_is_captured_outside_a_domain_is_not_compared() -> None:
+def test_checker_ignores_captured_values_outside_domains() -> None:
     flips: Counter[str] = Counter()
     for seed in SEEDS:
         if clean_run(seed)[0].is_over:

@@ -38,13 +38,13 @@ def load(request: int, block: int) -> Shown:
     return shown("transfer", 0, [request], phase="begins", blocks=[block])
 
 
-def test_request_computed_again_after_a_clearing_is_accepted() -> None:
+def test_request_recomputed_after_reset_is_accepted() -> None:
     again = step(1, 0, range(6), [5, 2], begins=True)
     assert judged(FIRST, control("pause_keep"), CLEARED, control("resume"), again) is None
 
 
 @pytest.mark.parametrize("request_number", [0, 1])
-def test_entry_computed_before_a_clearing_is_reported_if_attended_to(request_number: int) -> None:
+def test_attended_entry_from_before_reset_is_reported(request_number: int) -> None:
     later = step(1, request_number, range(4, 6), [2, 3], begins=True)
     weights = control("weights", 1, [0])
     assert judged(FIRST, weights, later) is None
@@ -54,7 +54,7 @@ def test_entry_computed_before_a_clearing_is_reported_if_attended_to(request_num
     assert reported(found, "expected", "actual") == (fact("of_an_era", era=1), fact("of_an_era", era=0))
 
 
-def test_block_loaded_after_a_clearing_may_be_attended_to() -> None:
+def test_block_loaded_after_reset_may_be_attended_to() -> None:
     assert judged(FIRST, CLEARED, load(0, 2), step(1, 0, range(4, 6), [2, 5])) is None
     assert judged(FIRST, load(0, 2), CLEARED, step(1, 0, range(4, 6), [3, 5])) is not None
 
@@ -70,7 +70,7 @@ def test_copied_block_belongs_to_the_era_of_its_source() -> None:
     assert reported(after_copy(3, 6), "variable", "position", "actual") == ("era", 4, fact("of_an_era", era=0))
 
 
-def test_inputs_shown_after_a_clearing_belong_to_the_era_of_their_plan() -> None:
+def test_inputs_reported_after_reset_belong_to_their_plan() -> None:
     plan, inputs = step(1, 0, range(5, 6), [2, 3])
     assert judged(FIRST, plan, CLEARED, inputs) is None
 
@@ -112,7 +112,7 @@ def test_right_weights_and_a_pause_alone_are_accepted() -> None:
     assert judged(FIRST, control("pause_keep"), control("resume")) is None
 
 
-def test_neighbour_with_another_output_than_before_is_reported() -> None:
+def test_neighbour_with_different_output_is_reported() -> None:
     assert judged(control("neighbour", 0, [7, 8]), control("neighbour", 0, [7, 8])) is None
     found = judged(control("neighbour", 0, [7, 8]), control("neighbour", 0, [7, 9]))
     assert reported(found, "variable", "expected", "actual") == ("neighbour", (7, 8), (7, 9))

@@ -152,7 +152,9 @@ def places(point: str, is_on_device: bool) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("point", [*sorted(DEVICE_POINTS), *ON_HOST])
-def test_what_is_not_shown_as_it_is_due_is_found(point: str, change: Callable[[Numbered, int], Numbered]) -> None:
+def test_checker_missing_repeated_or_moved_record_is_reported(
+    point: str, change: Callable[[Numbered, int], Numbered]
+) -> None:
     num_found = 0
     for seed, at in places(point, point in DEVICE_POINTS):
         trace, heard = clean_run(seed)
@@ -167,13 +169,13 @@ def test_what_is_not_shown_as_it_is_due_is_found(point: str, change: Callable[[N
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_a_clean_run_shows_is_what_is_due(seed: int) -> None:
+def test_checker_accepts_records_of_clean_run(seed: int) -> None:
     trace, heard = clean_run(seed)
     assert judged(trace, heard, heard.stream) is None
 
 
 @pytest.mark.parametrize("point", [*sorted(DEVICE_POINTS), *ON_HOST])
-def test_what_comes_last_is_due_too(point: str) -> None:
+def test_checker_missing_last_record_is_reported(point: str) -> None:
     for seed in SEEDS:
         trace, heard = clean_run(seed)
         items: Numbered = [*heard.stream[point in DEVICE_POINTS]]
@@ -202,14 +204,14 @@ class NeverCorrects(ModelRunner):
         pass
 
 
-def test_host_mirrors_that_are_never_corrected_are_found() -> None:
+def test_checker_uncorrected_host_mirrors_are_reported() -> None:
     for seed in SEEDS[:10]:
         run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
         ours(run.target).engine.runner.__class__ = NeverCorrects
         assert rule_of(difference_in(run)) in (Rule.LAUNCHED_UNCORRECTED, Rule.NEVER_CORRECTED)
 
 
-def test_a_correction_that_is_left_out_with_all_it_shows_is_found() -> None:
+def test_checker_missing_correction_is_reported() -> None:
     for seed in SEEDS[:10]:
         trace, heard = clean_run(seed)
         steps = [item.step for _, item in heard.stream.host if isinstance(item, Corrected)]
@@ -232,7 +234,7 @@ class Deaf(Recorder):
         return ""
 
 
-def test_an_empty_digest_of_captures_is_refused() -> None:
+def test_checker_empty_digest_is_reported() -> None:
     run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
     ours(run.target).recorder.__class__ = Deaf
     found = difference_in(run)
@@ -252,7 +254,7 @@ class Forgetful(Recorder):
 
 
 @pytest.mark.parametrize("point", sorted(DEVICE_POINTS))
-def test_an_engine_that_never_captures_at_a_point_is_found(point: str) -> None:
+def test_checker_point_without_captures_is_reported(point: str) -> None:
     seed = next(seed for seed, _ in places(point, is_on_device=True))
     run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
     ours(run.target).recorder.__class__ = type("Dropping", (Forgetful,), {"point": point})
@@ -272,7 +274,7 @@ class KeepsRequests(Engine):
         return is_drained
 
 
-def test_what_the_host_holds_of_an_ended_request_is_a_leak() -> None:
+def test_checker_state_of_ended_request_on_host_is_a_leak() -> None:
     run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
     ours(run.target).engine.__class__ = KeepsRequests
     found = difference_in(run)

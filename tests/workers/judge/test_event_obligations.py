@@ -22,30 +22,30 @@ def ran(*events: AnyEvent, **spec: object) -> Stats:
     return verdict.stats
 
 
-def test_more_drafts_than_the_specification_has_are_as_many_as_it_has() -> None:
+def test_set_k_above_maximum_uses_maximum() -> None:
     digests = {k: ran(submit(0), SetK(tick=2, k=0), SetK(tick=4, k=k)).digest for k in (2, 3, 4, 99)}
     assert digests[99] == digests[4] == digests[3] != digests[2]
 
 
-def test_a_submit_whose_name_is_in_use_does_nothing() -> None:
+def test_submit_with_name_in_use_does_nothing() -> None:
     assert ran(submit(0), submit(2)).requests == 1
     assert ran(submit(0), submit(2)).digest == ran(submit(0)).digest
 
 
-def test_a_name_is_free_again_at_the_very_place_where_its_request_is_aborted() -> None:
+def test_submit_at_same_hook_as_abort_reuses_name() -> None:
     stats = ran(submit(0), Abort(tick=3, request="a"), submit(3))
     assert stats.requests == 2
     assert stats.probes["name_reused"] == 1
     assert ran(submit(0), submit(3), Abort(tick=3, request="a")).requests == 1
 
 
-def test_an_event_means_the_newest_request_of_a_name() -> None:
+def test_event_applies_to_newest_request_of_name() -> None:
     twice = ran(submit(0), Abort(tick=3, request="a"), submit(3), Abort(tick=6, request="a"))
     assert twice.probes["abort"] == 2
     assert twice.commits < ran(submit(0), Abort(tick=3, request="a"), submit(3)).commits
 
 
-def test_results_are_sampled_again_only_where_they_were_thrown_away() -> None:
+def test_preempt_resamples_only_dropped_results() -> None:
     kept = ran(submit(0), Preempt(tick=4, request="a"))
     dropped = ran(submit(0), Preempt(tick=4, request="a", mode="drop"))
     assert dropped.probes["dropped_output"] == 1
@@ -54,7 +54,7 @@ def test_results_are_sampled_again_only_where_they_were_thrown_away() -> None:
     assert "stale_wait" not in dropped.probes
 
 
-def test_a_reset_of_the_prefix_cache_takes_hits_away_and_preempts_running_requests_if_it_says_so() -> None:
+def test_prefix_cache_reset_removes_hits_and_may_preempt() -> None:
     cached = {"layers": "attention", "prefix_cache": True}
     assert ran(submit(0), submit(2, "b"), **cached).probes["prefix_hit"] == 1
     reset = ran(submit(0), ResetPrefixCache(tick=2), submit(2, "b"), **cached)
@@ -65,7 +65,7 @@ def test_a_reset_of_the_prefix_cache_takes_hits_away_and_preempts_running_reques
     assert running.probes["dropped_output"] == 2
 
 
-def test_the_most_urgent_request_is_admitted_first() -> None:
+def test_priority_policy_admits_most_urgent_request_first() -> None:
     events = (submit(0, "a"), submit(1, "b", priority=2), submit(2, "c", priority=1))
     assert "overtaking" not in ran(*events, max_num_seqs=1).probes
     assert ran(*events, max_num_seqs=1, policy="priority").probes["overtaking"] == 1

@@ -52,7 +52,7 @@ def tokens_of(steps: Mapping[int, Step], request: int, first: int, stop: int) ->
 
 
 @given(runs())
-def test_turn_has_the_tokens_of_its_stay_before_the_step(seen: list[Shown]) -> None:
+def test_turn_has_known_tokens_before_its_step(seen: list[Shown]) -> None:
     steps = steps_of(seen)
     turns = turns_of(steps)
     assert turns

@@ -40,7 +40,7 @@ def test_lookup_of_tokens_after_no_earlier_equal_token_is_reported(drafts: list[
     ],
     ids=["near the longest length", "padded drafts", "after an empty plan", "of a resumed request"],
 )
-def test_lookup_that_is_not_known_to_have_happened_is_not_compared(seen: list[Shown]) -> None:
+def test_uncertain_lookup_is_not_compared(seen: list[Shown]) -> None:
     assert (first_of(NgramLookups(2), seen), NgramLookups(2).compared(History.of(seen))) == (None, ())
 
 

@@ -42,14 +42,14 @@ SEEN = output(FIRST, (5, HIGH, 5, HIGH, 6, LOW), (0, -0.2, 0, -0.2, 1, -2.0))
 WANTED = output(FIRST, (6, HIGH, 6, HIGH, 5, LOW), (7, -0.2, 7, -0.2, 1, -2.0))
 
 
-def test_who_parts_at_a_near_tie_is_not_compared_from_there_on() -> None:
+def test_compare_stops_at_near_tie() -> None:
     assert compared(SEEN, WANTED) == Comparison(None, ("a",))
     assert compared(SEEN, SEEN) == Comparison(None, ())
     shorter = output(FIRST, (6, HIGH, 6, HIGH, 5, LOW), reason="stop")
     assert compared(SEEN, shorter) == Comparison(None, ("a",))
 
 
-def test_of_who_is_given_up_by_a_pause_only_the_common_part_is_compared() -> None:
+def test_compare_request_aborted_by_pause_by_common_tokens() -> None:
     trace = trace_of()
     paused = trace.model_copy(update={"events": (*trace.events, Pause(tick=2, mode="abort"))})
     short = output(FIRST, reason="abort")
@@ -58,7 +58,7 @@ def test_of_who_is_given_up_by_a_pause_only_the_common_part_is_compared() -> Non
     assert compared(output(FIRST), SEEN, trace=paused).difference is not None
 
 
-def test_an_exact_engine_has_no_near_ties() -> None:
+def test_compare_exact_engine_has_no_near_ties() -> None:
     found = compared(SEEN, WANTED, 0.0).difference
     assert found is not None
     assert (found.variable, found.position, found.expected, found.actual) == ("tokens", 1, 6, 5)
@@ -75,7 +75,7 @@ def test_an_exact_engine_has_no_near_ties() -> None:
         ((5, HIGH), (6, HIGH)),
     ],
 )
-def test_both_runs_must_show_that_the_two_tokens_are_close(
+def test_compare_near_tie_needs_logprobs_of_both_runs(
     seen: tuple[int | float, ...], wanted: tuple[int | float, ...]
 ) -> None:
     found = compared(output(seen), output(wanted), trace=trace_of(len(seen) // 2)).difference
@@ -83,20 +83,20 @@ def test_both_runs_must_show_that_the_two_tokens_are_close(
     assert (found.variable, found.position) == ("tokens", 0)
 
 
-def test_a_drawn_token_is_no_near_tie() -> None:
+def test_compare_sampled_token_is_no_near_tie() -> None:
     found = compared(SEEN, WANTED, trace=trace_of(temperature=1.0)).difference
     assert found is not None
     assert found.variable == "tokens"
 
 
-def test_what_comes_before_a_near_tie_is_compared() -> None:
+def test_compare_tokens_before_near_tie() -> None:
     other = output((4, -0.2, 4, -0.2, 2, -3.0), *[(6, HIGH, 6, HIGH, 5, LOW)])
     found = compared(SEEN, other).difference
     assert found is not None
     assert found.variable == "logprobs"
 
 
-def test_penalties_decide_where_logprobs_are_raw() -> None:
+def test_compare_near_tie_of_raw_logprobs_includes_penalties() -> None:
     # The second token came once: a penalty of 1 makes up for a logprob that is 1 more.
     first = (6, -0.1, 6, -0.1, 2, -3.0)
     seen = output(first, (5, -1.6, 6, -0.6, 5, -1.6))
@@ -115,7 +115,7 @@ def test_penalties_decide_where_logprobs_are_raw() -> None:
     assert compared(SEEN, WANTED, trace=trace_of(spec=processed, **both)).near_ties == ("a",)
 
 
-def test_logprobs_are_compared_as_far_as_they_were_asked_for() -> None:
+def test_compare_only_requested_logprobs() -> None:
     wide, narrow = output(FIRST, FIRST, FIRST), output(*[(4, -0.1, 4, -0.1)] * 3)
     other = output(*[(4, -0.1, 4, -0.1, 3, -2.5)] * 3)
     assert compared(wide, narrow, trace=trace_of(2)).difference is None
@@ -127,21 +127,21 @@ def test_logprobs_are_compared_as_far_as_they_were_asked_for() -> None:
         assert found.variable == "logprobs"
 
 
-def test_the_logprob_of_an_unlikely_token_is_rounded_in_proportion() -> None:
+def test_compare_tolerance_is_relative_for_unlikely_tokens() -> None:
     likely, seen, wanted = (1, 0.0), (2, -22.631347), (2, -22.631454)
     assert compared(output((*likely, *seen)), output((*likely, *wanted))).difference is None
     assert compared(output((*likely, 2, -22.6311)), output((*likely, *wanted))).difference is not None
 
 
 @pytest.mark.parametrize(("value", "is_close"), [(-0.10009, True), (-0.1002, False)])
-def test_logprobs_are_close(value: float, is_close: bool) -> None:
+def test_compare_logprobs_within_tolerance(value: float, is_close: bool) -> None:
     seen = output((4, value, 4, value, 2, -3.0))
     for margin in (0.0, MARGIN):
         assert (compared(seen, output(FIRST), margin).difference is None) is is_close
 
 
 @pytest.mark.parametrize(("margin", "is_close"), [(MARGIN, False), (1e-3, True)])
-def test_logprobs_within_the_margin_of_logits_are_close(margin: float, is_close: bool) -> None:
+def test_compare_logprobs_within_logit_margin(margin: float, is_close: bool) -> None:
     # Found with vLLM and two allowed tokens: a request alone, and the same request in a batch of four rows.
     seen, wanted = (
         output((14, first, 14, first, 21, second)) for first, second in ((-0.203805, -1.690762), (-0.203834, -1.690634))
@@ -159,7 +159,7 @@ def test_logprobs_within_the_margin_of_logits_are_close(margin: float, is_close:
         ("raw", {"repetition_penalty": 0.125}, False),
     ],
 )
-def test_rounding_of_processed_logprobs_grows_with_the_factor_of_their_logits(
+def test_compare_tolerance_of_processed_logprobs_scales_with_factor(
     mode: str, params: dict[str, float], is_close: bool
 ) -> None:
     asked = SamplingParams.model_validate({"num_logprobs": 1, **params})
@@ -169,7 +169,7 @@ def test_rounding_of_processed_logprobs_grows_with_the_factor_of_their_logits(
     assert (compared(seen, wanted, trace=trace).difference is None) is is_close
 
 
-def test_ranks_change_places_where_they_are_a_near_tie() -> None:
+def test_compare_ranks_may_swap_in_near_tie() -> None:
     one, other = (4, -0.1, 4, -0.1, 2, -3.0, 3, -3.00001), (4, -0.1, 4, -0.1, 3, -3.0, 2, -3.00001)
     trace = trace_of(4)
     assert compared(output(one), output(other), trace=trace).difference is None
@@ -183,7 +183,7 @@ def test_ranks_change_places_where_they_are_a_near_tie() -> None:
     assert compared(output(own), output(FIRST)).difference is not None
 
 
-def test_of_tokens_that_may_not_come_any_may_be_shown() -> None:
+def test_compare_forbidden_tokens_may_differ() -> None:
     one, other = (4, -0.1, 4, -0.1, 2, -inf), (4, -0.1, 4, -0.1, 3, -inf)
     assert compared(output(one), output(other)).difference is None
     assert compared(output(one), output(other), 0.0).difference is not None
@@ -196,7 +196,7 @@ def test_of_tokens_that_may_not_come_any_may_be_shown() -> None:
 
 
 @pytest.mark.parametrize(("gap", "is_possible"), [(184.0, False), (80.0, True)])
-def test_a_logit_far_below_the_largest_is_as_good_as_impossible(gap: float, is_possible: bool) -> None:
+def test_compare_logit_far_below_largest_is_impossible(gap: float, is_possible: bool) -> None:
     spec = trace_of().spec.model_copy(update={"logprobs_mode": "processed_logits"})
     trace = trace_of().model_copy(update={"spec": spec})
     shown, masked = (output((4, 281.9, 4, 281.9, token, logit)) for token, logit in ((2, 281.9 - gap), (3, -inf)))
@@ -206,13 +206,13 @@ def test_a_logit_far_below_the_largest_is_as_good_as_impossible(gap: float, is_p
     assert compared(shown, masked).difference is not None
 
 
-def test_logprobs_that_are_not_equally_many_are_seen() -> None:
+def test_compare_different_number_of_logprobs_is_reported() -> None:
     found = compared(Output((4, 4), "length", FIRST), Output((4, 4), "length", FIRST + FIRST)).difference
     assert found is not None
     assert found.variable == "logprobs"
 
 
-def test_of_who_is_given_up_the_common_part_is_compared() -> None:
+def test_compare_aborted_request_by_common_tokens() -> None:
     trace = trace_of(is_given_up=True)
     one, two = output(FIRST, reason="abort"), output(FIRST, FIRST, reason="abort")
     assert compared(one, two, trace=trace).difference is None
@@ -222,7 +222,7 @@ def test_of_who_is_given_up_the_common_part_is_compared() -> None:
     assert compared(one, two).difference is not None
 
 
-def test_an_engine_that_is_not_exact_agrees_with_itself_within_its_margin() -> None:
+def test_check_inexact_engine_agrees_within_logit_margin() -> None:
     submits = tuple(
         Submit(
             tick=0,

@@ -233,7 +233,7 @@ PAIRS: dict[str, tuple[Callable[[Patch], None], Refusal]] = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_mistake_of_engine_and_referee_breaks_a_property(name: str, monkeypatch: Patch) -> None:
+def test_properties_find_bug_shared_by_engine_and_referee(name: str, monkeypatch: Patch) -> None:
     apply, broken = PAIRS[name]
     traces = [trace_of(seed) for seed in SEEDS]
     apply(monkeypatch)
@@ -248,7 +248,7 @@ def test_a_mistake_of_engine_and_referee_breaks_a_property(name: str, monkeypatc
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_without_properties_and_contracts_nobody_sees_it(name: str, monkeypatch: Patch) -> None:
+def test_shared_bug_is_missed_without_properties_and_contracts(name: str, monkeypatch: Patch) -> None:
     apply, broken = PAIRS[name]
     traces = [trace_of(seed) for seed in SEEDS]
     with monkeypatch.context() as patch:
@@ -335,7 +335,7 @@ BROKEN: dict[str, tuple[tuple[Entry | Observation, ...], Violation]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_property_is_named(name: str) -> None:
+def test_properties_name_the_broken_rule(name: str) -> None:
     history, broken = BROKEN[name]
     properties = Properties(SMALL)
     for each in history:
@@ -345,7 +345,7 @@ def test_a_broken_property_is_named(name: str) -> None:
     assert wrong == broken
 
 
-def test_no_request_waits_for_ever_where_there_is_no_room() -> None:
+def test_properties_report_idle_steps_while_requests_wait() -> None:
     events = tuple(Submit(tick=0, request=name, prompt=(1,) * 40, max_tokens=4) for name in "ab")
     properties = Properties(SMALL.model_copy(update={"events": events}))
     said = [properties.judge(Submitted(0, 0, 0))]

@@ -59,7 +59,7 @@ class Scene:
         return missing_order_text(self.detector.race) if self.detector.race else None
 
 
-def test_a_read_that_nothing_orders_after_a_write_is_a_race() -> None:
+def test_race_unordered_read_after_write() -> None:
     scene = Scene()
     scene.machine.step = 3
     scene.write("a")
@@ -70,28 +70,28 @@ def test_a_read_that_nothing_orders_after_a_write_is_a_race() -> None:
     assert (scene.detector.race.memory, scene.detector.race.second.step) == ("x", 4)
 
 
-def test_a_write_that_nothing_orders_after_a_read_is_a_race() -> None:
+def test_race_unordered_write_after_read() -> None:
     scene = Scene()
     scene.read("a")
     scene.write("b")
     assert scene.race() == "nothing orders the read by a:copy@0 before the write by b:fill@0 (both use x)"
 
 
-def test_a_write_that_nothing_orders_after_a_write_is_a_race() -> None:
+def test_race_unordered_write_after_write() -> None:
     scene = Scene()
     scene.write("a")
     scene.write("b")
     assert scene.race() == "nothing orders the write by a:fill@0 before the write by b:fill@0 (both use x)"
 
 
-def test_two_reads_are_no_race() -> None:
+def test_no_race_between_two_reads() -> None:
     scene = Scene()
     scene.read("a")
     scene.read("b")
     assert scene.race() is None
 
 
-def test_the_ops_of_one_lane_are_ordered() -> None:
+def test_no_race_within_one_lane() -> None:
     scene = Scene()
     scene.write("a")
     scene.change("a")
@@ -100,7 +100,7 @@ def test_the_ops_of_one_lane_are_ordered() -> None:
     assert scene.race() is None
 
 
-def test_ranges_that_do_not_meet_are_no_race_and_ranges_that_share_one_cell_are() -> None:
+def test_race_needs_overlapping_ranges() -> None:
     scene = Scene()
     scene.write("a", scene.x.span(0, 2))
     scene.write("b", scene.x.span(2, 4))
@@ -110,7 +110,7 @@ def test_ranges_that_do_not_meet_are_no_race_and_ranges_that_share_one_cell_are(
     assert scene.race() == "nothing orders the write by b:fill@0 before the read by a:copy@0 (both use x)"
 
 
-def test_a_wider_write_is_held_against_every_narrower_access_under_it() -> None:
+def test_race_wide_write_with_every_narrow_access() -> None:
     for access in ("read", "write"):
         scene = Scene()
         getattr(scene, access)("a", scene.x.span(0, 1))
@@ -122,7 +122,7 @@ def test_a_wider_write_is_held_against_every_narrower_access_under_it() -> None:
         assert f"the {access} by b" in str(scene.race())
 
 
-def test_a_narrower_write_hides_nothing_of_a_wider_one() -> None:
+def test_race_narrow_write_does_not_replace_wide_write() -> None:
     scene = Scene()
     scene.write("a")
     scene.order("a", "b")
@@ -134,7 +134,7 @@ def test_a_narrower_write_hides_nothing_of_a_wider_one() -> None:
     assert scene.race() == "nothing orders the write by a:fill@0 before the read by d:copy@0 (both use x)"
 
 
-def test_an_event_orders_what_is_behind_the_wait_after_what_is_before_the_record() -> None:
+def test_no_race_with_record_and_wait() -> None:
     scene = Scene()
     scene.write("a")
     scene.order("a", "b")
@@ -144,7 +144,7 @@ def test_an_event_orders_what_is_behind_the_wait_after_what_is_before_the_record
     assert scene.race() is None
 
 
-def test_an_event_does_not_order_what_is_behind_the_record() -> None:
+def test_race_with_access_after_record() -> None:
     scene = Scene()
     event = scene.record("a")
     scene.write("a")
@@ -153,7 +153,7 @@ def test_an_event_does_not_order_what_is_behind_the_record() -> None:
     assert scene.race() is not None
 
 
-def test_an_event_does_not_order_what_is_before_the_wait() -> None:
+def test_race_with_access_before_wait() -> None:
     scene = Scene()
     scene.write("a")
     event = scene.record("a")
@@ -162,7 +162,7 @@ def test_an_event_does_not_order_what_is_before_the_wait() -> None:
     assert scene.race() is not None
 
 
-def test_a_wait_orders_after_the_record_that_was_newest_then() -> None:
+def test_wait_orders_after_newest_record_at_that_time() -> None:
     scene = Scene()
     event = scene.record("a")
     scene.machine.lane("b").wait(event)
@@ -175,7 +175,7 @@ def test_a_wait_orders_after_the_record_that_was_newest_then() -> None:
     assert scene.race() is not None
 
 
-def test_order_passes_through_other_lanes_and_through_the_host() -> None:
+def test_order_is_transitive_over_lanes_and_host() -> None:
     scene = Scene()
     scene.write("a")
     scene.order("a", "b")
@@ -186,7 +186,7 @@ def test_order_passes_through_other_lanes_and_through_the_host() -> None:
     assert scene.race() is None
 
 
-def test_a_read_is_judged_again_after_a_write() -> None:
+def test_race_read_after_ordered_write() -> None:
     scene = Scene()
     scene.read("a")
     scene.read("a")
@@ -197,7 +197,7 @@ def test_a_read_is_judged_again_after_a_write() -> None:
     assert scene.race() == "nothing orders the write by b:fill@0 before the read by a:copy@0 (both use x)"
 
 
-def test_only_the_last_of_several_reads_counts_and_it_does() -> None:
+def test_race_with_last_of_several_reads() -> None:
     scene = Scene()
     scene.read("a")
     event = scene.record("a")
@@ -208,7 +208,7 @@ def test_only_the_last_of_several_reads_counts_and_it_does() -> None:
     assert scene.race() == "nothing orders the read by a:copy@2 before the write by b:fill@2 (both use x)"
 
 
-def test_a_writer_is_held_against_every_reader() -> None:
+def test_race_write_with_every_reader() -> None:
     for waits, is_race in (("", True), ("a", True), ("ab", True), ("abc", False)):
         scene = Scene()
         for lane in "abc":
@@ -219,7 +219,7 @@ def test_a_writer_is_held_against_every_reader() -> None:
         assert (scene.race() is not None) == is_race
 
 
-def test_an_op_that_changes_memory_both_reads_and_writes_it() -> None:
+def test_inout_access_reads_and_writes() -> None:
     for access in ("read", "write", "change"):
         before, after = Scene(), Scene()
         getattr(before, access)("a")
@@ -230,7 +230,7 @@ def test_an_op_that_changes_memory_both_reads_and_writes_it() -> None:
         assert after.race() is not None
 
 
-def test_a_launch_is_behind_everything_the_host_has_done() -> None:
+def test_launch_is_ordered_after_host_accesses() -> None:
     scene = Scene()
     scene.host("w")
     scene.read("a", scene.p.all)
@@ -238,28 +238,28 @@ def test_a_launch_is_behind_everything_the_host_has_done() -> None:
     assert scene.race() is None
 
 
-def test_the_host_may_not_write_what_a_copy_still_reads() -> None:
+def test_race_host_write_during_copy_from_it() -> None:
     scene = Scene()
     scene.read("a", scene.p.all)
     scene.host("w")
     assert scene.race() == "nothing orders the read by a:copy@0 before the write by host:access@0 (both use p)"
 
 
-def test_the_host_may_not_read_what_a_copy_still_writes() -> None:
+def test_race_host_read_during_copy_to_it() -> None:
     scene = Scene()
     scene.write("a", scene.p.all)
     scene.host("r")
     assert scene.race() == "nothing orders the write by a:fill@0 before the read by host:access@0 (both use p)"
 
 
-def test_the_host_may_touch_the_rest_of_a_buffer_that_a_copy_uses() -> None:
+def test_no_race_host_access_outside_copied_range() -> None:
     scene = Scene()
     scene.write("a", scene.p.span(0, 2))
     scene.host("w", scene.p.span(2, 4))
     assert scene.race() is None
 
 
-def test_synchronizing_orders_the_host_after_the_record_and_not_after_more() -> None:
+def test_synchronize_orders_host_only_up_to_record() -> None:
     scene = Scene()
     scene.write("a", scene.p.all)
     event = scene.record("a")
@@ -273,7 +273,7 @@ def test_synchronizing_orders_the_host_after_the_record_and_not_after_more() -> 
     assert scene.race() is not None
 
 
-def test_a_race_is_found_even_when_the_device_has_long_done_its_part() -> None:
+def test_race_is_found_after_device_has_finished() -> None:
     scene = Scene()
     scene.write("a")
     scene.machine.drain()
@@ -281,7 +281,7 @@ def test_a_race_is_found_even_when_the_device_has_long_done_its_part() -> None:
     assert scene.race() is not None
 
 
-def test_the_first_race_is_the_one_that_is_kept() -> None:
+def test_detector_keeps_first_race() -> None:
     scene = Scene()
     scene.write("a")
     scene.read("b")
@@ -291,7 +291,7 @@ def test_the_first_race_is_the_one_that_is_kept() -> None:
     assert scene.race() == first
 
 
-def test_memory_of_one_lane_alone_is_not_judged() -> None:
+def test_detector_ignores_memory_of_one_lane() -> None:
     scene = Scene()
     private = scene.machine.buffer("private", scene.x.all._writable.copy(), lane="a")
     scene.write("a", private.all)
@@ -300,7 +300,7 @@ def test_memory_of_one_lane_alone_is_not_judged() -> None:
     assert scene.detector.num_accesses == 1
 
 
-def test_memory_that_is_written_as_a_whole_is_judged_as_a_whole() -> None:
+def test_detector_treats_whole_written_memory_as_one_range() -> None:
     scene = Scene()
     table = scene.machine.buffer("table", scene.x.all._writable.copy(), whole=True)
     scene.read("a", table.span(0, 1))
@@ -313,7 +313,7 @@ def test_memory_that_is_written_as_a_whole_is_judged_as_a_whole() -> None:
     assert scene.race() == "nothing orders the read by b:copy@0 before the write by c:fill@0 (both use table)"
 
 
-def test_an_op_that_reads_two_parts_of_such_memory_is_judged_once() -> None:
+def test_detector_checks_two_parts_of_one_range_once() -> None:
     @arguments
     class Compare(Arguments):
         first: Annotated[Memory, In("int64", "length", of=(ANY_NAME,))]
@@ -336,7 +336,7 @@ def every_policy() -> list[Policy]:
 
 @settings(max_examples=600)
 @given(actions(8) | nearly_ordered())
-def test_a_race_is_reported_exactly_where_no_path_orders_two_conflicting_accesses(program: list[Action]) -> None:
+def test_race_exactly_if_no_path_orders_conflicting_accesses(program: list[Action]) -> None:
     detector = RaceDetector(LANES)
     Program(Eager(), detector).run(program)
     step = next((step for step in range(len(program)) if has_race(program[: step + 1])), None)
@@ -345,7 +345,7 @@ def test_a_race_is_reported_exactly_where_no_path_orders_two_conflicting_accesse
 
 @settings(max_examples=400)
 @given(st.lists(st.sampled_from(RANGES), max_size=6), st.sampled_from(RANGES), st.integers(0, 5))
-def test_the_host_finds_what_it_expects_where_the_newest_write_of_any_part_was_in_that_step(
+def test_host_read_requires_newest_write_in_expected_step(
     written: list[tuple[int, int]], read: tuple[int, int], expected: int
 ) -> None:
     scene = Scene()
@@ -357,7 +357,7 @@ def test_the_host_finds_what_it_expects_where_the_newest_write_of_any_part_was_i
     assert (scene.race() is None) == (not over or over[-1] == expected)
 
 
-def test_a_range_of_nothing_is_in_no_race() -> None:
+def test_no_race_with_empty_range() -> None:
     scene = Scene()
     for lane in "ab":
         scene.write(lane, scene.x.span(2, 2))
@@ -368,7 +368,7 @@ def test_a_range_of_nothing_is_in_no_race() -> None:
 
 @settings(max_examples=80)
 @given(actions(8) | nearly_ordered())
-def test_the_race_reported_is_the_same_under_every_policy(program: list[Action]) -> None:
+def test_reported_race_is_the_same_under_every_policy(program: list[Action]) -> None:
     races = set()
     for policy in every_policy():
         detector = RaceDetector(LANES)
@@ -379,7 +379,7 @@ def test_the_race_reported_is_the_same_under_every_policy(program: list[Action])
 
 @settings(max_examples=200)
 @given(actions(8) | nearly_ordered())
-def test_a_program_without_a_race_ends_the_same_under_every_policy(program: list[Action]) -> None:
+def test_program_without_race_has_same_result_under_every_policy(program: list[Action]) -> None:
     if has_race(program):
         return
     eager, *others = (Program(policy).run(program) for policy in every_policy())
@@ -387,7 +387,7 @@ def test_a_program_without_a_race_ends_the_same_under_every_policy(program: list
     assert others == [eager] * len(others)
 
 
-def test_the_clean_engine_has_no_race() -> None:
+def test_clean_engine_has_no_race() -> None:
     tapes = Tapes()
     judged = 0
     for seed in range(20):

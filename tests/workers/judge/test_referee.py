@@ -51,7 +51,7 @@ def clean_log(seed: int) -> tuple[Trace, list[Entry]]:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_the_log_of_a_clean_engine_is_accepted(seed: int) -> None:
+def test_referee_accepts_log_of_clean_engine(seed: int) -> None:
     trace, log = clean_log(seed)
     assert Checker(trace, TAPES, points=frozenset()).see_log(log) is None
 
@@ -74,7 +74,7 @@ def refusals(doctor: Doctor) -> Iterator[Difference | None]:
 
 
 @pytest.mark.parametrize("name", ALL_REFUSED)
-def test_a_decision_that_no_engine_may_take_is_refused_by_name(name: str) -> None:
+def test_referee_names_rule_of_forbidden_decision(name: str) -> None:
     refusal, doctor = ALL_REFUSED[name]
     found = list(islice(refusals(doctor), PLACES_MAX))
     assert found, "some log has a place for it"
@@ -97,14 +97,14 @@ class Deaf(Run):
 @pytest.mark.parametrize(
     "kind", [SetK, Submit, Abort, Preempt, ResetPrefixCache, Stall, NoValidToken, Reorder, DummyStep]
 )
-def test_an_engine_that_ignores_an_event_is_found(kind: type) -> None:
+def test_referee_ignored_event_is_reported(kind: type) -> None:
     traces = (clean_log(seed)[0] for seed in SEEDS)
     asked = [trace for trace in traces if any(isinstance(event, kind) for event in trace.events)]
     assert any(Deaf(trace, kind).to_end() is not None for trace in asked)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_a_scheduler_with_one_mistake_is_found(scheduler: type[Scheduler]) -> None:
+def test_referee_scheduler_with_one_bug_is_reported(scheduler: type[Scheduler]) -> None:
     for seed in SEEDS:
         run = Run(clean_log(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
         ours(run.target).engine.scheduler.__class__ = scheduler

@@ -105,12 +105,12 @@ def test_no_judge_generates_traces() -> None:
     assert not [path for path in files_of(*JUDGES) if "scenarios.generation" in path.read_text(encoding="utf-8")]
 
 
-def test_engine_and_judges_call_nothing_alike_but_what_is_excused() -> None:
+def test_engine_and_judges_share_only_excused_functions() -> None:
     assert shared() - set(NAMESAKES) == set(EXCUSED)
 
 
 @pytest.mark.parametrize("source", ["spec.length_limit(1, 2)", "params.changes_logits", "model.block_hash(0, (2,))"])
-def test_the_reader_sees_methods_properties_and_functions(source: str, tmp_path: Path) -> None:
+def test_called_finds_methods_properties_and_functions(source: str, tmp_path: Path) -> None:
     path = tmp_path / "reads.py"
     path.write_text(f"from workers.record import model\n{source}\n", encoding="utf-8")
     name = source.partition("(")[0].rpartition(".")[2]
@@ -149,7 +149,7 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mistake_in_what_engine_and_judges_might_share_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bug_in_shared_function_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     traces = [trace_of(seed) for seed in SEEDS]
     owner, attribute, wrong = MUTANTS[name]
     monkeypatch.setattr(owner, attribute, wrong)

@@ -93,7 +93,7 @@ def has_dummy_step(trace: Trace) -> bool:
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
-def test_an_eager_run_reports_every_wait_that_is_missing_but_those_listed(accepted_counts: Configuration) -> None:
+def test_eager_run_reports_each_missing_wait_except_listed(accepted_counts: Configuration) -> None:
     unreported = set()
     for wait in seen_waits(accepted_counts):
         # Some copies are made for some requests alone; of the traces that have a wait two are enough.
@@ -106,7 +106,7 @@ def test_an_eager_run_reports_every_wait_that_is_missing_but_those_listed(accept
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
-def test_every_wait_for_a_dummy_step_is_missed_where_its_staging_slot_is_used_again(
+def test_missing_wait_for_dummy_step_is_reported(
     accepted_counts: Configuration,
 ) -> None:
     outcomes: dict[Wait, list[Outcome]] = {}
@@ -120,7 +120,7 @@ def test_every_wait_for_a_dummy_step_is_missed_where_its_staging_slot_is_used_ag
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
-def test_a_missing_wait_is_in_the_verdict(accepted_counts: Configuration) -> None:
+def test_verdict_names_missing_wait(accepted_counts: Configuration) -> None:
     needed = sorted(seen_waits(accepted_counts) - REDUNDANT[accepted_counts])
     assert needed
     for wait in needed:
@@ -132,7 +132,7 @@ def test_a_missing_wait_is_in_the_verdict(accepted_counts: Configuration) -> Non
 
 
 @pytest.mark.parametrize("accepted_counts", [each for each in CONFIGURATIONS if REDUNDANT[each]])
-def test_a_wait_that_is_listed_as_redundant_is_missed_by_no_trace_and_no_schedule(
+def test_redundant_wait_is_not_needed_by_any_schedule(
     accepted_counts: Configuration,
 ) -> None:
     waits = REDUNDANT[accepted_counts]
@@ -151,7 +151,7 @@ def test_no_wait_is_redundant_in_every_configuration() -> None:
     assert not frozenset.intersection(*REDUNDANT.values())
 
 
-def test_each_of_the_two_places_where_the_host_waits_for_counts_is_needed() -> None:
+def test_both_host_waits_for_counts_are_needed() -> None:
     # One event, two calls: before rows are staged (host counts only), and before the mirrors are corrected.
     def gather_by_another_name(counts: CountsInFlight | None, *rest: Any) -> Sequence[int]:
         if counts is not None:
@@ -177,12 +177,12 @@ def one_slot_fewer(monkeypatch: pytest.MonkeyPatch, short: str) -> None:
     monkeypatch.setattr(memory, "ring_size", ring_size)
 
 
-def test_a_staging_slot_fewer_is_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_staging_slot_fewer_is_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
     one_slot_fewer(monkeypatch, "staging")
     assert all(eager(seed, "device").raced for seed in SEEDS)
 
 
-def test_a_host_that_waits_for_counts_before_it_stages_needs_one_staging_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_counts_before_staging_need_one_staging_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     # What it waits for is behind the copies of the step before, unless that is a dummy step, which counts nothing.
     one_slot_fewer(monkeypatch, "staging")
     plain = [seed for seed in SEEDS_SILENT if not has_dummy_step(trace_of(seed, "host"))]
@@ -192,7 +192,7 @@ def test_a_host_that_waits_for_counts_before_it_stages_needs_one_staging_slot(mo
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
 @pytest.mark.parametrize("ring", ["output", "counts"])
-def test_an_output_or_counts_slot_fewer_is_reported_and_a_wrong_value_under_every_schedule(
+def test_one_output_or_counts_slot_fewer_is_reported(
     ring: str, accepted_counts: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The slot's event is used again with the slot: the host waits for the later copy, and reads what that one wrote.
@@ -207,9 +207,7 @@ def test_an_output_or_counts_slot_fewer_is_reported_and_a_wrong_value_under_ever
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
 @pytest.mark.parametrize("ring", ["outputs", "counts"])
-def test_two_slots_that_share_their_memory_but_not_their_event_are_a_race(
-    ring: str, accepted_counts: Configuration
-) -> None:
+def test_slots_with_shared_memory_and_own_events_are_a_race(ring: str, accepted_counts: Configuration) -> None:
     for seed in SEEDS:
         run = Run(trace_of(seed, accepted_counts), TAPES, Options(), Specstorm(PARTS))
         slots = getattr(ours(run.target).engine.runner.memory, ring)

@@ -71,7 +71,7 @@ def test_padding_token_without_a_slot_is_accepted() -> None:
     ],
     ids=["freed", "not planned", "written elsewhere", "padding written", "of another", "of full attention", "swapped"],
 )
-def test_window_that_sees_or_writes_wrong_blocks_is_reported(
+def test_window_with_wrong_blocks_is_reported(
     rows: Sequence[Part], changes: list[tuple[object, ...]], expected: tuple[object, ...]
 ) -> None:
     assert reported(judged(rows, *changes), "plane", "variable", "step", "position") == expected

@@ -25,7 +25,7 @@ def under(trace: Trace, schedules: Sequence[Schedule], compared: References | No
     return [check(copy, TAPES, Options(races=False, compared=compared)) for copy in copies]
 
 
-def test_a_run_that_shows_what_an_agreed_one_showed_has_the_verdict_of_a_full_judgement() -> None:
+def test_repeated_run_has_verdict_of_full_judgement() -> None:
     for seed in range(3):
         trace, references = random_trace(seed).explicit(), References()
         assert under(trace, SCHEDULES[:1], references) == under(trace, SCHEDULES[:1], None)
@@ -37,7 +37,7 @@ def test_a_run_that_shows_what_an_agreed_one_showed_has_the_verdict_of_a_full_ju
 
 
 @pytest.mark.parametrize("fault", ["ascend-12079-staging", "ascend-3372-output-at-once"])
-def test_a_run_that_shows_anything_else_is_judged_in_full(fault: str) -> None:
+def test_run_with_different_records_is_judged_in_full(fault: str) -> None:
     trace = random_trace(0).model_copy(update={"faults": (fault,)}).explicit()
     first, second = under(trace, SCHEDULES[:2], References())
     assert isinstance(first, Agreed)
@@ -45,7 +45,7 @@ def test_a_run_that_shows_anything_else_is_judged_in_full(fault: str) -> None:
     assert [first, second] == under(trace, SCHEDULES[:2], None)
 
 
-def test_another_trace_is_not_compared_with_it() -> None:
+def test_other_trace_is_not_compared_with_agreed_run() -> None:
     references = References()
     for seed in (0, 1):
         trace = random_trace(seed).explicit()
@@ -56,7 +56,7 @@ def test_another_trace_is_not_compared_with_it() -> None:
         assert not references.agreed.is_of(trace.model_copy(update={"seed": 1 + trace.seed}))
 
 
-def test_of_a_run_that_is_long_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agreed_run_drops_records_of_long_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreed_run, "STEPS_MAX", 5)
     references, trace = References(), random_trace(0).explicit()
     assert under(trace, SCHEDULES, references) == under(trace, SCHEDULES, None)
@@ -66,7 +66,7 @@ def test_of_a_run_that_is_long_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) 
     assert not references.agreed.captures
 
 
-def test_a_run_that_shows_less_than_the_agreed_one_is_not_the_same() -> None:
+def test_run_with_fewer_records_is_no_repetition() -> None:
     references, trace = References(), random_trace(0).explicit()
     under(trace, SCHEDULES[:1], references)
     agreed = references.agreed

@@ -41,7 +41,7 @@ def trace_of(seed: int) -> Trace:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_generated_trace_is_brought_within_what_the_engine_has_and_agrees(seed: int) -> None:
+def test_generated_trace_is_fitted_to_engine_and_agrees(seed: int) -> None:
     trace = trace_of(seed)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
@@ -61,9 +61,7 @@ def test_a_generated_trace_is_brought_within_what_the_engine_has_and_agrees(seed
         ("heir", "tokens", Reference.ALONE),
     ],
 )
-def test_a_mistake_shows_in_the_run_that_does_not_share_it(
-    mistake: Mistake, variable: str, reference: Reference
-) -> None:
+def test_bug_is_found_by_first_reference_run_without_it(mistake: Mistake, variable: str, reference: Reference) -> None:
     verdicts = [check(trace_of(seed), TAPES, kind=BlackBoxKind(mistake)) for seed in range(12)]
     found = [verdict.difference for verdict in verdicts if isinstance(verdict, Diverged)]
     assert found
@@ -71,7 +69,7 @@ def test_a_mistake_shows_in_the_run_that_does_not_share_it(
     assert reference in {each.reference for each in found}
 
 
-def test_row_state_of_an_ended_request_shows_when_requests_run_alone() -> None:
+def test_stale_row_state_is_found_by_requests_run_alone() -> None:
     # Both run in the same row, one after the other. Alone, the second request comes first.
     submits = (Submit(tick=tick, request=name, prompt=(1, 2), max_tokens=1) for tick, name in ((0, "a"), (30, "b")))
     trace = Trace(spec=EngineSpec(vocab_size=7), events=tuple(submits))
@@ -80,7 +78,7 @@ def test_row_state_of_an_ended_request_shows_when_requests_run_alone() -> None:
     assert (verdict.difference.reference, verdict.difference.request) == (Reference.ALONE, "b")
 
 
-def test_an_engine_that_raises_is_crashed_where_it_raised_also_when_it_cannot_be_started() -> None:
+def test_engine_exception_is_crash_with_source_location() -> None:
     crashed = next(
         verdict
         for seed in range(40)
@@ -98,7 +96,7 @@ def test_an_engine_that_raises_is_crashed_where_it_raised_also_when_it_cannot_be
     assert start.error == "RuntimeError: no memory is left"
 
 
-def test_an_engine_that_does_not_end_is_stuck() -> None:
+def test_engine_that_does_not_drain_is_stuck() -> None:
     verdict = check(trace_of(0), TAPES, kind=BlackBoxKind("endless"))
     assert isinstance(verdict, Stuck)
     assert isinstance(verdict.waits, NotDrained)
@@ -120,7 +118,7 @@ def test_finding_after_a_race_leads_with_it_and_is_the_same_bug(mistake: Mistake
     assert signature.bug == "lanes copy before host"
 
 
-def test_an_engine_that_gives_nobody_a_result_is_stuck_long_before() -> None:
+def test_engine_without_results_is_stuck_early() -> None:
     trace = trace_of(0)
     verdict = check(trace, TAPES, kind=BlackBoxKind("idle"))
     assert isinstance(verdict, Stuck)
@@ -129,7 +127,7 @@ def test_an_engine_that_gives_nobody_a_result_is_stuck_long_before() -> None:
     assert verdict.stats.steps < STEPS_MAX // 4
 
 
-def test_what_an_engine_shows_of_its_steps_is_judged_though_its_outputs_are_right() -> None:
+def test_reported_steps_are_judged_with_right_outputs() -> None:
     verdict = check(trace_of(0), TAPES, kind=BlackBoxKind("leak"))
     assert isinstance(verdict, Diverged)
     told = verdict.difference
@@ -152,7 +150,7 @@ class NotGivenBackKind(BlackBoxKind):
         return NotGivenBack(trace, self.mistake, watch.steps)
 
 
-def test_an_engine_that_is_not_given_back_has_crashed_unless_something_was_found_before() -> None:
+def test_error_on_close_is_crash_unless_difference_found() -> None:
     crashed = check(trace_of(0), TAPES, kind=NotGivenBackKind())
     assert isinstance(crashed, Crashed)
     assert (crashed.error, crashed.where) == ("ValueError: two rows are held", HELD)
@@ -174,7 +172,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("event", REFUSED)
-def test_what_an_engine_lacks_is_said_in_one_line(event: str) -> None:
+def test_lacking_returns_one_line(event: str) -> None:
     trace = loads(
         f"events:\n  - {{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2}}\n  - {event}\n", "x"
     )
@@ -182,7 +180,7 @@ def test_what_an_engine_lacks_is_said_in_one_line(event: str) -> None:
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
 
 
-def test_a_specification_a_schedule_a_probe_and_a_fault_that_it_lacks_are_said() -> None:
+def test_lacking_names_unsupported_spec_schedule_probe_and_fault() -> None:
     plain = trace_of(3)
     changed: dict[str, tuple[dict[str, object], str]] = {
         "spec": ({"spec": plain.spec.model_copy(update={"pad": False})}, "spec.pad: False; allowed are True"),
@@ -204,7 +202,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_worker_sweeps_and_hunts_with_it_under_the_one_schedule_it_has() -> None:
+def test_worker_uses_single_schedule_of_engine_without_lanes() -> None:
     judgement = Worker().judge(trace_of(1), True, CONFIG)
     assert isinstance(judgement.verdict, Agreed)
     assert judgement.schedules == 1
@@ -230,7 +228,7 @@ def costly_ahead() -> Costly:
 
 
 @pytest.mark.parametrize("wrong", [costly_neighbour, costly_ahead])
-def test_a_costly_engine_is_compared_with_one_run_and_in_full_where_that_shows_something(
+def test_costly_engine_is_sampled_and_findings_judged_in_full(
     wrong: Callable[[], Costly], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = [trace_of(seed).model_copy(update={"seed": seed}) for seed in range(1, 13)]
@@ -248,7 +246,7 @@ def test_a_costly_engine_is_compared_with_one_run_and_in_full_where_that_shows_s
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_command_refuses_what_the_engine_lacks_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_refuses_unsupported_scenario_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert faults_on(CONFIG) == []
     for given in ((), ("vllm-38556-backup-token",)):
         assert cli.run(["faults", "measure", *given, "--engine", "black_box"]) == 2
@@ -262,9 +260,7 @@ def test_a_command_refuses_what_the_engine_lacks_in_one_line(capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("registered")
-def test_below_a_folder_what_the_engine_lacks_is_refused_by_name_and_the_rest_is_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_on_folder_skips_unsupported_scenarios(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, out = tmp_path / "scn", str(tmp_path / "out")
     folder.mkdir()
     (folder / "a.yaml").write_text(dumps(trace_of(1)))

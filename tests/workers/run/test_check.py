@@ -94,7 +94,7 @@ def eager(seed: int) -> Trace:
 
 
 @pytest.mark.parametrize("mutant", [*HOST_MUTANTS, *DEVICE_MUTANTS], ids=lambda mutant: mutant.name)
-def test_one_mistake_in_an_engine_is_found_in_its_plane(mutant: Mutant) -> None:
+def test_engine_with_one_bug_is_found_in_its_plane(mutant: Mutant) -> None:
     first = FIRST_SEED.get(mutant.name, FIRST_SEED.get(mutant.name.partition(":")[0], 0))
     for seed in (*SEEDS_OF_MISTAKES[first:], *SEEDS_OF_MISTAKES[:first]):
         verdict = check(eager(seed), TAPES, kind=Specstorm(mutant.parts))
@@ -106,7 +106,7 @@ def test_one_mistake_in_an_engine_is_found_in_its_plane(mutant: Mutant) -> None:
     pytest.fail(f"{mutant.name}: not found in {len(SEEDS_OF_MISTAKES)} traces")
 
 
-def test_every_part_has_a_mistake_that_is_found() -> None:
+def test_every_engine_part_has_a_mutant() -> None:
     wrong = [mutant.parts for mutant in (*HOST_MUTANTS, *DEVICE_MUTANTS)]
     # `test_faults` demands that each of these is found.
     wrong += [fault.apply(CLEAN, lambda: None) for fault in FAULTS.values()]
@@ -120,13 +120,13 @@ def test_every_part_has_a_mistake_that_is_found() -> None:
 
 
 @pytest.mark.parametrize("mutant", EQUIVALENT, ids=lambda mutant: mutant.name)
-def test_a_change_that_no_engine_may_notice_is_not_found(mutant: Mutant) -> None:
+def test_equivalent_mutant_is_not_found(mutant: Mutant) -> None:
     for seed in SEEDS:
         verdict = check(eager(seed), TAPES, kind=Specstorm(mutant.parts))
         assert isinstance(verdict, Agreed), (seed, verdict)
 
 
-def test_a_host_part_that_raises_is_a_crash_that_says_what_and_where() -> None:
+def test_exception_in_host_part_is_crash_with_source_location() -> None:
     def backup_index(known: int, length: int) -> int:
         raise LookupError("no backup token")
 
@@ -137,7 +137,7 @@ def test_a_host_part_that_raises_is_a_crash_that_says_what_and_where() -> None:
     assert verdict.stats.requests == 2
 
 
-def test_a_device_op_that_raises_is_a_crash_that_names_op_and_step() -> None:
+def test_exception_in_device_op_is_crash_with_op_and_step() -> None:
     def divide(given: object) -> None:
         raise ZeroDivisionError("in an op")
 
@@ -146,7 +146,7 @@ def test_a_device_op_that_raises_is_a_crash_that_names_op_and_step() -> None:
     assert verdict.error == "OpFailed: op attention of step 0: ZeroDivisionError: in an op"
 
 
-def test_an_op_that_writes_its_input_crashes() -> None:
+def test_op_that_writes_its_input_is_crash() -> None:
     def write(given: object) -> None:
         given.sampled[:] = 0  # type: ignore[attr-defined]
 
@@ -156,7 +156,7 @@ def test_an_op_that_writes_its_input_crashes() -> None:
     assert "read-only" in verdict.error
 
 
-def test_a_wait_for_a_record_that_never_comes_is_stuck_and_names_the_lane() -> None:
+def test_wait_without_record_is_stuck_with_lane() -> None:
     def waits_for_ever(
         counts: CountsInFlight | None, previous: list[int], rows: list[PlanRow], moves: list[tuple[int, int]]
     ) -> Sequence[int]:
@@ -172,7 +172,7 @@ def test_a_wait_for_a_record_that_never_comes_is_stuck_and_names_the_lane() -> N
         assert verdict.waits.host == "d2h_counts"
 
 
-def test_a_run_that_has_not_drained_at_its_bound_is_stuck_and_says_who_waits_and_why() -> None:
+def test_run_beyond_step_bound_is_stuck_with_waiting_requests() -> None:
     spec = EngineSpec(max_num_seqs=1)
     trace = TWO_REQUESTS.model_copy(update={"spec": spec})
     verdict = check(trace, TAPES, Options(steps_max=3))
@@ -181,7 +181,7 @@ def test_a_run_that_has_not_drained_at_its_bound_is_stuck_and_says_who_waits_and
     assert reason_text(verdict) == "not drained after 4 steps; b waits: rows"
 
 
-def test_requests_that_take_each_others_blocks_for_ever_are_stuck() -> None:
+def test_requests_that_preempt_each_other_forever_are_stuck() -> None:
     # No scenario has a request that never fits; a faulty engine may lose blocks until one does not.
     spec = EngineSpec(num_speculative_tokens=0, block_size=4, num_blocks=3, max_num_batched_tokens=4)
     verdict = check(TWO_REQUESTS.model_copy(update={"spec": spec}), TAPES)
@@ -189,7 +189,7 @@ def test_requests_that_take_each_others_blocks_for_ever_are_stuck() -> None:
     assert verdict.stats.probes["preemption_by_blocks"] > 10
 
 
-def test_an_engine_that_takes_every_sample_away_is_found_within_a_bound() -> None:
+def test_engine_that_drops_every_sample_is_found_within_bound() -> None:
     def take_the_next_one_too(request: Request, num_drafts: int, num_valid: int) -> None:
         roll_back(request, num_drafts, num_valid)
         request.spoils_next = Spoils(no_valid_token=True) if request.name == "a" else UNSPOILED
@@ -201,7 +201,7 @@ def test_an_engine_that_takes_every_sample_away_is_found_within_a_bound() -> Non
     assert verdict.stats.steps <= 1000
 
 
-def test_an_expectation_that_is_not_met_makes_a_run_vacuous_and_says_how_often_it_was_seen() -> None:
+def test_unmet_probe_makes_run_vacuous_with_count() -> None:
     trace = TWO_REQUESTS.model_copy(update={"expect": {"admit": 2, "preemption": 1}})
     verdict = check(trace, TAPES)
     assert isinstance(verdict, Vacuous)
@@ -209,7 +209,7 @@ def test_an_expectation_that_is_not_met_makes_a_run_vacuous_and_says_how_often_i
     assert isinstance(check(trace.model_copy(update={"expect": {"admit": 2}}), TAPES), Agreed)
 
 
-def test_a_fault_that_is_never_reached_makes_a_run_vacuous() -> None:
+def test_unreached_fault_makes_run_vacuous() -> None:
     # No row moves: both requests arrive and end together.
     verdict = check(TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",)}), TAPES)
     assert isinstance(verdict, Vacuous)
@@ -217,7 +217,7 @@ def test_a_fault_that_is_never_reached_makes_a_run_vacuous() -> None:
     assert not verdict.reached("vllm-38556-accepted-counts")
 
 
-def test_a_fault_that_the_specification_rules_out_makes_a_run_vacuous_before_it_starts() -> None:
+def test_impossible_fault_makes_run_vacuous_before_start() -> None:
     spec = TWO_REQUESTS.spec.model_copy(update={"depth": 1})
     trace = TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",), "spec": spec})
     verdict = check(trace, TAPES)
@@ -229,7 +229,7 @@ def test_a_fault_that_the_specification_rules_out_makes_a_run_vacuous_before_it_
     assert verdict.stats.steps == 0
 
 
-def test_with_blame_a_difference_names_who_wrote_the_value_last() -> None:
+def test_blame_adds_last_writers_to_difference() -> None:
     mutant = next(each for each in DEVICE_MUTANTS if each.name == "the next token is the first sampled one")
     verdict = check(TWO_REQUESTS, TAPES, Options(blame=True), Specstorm(mutant.parts))
     assert isinstance(verdict, Diverged)
@@ -238,7 +238,7 @@ def test_with_blame_a_difference_names_who_wrote_the_value_last() -> None:
     assert verdict.difference.plane == VARIABLES["next_tokens"].plane
 
 
-def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> None:
+def test_finding_has_counts_up_to_its_step_and_ends_run() -> None:
     ran: dict[str, int] = defaultdict(int)
 
     def roll_back_too_little(request: Request, num_drafts: int, num_valid: int) -> None:
@@ -253,7 +253,7 @@ def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> No
 
 
 @pytest.mark.parametrize("place", ["before_schedule", "after_launch", "before_process"])
-def test_an_engine_that_ends_without_its_only_event_is_found(place: Place) -> None:
+def test_engine_that_ignores_only_event_is_found(place: Place) -> None:
     trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
     run = Run(trace, TAPES, Options(), Specstorm(Parts()))
     run.feed.events = EventQueue(())
@@ -262,7 +262,7 @@ def test_an_engine_that_ends_without_its_only_event_is_found(place: Place) -> No
     assert (broken.rule, broken.values["name"]) == (Rule.SUBMIT_MISSING, "a")
 
 
-def test_an_engine_that_stops_while_a_request_is_alive_is_found() -> None:
+def test_engine_that_stops_with_live_request_is_found() -> None:
     class Hasty(Engine):
         def drained(self) -> bool:
             return self.tick > 2
@@ -274,7 +274,7 @@ def test_an_engine_that_stops_while_a_request_is_alive_is_found() -> None:
     assert broken.rule is Rule.STOPPED_EARLY
 
 
-def test_a_wrong_token_that_ends_its_request_at_depth_1_is_that_token() -> None:
+def test_wrong_last_token_at_depth_1_is_reported_first() -> None:
     """The host frees blocks early because of it, in the same step: the later of the two differences."""
 
     def stop_now(given: Any) -> None:
@@ -306,7 +306,7 @@ def spoiled_copies(given: Any) -> None:
         ("state_copy", spoiled_copies, "block_state", "state_copy"),
     ],
 )
-def test_a_wrong_state_is_blamed_on_the_op_that_computed_it_not_on_the_one_that_copied_it(
+def test_wrong_state_is_reported_at_computing_op_not_at_copy(
     part: str, spoil: Callable[[Any], None], variable: str, blamed: str
 ) -> None:
     parts = then(part, spoil)

@@ -37,26 +37,26 @@ def difference(trace: Trace) -> str | None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_outputs_of_the_clean_engine_are_those_of_a_synchronous_run(seed: int) -> None:
+def test_outputs_of_clean_engine_equal_synchronous_run(seed: int) -> None:
     assert difference(random_trace(seed).explicit()) is None
 
 
-def test_outputs_show_a_recurrent_state_that_was_inherited() -> None:
+def test_outputs_differ_with_inherited_recurrent_state() -> None:
     assert any(difference(with_fault("tpu-2431-inherited-state", seed)) is not None for seed in range(6))
 
 
-def test_outputs_show_the_logprobs_of_another_request() -> None:
+def test_outputs_differ_with_logprobs_of_another_request() -> None:
     for fault in ("vllm-30846-raw-after-processing", "tpu-2799-live-rows"):
         seen = {difference(with_fault(fault, seed)) for seed in range(12)} - {None}
         assert seen == {"logprobs"}
 
 
 @pytest.mark.parametrize("fault", ["vllm-38556-backup-token", "vllm-43434-draft-order"])
-def test_outputs_never_show_a_fault_that_only_costs_acceptance(fault: str) -> None:
+def test_outputs_do_not_differ_with_lower_acceptance_only(fault: str) -> None:
     assert [difference(with_fault(fault, seed)) for seed in range(10)] == [None] * 10
 
 
-def test_a_run_that_does_not_end_is_seen() -> None:
+def test_outputs_of_run_without_end_is_an_error() -> None:
     trace = random_trace(1).explicit()
     assert outputs(trace, 2) == BrokenOff("it does not end")
     found = compare(trace, BrokenOff("it does not end"), outputs(trace)).difference

@@ -50,31 +50,31 @@ class DefinedKind(SamplerBoxKind):
         return SamplerBox(trace, self.breach if is_wrong else "none")
 
 
-def test_a_finding_is_told_once_a_slower_run_has_shown_it() -> None:
+def test_finding_is_reported_after_confirmation() -> None:
     kind = DefinedKind("max_tokens")
     assert isinstance(check(TRACE, Tapes(), kind=kind), Diverged)
     assert set(kind.ran) == {*BOTH}
 
 
-def test_what_a_slower_run_does_not_show_is_our_own_mistake() -> None:
+def test_finding_without_confirmation_raises_unconfirmed() -> None:
     with pytest.raises(Unconfirmed, match="a definition is wrong"):
         check(TRACE, Tapes(), kind=DefinedKind("max_tokens", wrong=("defined",)))
 
 
-def test_what_a_new_process_does_not_show_either_was_left_behind_by_other_traces() -> None:
+def test_finding_that_new_process_does_not_show_is_unconfirmed() -> None:
     kind = DefinedKind("max_tokens", wrong=("defined",), is_left_behind=True)
     with pytest.raises(Unconfirmed, match="does not reproduce in a new process"):
         check(TRACE, Tapes(), kind=kind)
     assert kind.restarted == ["defined"]
 
 
-def test_candidates_of_the_shrinker_need_no_slower_run() -> None:
+def test_shrinker_candidates_are_not_confirmed() -> None:
     kind = DefinedKind("max_tokens")
     assert isinstance(check(TRACE, Tapes(), Options(confirm="never"), kind), Diverged)
     assert set(kind.ran) == {"defined"}
 
 
-def test_a_finding_of_more_steps_than_a_slower_run_may_have_is_told_as_not_confirmed() -> None:
+def test_finding_with_too_many_steps_is_unconfirmed() -> None:
     kind = DefinedKind("max_tokens", wrong=("defined",), steps_max=2)
     verdict = check(TRACE, Tapes(), kind=kind)
     assert isinstance(verdict, Diverged)
@@ -83,7 +83,7 @@ def test_a_finding_of_more_steps_than_a_slower_run_may_have_is_told_as_not_confi
     assert set(kind.ran) == {"defined"}
 
 
-def test_a_finding_that_is_confirmed_later_is_returned_as_unconfirmed() -> None:
+def test_confirm_later_returns_finding_as_unconfirmed() -> None:
     kind = DefinedKind("max_tokens", wrong=("defined",))
     verdict = check(TRACE, Tapes(), Options(confirm="later"), kind)
     assert isinstance(verdict, Diverged)
@@ -92,7 +92,7 @@ def test_a_finding_that_is_confirmed_later_is_returned_as_unconfirmed() -> None:
     assert set(kind.ran) == {"defined"}
 
 
-def test_a_run_that_is_the_slower_one_is_not_confirmed_again() -> None:
+def test_run_with_slower_kernels_is_not_confirmed_again() -> None:
     kind = DefinedKind("max_tokens")
     assert isinstance(check(TRACE, Tapes(), kind=kind, config=RunConfig(kernels="interpreted")), Diverged)
     assert set(kind.ran) == {"interpreted"}

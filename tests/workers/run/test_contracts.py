@@ -106,7 +106,7 @@ class BlackBoxOfOurs(Specstorm):
     capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 
 
-def test_a_sound_engine_of_outputs_keeps_every_contract() -> None:
+def test_correct_output_engine_keeps_every_contract() -> None:
     drawn = [*traces(), *traces_for("same_context")]
     assert drawn
     for trace in drawn:
@@ -116,7 +116,7 @@ def test_a_sound_engine_of_outputs_keeps_every_contract() -> None:
 
 
 @pytest.mark.parametrize("contract", [contract for contract in CONTRACTS if contract not in UNDELIVERED])
-def test_a_broken_contract_is_found_by_its_name_and_by_no_other(contract: str) -> None:
+def test_broken_contract_is_found_by_its_name_only(contract: str) -> None:
     found = [found_in(trace, contract) for trace in traces_for(contract)]
     assert found[0] is not None
     # Without a step in flight nothing is left to come behind an abort.
@@ -128,7 +128,7 @@ SEEN_BY_OUTPUTS = ("abort", "answer", "name")
 
 
 @pytest.mark.parametrize("contract", [contract for contract in CONTRACTS if contract not in SEEN_BY_OUTPUTS])
-def test_comparing_outputs_shows_nothing_of_it(contract: str) -> None:
+def test_comparing_outputs_misses_contract_bugs(contract: str) -> None:
     kind, trace = SamplerBoxKind(contract), traces_for(contract)[0]
     seen = outputs_of(trace, TAPES, kind)
     assert isinstance(seen, dict)
@@ -136,7 +136,7 @@ def test_comparing_outputs_shows_nothing_of_it(contract: str) -> None:
         assert compare(trace, seen, outputs_of(other, TAPES, kind)).difference is None
 
 
-def test_a_finding_says_whether_the_synchronous_engine_breaks_the_same_contract() -> None:
+def test_finding_says_if_synchronous_run_breaks_contract() -> None:
     both, one = found_in(traces()[0], "penalties"), found_in(traces()[0], "abort")
     for found, how in ((both, "breaks"), (one, "keeps")):
         assert found is not None
@@ -147,7 +147,7 @@ def test_a_finding_says_whether_the_synchronous_engine_breaks_the_same_contract(
     assert alike.elsewhere is None
 
 
-def test_one_contract_is_one_bug_whatever_the_trace() -> None:
+def test_broken_contract_has_one_signature_on_all_traces() -> None:
     verdicts = [check(trace, TAPES, kind=SamplerBoxKind("max_tokens")) for trace in traces()]
     found = {signature_of(each, trace) for each, trace in zip(verdicts, traces(), strict=True)} - {None}
     (signature,) = found
@@ -157,7 +157,7 @@ def test_one_contract_is_one_bug_whatever_the_trace() -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(15), 713, 1447, 2558])
-def test_our_engine_keeps_every_contract_and_delivers_what_stays(seed: int) -> None:
+def test_our_engine_keeps_every_contract_in_every_step(seed: int) -> None:
     trace = random_trace(seed).explicit()
     run = Run(trace, TAPES, Options(races=False), BlackBoxOfOurs())
     assert run.panel.contracts is not None
@@ -174,7 +174,7 @@ SHARED = {
 
 @pytest.mark.parametrize("fault", SHARED)
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_fault_that_every_run_shares_is_found_by_a_contract_alone(fault: str, depth: int) -> None:
+def test_fault_shared_by_all_runs_is_found_by_contract(fault: str, depth: int) -> None:
     contract, asked = SHARED[fault]
     requests = [
         Submit(
@@ -201,7 +201,7 @@ def test_a_fault_that_every_run_shares_is_found_by_a_contract_alone(fault: str, 
         assert compare(trace, seen, outputs_of(other, TAPES, BlackBoxOfOurs())).difference is None
 
 
-def test_a_broken_contract_is_found_where_the_oracle_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_contract_is_found_although_oracle_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = loads("events:\n  - {tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 4}\n", "x").explicit()
 
     def with_one_more(target: SpecstormTarget) -> dict[str, Output]:

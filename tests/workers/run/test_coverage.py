@@ -19,7 +19,7 @@ def report() -> ShardReport:
     return judge_shard(SHARD, Tapes(), lambda _: None)
 
 
-def test_every_event_of_a_trace_is_counted_under_each_policy_it_was_run_under() -> None:
+def test_coverage_counts_events_by_policies_of_trace() -> None:
     traces = shard_traces(SHARD)
     counted = report().coverage["eager lazy random"]
     kinds = {event.do for trace in traces for event in trace.events}
@@ -29,13 +29,13 @@ def test_every_event_of_a_trace_is_counted_under_each_policy_it_was_run_under() 
         assert counted[kind]["tokens"] == counted[kind]["counts"] == having
 
 
-def test_races_are_judged_under_one_policy() -> None:
+def test_coverage_counts_races_under_first_policy_only() -> None:
     coverage = report().coverage
     assert coverage["eager"]["submit"] == {"races": 3}
     assert not any("races" in planes for planes in coverage["eager lazy random"].values())
 
 
-def test_the_planes_of_a_run_are_those_in_which_its_specification_shows_something() -> None:
+def test_planes_of_run_depend_on_specification() -> None:
     trace = shard_traces(SHARD)[0]
     planes = check(trace, Tapes()).stats.planes  # type: ignore[union-attr]
     known = {variable.plane for variable in VARIABLES.values()} | {"races", "liveness", "contracts"}
@@ -44,7 +44,7 @@ def test_the_planes_of_a_run_are_those_in_which_its_specification_shows_somethin
     assert Checker(trace, Tapes()).planes == ()
 
 
-def test_coverage_of_parts_adds_up_in_any_order() -> None:
+def test_joined_coverage_is_order_independent() -> None:
     parts = [
         judge_shard(SHARD.model_copy(update={"first": first, "traces": 1}), Tapes(), lambda _: None).coverage
         for first in range(3)

@@ -33,7 +33,7 @@ def verdicts() -> str:
     return "\n".join(verdict.model_dump_json() for verdict in found)
 
 
-def test_a_verdict_is_the_same_json_in_fresh_processes_with_other_hash_seeds() -> None:
+def test_verdict_json_is_independent_of_process_and_hash_seed() -> None:
     code = "from tests.workers.run.test_determinism import verdicts; print(verdicts())"
     here = verdicts()
     for hash_seed in ("1", "2"):
@@ -45,7 +45,7 @@ def test_a_verdict_is_the_same_json_in_fresh_processes_with_other_hash_seeds() -
         assert done.stdout.strip() == here
 
 
-def test_what_a_worker_ran_before_changes_no_verdict() -> None:
+def test_earlier_traces_do_not_change_verdicts() -> None:
     used = Tapes()
     for seed in range(NUM_TRACES):
         check(random_trace(seed).explicit(), used)
@@ -80,7 +80,7 @@ def test_every_schedule_of_a_trace_captures_the_same_bytes(seed: int) -> None:
     assert all(stats == seen[0] for stats in seen)
 
 
-def test_the_last_state_before_a_long_pause_is_compared_under_every_schedule() -> None:
+def test_last_state_before_pause_is_compared_by_every_schedule() -> None:
     events = tuple(Submit(tick=tick, request=f"r{tick}", prompt=(1, 2), max_tokens=5) for tick in (0, 30))
     captures = set()
     for schedule in SCHEDULES:
@@ -100,7 +100,7 @@ def test_different_traces_capture_different_bytes() -> None:
     assert len(set(digests)) == NUM_TRACES
 
 
-def test_last_bits_of_logprobs_are_part_of_a_digest_but_on_a_gpu() -> None:
+def test_digest_includes_logprobs_except_on_gpu() -> None:
     first, again = ({"a": Output((3, 4), "length", (3, -0.5 - less))} for less in (0.0, 1e-7))
     other = {"a": Output((3, 5), "length", (3, -0.5))}
     exact = [digest_of(each, is_exact=True) for each in (first, dict(first), again)]

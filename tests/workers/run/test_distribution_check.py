@@ -44,12 +44,12 @@ def checked(trace: Trace, num_copies: int) -> Verdict:
     return check_distribution(trace, TAPES, Specstorm(), num_copies)
 
 
-def test_a_sound_engine_draws_with_drafts_as_without() -> None:
+def test_distribution_check_agrees_on_correct_engine() -> None:
     assert isinstance(checked(trace_of("standard"), 160), Agreed)
     assert isinstance(checked(trace_of("block"), 160), Agreed)
 
 
-def test_an_engine_that_accepts_every_draft_draws_by_another_law() -> None:
+def test_distribution_check_finds_engine_that_accepts_all_drafts() -> None:
     trace = trace_of(faults=("ascend-13470-no-noise",))
     verdict = checked(trace, 160)
     assert isinstance(verdict, Diverged)
@@ -64,7 +64,7 @@ def test_an_engine_that_accepts_every_draft_draws_by_another_law() -> None:
 
 
 @pytest.mark.parametrize("leaks", [False, True])
-def test_any_engine_of_outputs_is_held_against_itself_at_depth_1(leaks: bool) -> None:
+def test_distribution_check_compares_output_engine_with_depth_1(leaks: bool) -> None:
     kind = SamplerBoxKind("leak" if leaks else "none")
     spec = EngineSpec(vocab_size=10, max_model_len=16)
     submit = Submit(tick=0, request="a", prompt=(3, 4), max_tokens=4, params=SamplingParams(temperature=1.0))
@@ -72,7 +72,7 @@ def test_any_engine_of_outputs_is_held_against_itself_at_depth_1(leaks: bool) ->
     assert isinstance(verdict, Diverged if leaks else Agreed)
 
 
-def test_an_engine_that_breaks_off_is_found_by_that() -> None:
+def test_distribution_check_reports_engine_error() -> None:
     kind = BlackBoxKind("crash")
     spec = EngineSpec(vocab_size=10)
     submit = Submit(tick=0, request="a", prompt=(3, 4), max_tokens=9, params=PARAMS["hot"])
@@ -81,7 +81,7 @@ def test_an_engine_that_breaks_off_is_found_by_that() -> None:
     assert (verdict.difference.variable, verdict.difference.actual) == ("end", fact("failed", error="RuntimeError"))
 
 
-def test_what_cannot_be_judged_is_refused() -> None:
+def test_distribution_check_refuses_unsuitable_traces() -> None:
     synthetic = trace_of().spec.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})
     greedy = tuple(submit for submit in trace_of().submits() if submit.request == "greedy")
     alike = EngineSpec(depth=1, num_speculative_tokens=0)
@@ -94,7 +94,7 @@ def test_what_cannot_be_judged_is_refused() -> None:
             checked(trace_of().model_copy(update=update), 10)
 
 
-def test_the_plain_engine_is_one_that_there_is() -> None:
+def test_plain_changes_only_supported_keys() -> None:
     trace = trace_of()
     ours, box = (plain(trace, kind.capabilities).spec for kind in (Specstorm(), SamplerBoxKind()))
     assert (ours.depth, ours.num_speculative_tokens) == (1, 0)

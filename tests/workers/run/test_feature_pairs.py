@@ -77,7 +77,7 @@ def pairs() -> list[Trace]:
 
 
 @pytest.mark.parametrize("index", range(len(FEATURES)), ids=lambda index: FEATURES[index].name)
-def test_a_feature_does_something_alone_and_beside_most_others_and_every_pair_agrees_or_is_refused(index: int) -> None:
+def test_feature_alone_and_in_pairs_agrees_or_is_refused(index: int) -> None:
     feature = FEATURES[index]
     alone = composed(feature)
     if problems(alone):
@@ -97,7 +97,7 @@ def test_a_feature_does_something_alone_and_beside_most_others_and_every_pair_ag
     assert sum(hits) > 0.6 * len(hits)
 
 
-def test_every_rule_of_the_tables_refuses_a_pair_or_switches_something_off_in_one() -> None:
+def test_every_refusal_rule_applies_to_some_pair() -> None:
     specs = [trace.spec for trace in pairs()]
     refusing = {index for spec in specs for index, rule in enumerate(REFUSED) if rule.applies(spec)}
     assert refusing == set(range(len(REFUSED)))
@@ -105,7 +105,7 @@ def test_every_rule_of_the_tables_refuses_a_pair_or_switches_something_off_in_on
     assert switching == set(range(len(SWITCHED_OFF)))
 
 
-def test_what_is_refused_because_an_engine_would_compute_it_wrongly_goes_wrong_where_it_is_let_through() -> None:
+def test_pair_refused_as_wrong_goes_wrong_if_allowed() -> None:
     tried = 0
     for trace in pairs():
         rules = refusals(trace.spec, ())
@@ -136,7 +136,7 @@ def given(where: str) -> dict[str, list[Any]]:
     return found
 
 
-def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_those_are_few() -> None:
+def test_features_cover_every_key_of_specification() -> None:
     found = given("spec")
     # Only engines that have weights know of their quality; only some have the others.
     assert set(found) == set(EngineSpec.model_fields) - {
@@ -164,7 +164,7 @@ def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_t
         assert values <= {*found[key], EngineSpec.model_fields[key].default}, key
 
 
-def test_every_key_of_a_request_and_of_its_sampling_parameters_is_in_the_list() -> None:
+def test_features_cover_every_key_of_request() -> None:
     assert set(given("params")) == set(SamplingParams.model_fields) & set(Specstorm.capabilities.features)
     # Every request has a name and parameters; one feature uses a name again. Sessions are of engines that have them.
     assert set(given("submit")) == set(Submit.model_fields) - {"do", "request", "params", "session"}
@@ -173,7 +173,7 @@ def test_every_key_of_a_request_and_of_its_sampling_parameters_is_in_the_list() 
     assert again
 
 
-def test_every_kind_of_event_is_in_the_list_with_all_its_values_where_those_are_few() -> None:
+def test_features_cover_every_kind_of_event() -> None:
     kinds = [
         kind
         for kind in get_args(get_args(AnyEvent)[0])
@@ -190,7 +190,7 @@ def test_every_kind_of_event_is_in_the_list_with_all_its_values_where_those_are_
     assert places == values_of_keys(Submit)["at"]
 
 
-def test_names_of_features_are_distinct_and_what_they_show_are_probes() -> None:
+def test_feature_names_are_unique_and_probes_exist() -> None:
     assert len({feature.name for feature in FEATURES}) == len(FEATURES)
     assert {probe for feature in FEATURES for probe in feature.shows} <= set(PROBES)
     assert not any(alternatives(feature, feature) for feature in FEATURES)

@@ -164,7 +164,7 @@ def test_finding_that_two_fixes_cause_together_needs_both(monkeypatch: pytest.Mo
     assert bugs.needed(verdict, TRACE, config) == ("box_b", "box_g")
 
 
-def test_finding_that_races_alone_show_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_with_race_fixes_alone_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = FixableKind("max_tokens")
     bugs, verdict, config = found_by(kind, monkeypatch, ALL, races=["box_a", "box_h"])
     assert bugs.needed(verdict, TRACE, config) == ()
@@ -194,7 +194,7 @@ def some_needed(draw: st.DrawFn) -> tuple[int, set[int]]:
 
 
 @given(some_needed())
-def test_smallest_returns_the_needed_names_in_few_tries(drawn: tuple[int, set[int]]) -> None:
+def test_smallest_returns_needed_names_in_few_tries(drawn: tuple[int, set[int]]) -> None:
     count, needed = drawn
     names, wanted, tries = [f"{number:02}" for number in range(count)], {f"{number:02}" for number in needed}, []
 

@@ -11,7 +11,7 @@ from workers.run.engine_run import Options, Run
 
 
 @pytest.mark.parametrize("races", [True, False])
-def test_an_engine_is_freed_without_the_garbage_collector(races: bool) -> None:
+def test_engine_is_freed_without_garbage_collection(races: bool) -> None:
     run = Run(random_trace(1).explicit(), Tapes(), Options(races=races))
     run.to_end()
     engine = weakref.ref(run.target)

@@ -28,7 +28,7 @@ VLLMS = kind_of(VLLM).capabilities
     ],
     ids=["prefix cache", "connector", "neither", "states", "windows", "an engine with an oracle"],
 )
-def test_kv_content_is_judged_where_blocks_may_come_from_others(
+def test_kv_content_applies_if_blocks_may_be_shared(
     spec: EngineSpec, capabilities: Capabilities, is_asked: bool
 ) -> None:
     panel = Panel.of(Case(Trace(spec=spec, events=()), Tapes(), capabilities, None))

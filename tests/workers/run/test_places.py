@@ -39,22 +39,22 @@ def _places(plane: str, variable: str, request: str = "", trace: Trace = TRACE) 
     return placed(found, PLACES, trace).made_at
 
 
-def test_outputs_are_made_where_the_request_asks_for_it_and_then_where_all_are_each_told_once() -> None:
+def test_placed_output_lists_request_options_then_plane() -> None:
     assert _places("tokens", "tokens", "a") == (SAMPLES, GOES_ON)
     assert _places("tokens", "tokens", "b") == _places("tokens", "tokens", "submit 1") == (PENALIZES, SAMPLES, GOES_ON)
     assert _places("tokens", "tokens", "a", HYBRID) == (GOES_ON, SAMPLES)
 
 
-def test_inputs_do_not_depend_on_parameters_but_on_sessions() -> None:
+def test_placed_inputs_ignore_sampling_but_not_sessions() -> None:
     assert _places("inputs", "positions", "submit 1", HYBRID) == (PLANS,)
     assert _places("inputs", "positions", "submit 2") == (MAKES, PLANS)
 
 
-def test_a_producer_is_the_same_program() -> None:
+def test_placed_producer_uses_locations_of_engine() -> None:
     assert _places("transfers", "producer_ends") == (PLANS,)
 
 
-def test_a_race_is_told_with_who_decides_when_its_accesses_are_made() -> None:
+def test_placed_race_uses_functions_of_accesses_and_callers() -> None:
     first = Access(lane="compute", op="copy", step=0, site=Site(function="copies"))
     second = Access(lane="host", op="access", step=1, callers=(Site(function="writes"), Site(function="launches")))
     race = MissingOrder(first=first, second=second, memory="rows")
@@ -62,7 +62,7 @@ def test_a_race_is_told_with_who_decides_when_its_accesses_are_made() -> None:
     assert placed(found, PLACES, TRACE).made_at == (PLANS, MAKES)
 
 
-def test_places_after_a_race_are_the_race_s_alone() -> None:
+def test_ranked_with_race_has_only_locations_of_race() -> None:
     site = Site(function="copies")
     accesses = (Access(lane=lane, op="copy", step=0, site=site) for lane in ("compute", "host"))
     race = MissingOrder(first=next(accesses), second=next(accesses), memory="rows")
@@ -70,19 +70,19 @@ def test_places_after_a_race_are_the_race_s_alone() -> None:
     assert placed(found, PLACES, TRACE).made_at == (PLANS,)
 
 
-def test_places_are_at_most_three_the_nearest_of_each_list_first() -> None:
+def test_ranked_returns_at_most_three_first_of_each_list() -> None:
     lists = ((SAMPLES, PENALIZES), (GOES_ON, SAMPLES, PLANS), (), (MAKES,))
     assert ranked(None, PLACES, *lists) == (SAMPLES, GOES_ON, MAKES)
     assert ranked(None, PLACES, *lists[:2]) == (SAMPLES, GOES_ON, PENALIZES)
 
 
-def test_a_crash_is_told_by_the_innermost_frame_that_has_places() -> None:
+def test_crash_locations_come_from_innermost_known_frame() -> None:
     frames = [Site(function=name) for name in ("raises", "reads", "copies")]
     assert of_crash(frames, PLACES) == (MAKES,)
     assert of_crash(frames[:1], PLACES) == ()
 
 
-def test_another_run_that_broke_off_is_told_with_what_it_broke_off_at() -> None:
+def test_placed_reference_crash_has_its_location() -> None:
     where = Site(function="reads")
     found = Difference(plane="liveness", variable="end", step=-1, expected=0, actual=1, made_at=(where,))
     assert placed(found, PLACES, TRACE).made_at == (where, MAKES)

@@ -19,7 +19,7 @@ print(gc.get_threshold()[0])
 """
 
 
-def test_what_is_imported_is_frozen_once() -> None:
+def test_prepare_process_freezes_objects_once() -> None:
     done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 700
@@ -40,6 +40,6 @@ prepare_process()
 """
 
 
-def test_frozen_objects_are_freed_when_the_process_ends() -> None:
+def test_frozen_objects_are_freed_at_exit() -> None:
     done = subprocess.run([sys.executable, "-c", _CYCLE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "freed\n", "")

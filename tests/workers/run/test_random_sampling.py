@@ -44,7 +44,7 @@ WITH_CHANCE = [
 
 
 @pytest.mark.parametrize("path", WITH_CHANCE, ids=lambda path: str(path.stem))
-def test_no_decision_of_a_scenario_file_is_ambiguous(path: Path) -> None:
+def test_scenario_files_have_no_ambiguous_decision(path: Path) -> None:
     stats = check(load(path).explicit(), Tapes(), Options(races=False)).stats  # type: ignore[union-attr]
     assert stats.probes["random_decision"] > 0
     assert "ambiguous_decision" not in stats.probes
@@ -56,7 +56,7 @@ def tape_of(event: Submit, trace: Trace, tapes: Tapes) -> Tape:
     return tapes.tape(event.prompt, trace.spec, length, rules_of(event))
 
 
-def test_equal_seeds_draw_alike_and_others_do_not() -> None:
+def test_equal_seeds_sample_equal_tokens() -> None:
     first = next(event for event in DRAWN.submits() if event.params.temperature)
     params = [first.params.model_copy(update={"seed": seed}) for seed in (4, 4, 5)]
     same, again, other = (tape_of(first.model_copy(update={"params": each}), DRAWN, Tapes()).tokens for each in params)
@@ -85,7 +85,7 @@ def from_step(first: int) -> Parts:
     return replace(clean, verify_drafts=op_like(clean.verify_drafts, body))
 
 
-def test_nothing_is_compared_from_the_step_of_an_ambiguous_decision_on_and_everything_before() -> None:
+def test_comparison_stops_at_ambiguous_decision() -> None:
     clean = check(DRAWN, marked(20))
     assert isinstance(clean, Agreed)
     assert clean.stats.probes["ambiguous_decision"] == 1
@@ -153,12 +153,12 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_what_a_row_is_drawn_with_is_found_where_it_is_made(name: str) -> None:
+def test_wrong_sampling_input_of_row_is_found_at_its_variable(name: str) -> None:
     parts, variable = MISTAKES[name]
     assert found_by(check(DRAWN, Tapes(), kind=Specstorm(parts))).variable == variable
 
 
-def test_a_sampler_that_does_not_report_a_row_without_a_target_is_found_by_its_status() -> None:
+def test_missing_sampler_status_is_found() -> None:
     events = (*DRAWN.events, NanLogits(tick=9, request="likely"))
     trace = DRAWN.model_copy(update={"events": events})
     assert isinstance(check(trace, Tapes()), Agreed)
@@ -171,7 +171,7 @@ def found_by(verdict: Verdict) -> Difference:
     return verdict.difference
 
 
-def test_noise_that_counts_calls_and_not_positions_is_found_where_it_is_drawn() -> None:
+def test_noise_by_call_instead_of_position_is_found() -> None:
     clean, calls = Parts(), [0]
 
     def body(given: Any) -> None:

@@ -46,7 +46,7 @@ class CountingKind(SamplerBoxKind):
         return SamplerBox(trace, self.breach)
 
 
-def test_runs_of_a_trace_share_what_they_are_compared_with() -> None:
+def test_runs_of_one_trace_share_reference_runs() -> None:
     kind, compared, counts = CountingKind(), References(), []
     for _ in range(2):
         verdict = check(TRACE.explicit(), Tapes(), Options(compared=compared), kind)
@@ -56,7 +56,7 @@ def test_runs_of_a_trace_share_what_they_are_compared_with() -> None:
     assert counts == [(2, 2), (3, 2)]
 
 
-def test_nothing_is_run_behind_the_last_reference_that_matters() -> None:
+def test_reference_runs_stop_after_last_needed_kind() -> None:
     none, first = (
         check(TRACE.explicit(), Tapes(), Options(compared=compared), CountingKind())
         for compared in (References("none"), References(Reference.SYNCHRONOUS))
@@ -82,7 +82,7 @@ class CrashingKind(SamplerBoxKind):
         raise EngineFailed("IndexError: 7", Site(function="step", file="core.py", line=1))
 
 
-def test_a_crash_is_judged_with_races_watched_whoever_met_it() -> None:
+def test_crash_is_judged_again_with_race_detector() -> None:
     kind = CrashingKind()
     assert isinstance(check(TRACE.explicit(), Tapes(), Options(races=False), kind), Crashed)
     assert kind.watched == [False, True]
@@ -102,7 +102,7 @@ class CrashingReferenceKind(SamplerBoxKind):
 WHERE = Site(function="schedule", file="scheduler.py", line=7)
 
 
-def test_reference_that_breaks_off_is_a_finding() -> None:
+def test_failed_reference_run_is_a_finding() -> None:
     verdict = check(TRACE.explicit(), Tapes(), kind=CrashingReferenceKind())
     assert isinstance(verdict, Diverged)
     found = verdict.difference
@@ -122,14 +122,14 @@ def calm_events(
     return None if calm is None else calm.events
 
 
-def test_a_reference_has_nothing_of_the_control_plane() -> None:
+def test_reference_run_has_no_control_plane_events() -> None:
     events = submit("a", 0), Pause(tick=1), Resume(tick=2), DummyStep(tick=3), SetK(tick=3, k=1), Neighbour(tick=4)
     assert calm_events(*events) == (events[0],)
     plain = Trace(events=(submit("a", 0),))
     assert undisturbed(plain) is plain
 
 
-def test_a_reference_has_the_last_weights_from_the_start_and_the_requests_behind_them() -> None:
+def test_reference_run_starts_with_last_weights() -> None:
     first, last = LoadWeights(tick=2, version=1), LoadWeights(tick=5, version=2)
     events = submit("late", 5), submit("before", 4), first, last, submit("behind", 5), submit("later", 9)
     # Of events of one tick those that stand first come first.
@@ -156,7 +156,7 @@ class ForgetfulBox(SamplerBox):
         super().submit(event.model_copy(update={"prompt": prompt}), submit, script)
 
 
-def test_a_request_under_a_name_that_was_used_before_is_compared_with_itself_alone() -> None:
+def test_request_with_reused_name_is_compared_with_itself_alone() -> None:
     events = submit("a", 0), submit("b", 1), submit("a", 20)
     trace = Trace(spec=EngineSpec(vocab_size=6), events=events).explicit()
     assert isinstance(check(trace, Tapes(), kind=SamplerBoxKind("")), Agreed)
@@ -165,7 +165,7 @@ def test_a_request_under_a_name_that_was_used_before_is_compared_with_itself_alo
     assert (verdict.difference.reference, verdict.difference.request) == (Reference.ALONE, "a")
 
 
-def test_a_request_alone_has_no_events_no_drafts_and_room_for_all_of_it() -> None:
+def test_one_by_one_has_no_events_no_drafts_and_enough_blocks() -> None:
     spec = EngineSpec(layers="attention", prefix_cache=True, max_model_len=40, max_num_batched_tokens=9, num_blocks=11)
     trace = Trace(spec=spec, events=(submit("a", 3), Stall(tick=4, request="a"), submit("b", 3)))
     found = one_by_one(trace, trace.submits(), Specstorm.capabilities)
@@ -174,7 +174,7 @@ def test_a_request_alone_has_no_events_no_drafts_and_room_for_all_of_it() -> Non
     assert [getattr(found.spec, key) for key in keys] == [1, 0, 1, False, 40, 20]
 
 
-def test_nobody_is_compared_who_may_be_given_blocks_that_other_weights_computed() -> None:
+def test_no_reference_run_if_blocks_of_old_weights_may_be_reused() -> None:
     kept = LoadWeights(tick=2, clear_cache=False)
     assert calm_events(submit("a", 0), kept, submit("b", 3), prefix_cache=True) is None
     assert calm_events(submit("a", 0), kept, submit("b", 3), has_sessions=True) is None
@@ -182,7 +182,7 @@ def test_nobody_is_compared_who_may_be_given_blocks_that_other_weights_computed(
 
 
 @pytest.mark.parametrize("events", [(submit("a", 0),), (submit("a", 0), LoadWeights(tick=9))])
-def test_a_late_synchronous_engine_is_compared_with_itself_also_where_nobody_else_could_be(
+def test_synchronous_lazy_run_is_compared_with_eager_run(
     events: tuple[AnyEvent, ...],
 ) -> None:
     late = Trace(
@@ -199,7 +199,7 @@ def test_a_late_synchronous_engine_is_compared_with_itself_also_where_nobody_els
     ]
 
 
-def test_a_late_synchronous_engine_with_sessions_is_compared_with_itself_part_for_part() -> None:
+def test_synchronous_lazy_run_with_sessions_is_compared_with_eager() -> None:
     parts = tuple(submit(name, tick).model_copy(update={"session": "s"}) for tick, name in enumerate(("a", "a.1")))
     spec = EngineSpec(depth=1, layers="attention")
     given = Trace(spec=spec, events=parts, schedule=Schedule(policy="lazy"))
@@ -212,9 +212,7 @@ def test_a_late_synchronous_engine_with_sessions_is_compared_with_itself_part_fo
 
 
 @pytest.mark.parametrize(("drafts", "is_compared"), [(0, True), (2, False)])
-def test_a_late_synchronous_engine_is_compared_with_itself_also_under_a_name_that_is_used_again(
-    drafts: int, is_compared: bool
-) -> None:
+def test_synchronous_lazy_run_with_reused_name_is_compared(drafts: int, is_compared: bool) -> None:
     spec = EngineSpec(depth=1, layers="attention", num_speculative_tokens=drafts)
     late = Trace(spec=spec, events=(submit("a", 0), submit("a", 2)), schedule=Schedule(policy="lazy"))
     seen, wanted = ({"a": Output(tokens, "length")} for tokens in ((1, 2), (1, 3)))

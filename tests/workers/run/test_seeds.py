@@ -25,12 +25,12 @@ TAKEN_BACK = [
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_a_seed_scenario_agrees_under_every_schedule(name: str) -> None:
+def test_seed_scenario_agrees_under_every_schedule(name: str) -> None:
     assert isinstance(Worker().judge(TRACES[name], sweep=True).verdict, Agreed)
 
 
 @pytest.mark.parametrize("place", range(len(TRACES)), ids=list(TRACES))
-def test_a_seed_scenario_agrees_under_some_schedules_and_reaches_what_it_is_for(place: int) -> None:
+def test_seed_scenario_agrees_and_reaches_its_probes(place: int) -> None:
     trace, tapes = list(TRACES.values())[place].explicit(), Tapes()
     assert len(trace.expect) >= 4
     for schedule in schedules_of(place):
@@ -38,6 +38,6 @@ def test_a_seed_scenario_agrees_under_some_schedules_and_reaches_what_it_is_for(
 
 
 @pytest.mark.parametrize(("name", "fault"), TAKEN_BACK)
-def test_a_seed_scenario_finds_the_code_from_before_the_change(name: str, fault: str) -> None:
+def test_seed_scenario_finds_bug_of_code_before_change(name: str, fault: str) -> None:
     verdict = Worker().judge(TRACES[name].model_copy(update={"faults": (fault,)}), sweep=True).verdict
     assert isinstance(verdict, Diverged)

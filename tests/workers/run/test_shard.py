@@ -46,7 +46,7 @@ def hunt(worker: Worker, **fields: object) -> tuple[ShardReport, list[Trace]]:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_shard_gives_the_same_traces_whatever_ran_before_and_whatever_ci_says(
+def test_shard_traces_are_independent_of_earlier_shards_and_ci(
     profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CI", raising=False)
@@ -59,7 +59,7 @@ def test_a_shard_gives_the_same_traces_whatever_ran_before_and_whatever_ci_says(
     assert all(one != other for one, other in pairwise(before))
 
 
-def test_a_shard_gives_the_same_traces_in_a_process_that_has_loaded_nothing_else() -> None:
+def test_shard_traces_are_the_same_in_new_process() -> None:
     shards = [Shard(profile=profile, seed=7, number=1, traces=4) for profile in PROFILES]
     here = [dumps(trace) for shard in shards for trace in shard.generate()]
     code = (
@@ -72,13 +72,13 @@ def test_a_shard_gives_the_same_traces_in_a_process_that_has_loaded_nothing_else
     assert there == f"{here}\n"
 
 
-def test_neighbouring_shards_continue_one_row_of_traces() -> None:
+def test_consecutive_shards_continue_one_sequence_of_traces() -> None:
     found = [dumps(t) for number in (0, 1) for t in Shard(profile="labelled", seed=2, number=number).generate()]
     assert found == [dumps(random_trace(2 << 32 | index)) for index in range(2 * TRACES_PER_SHARD)]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_clean_shard_agrees_under_three_schedules_and_says_what_it_reached(profile: Profile) -> None:
+def test_clean_shard_agrees_and_reports_counts(profile: Profile) -> None:
     report, begun = hunt(Worker(), profile=profile)
     assert report.hits == ()
     assert (report.traces, report.runs, report.reached) == (5, 15, 5)
@@ -104,7 +104,7 @@ def said_of(worker: Worker, faults: tuple[str, ...]) -> str:
     return "\n".join(said)
 
 
-def test_what_a_worker_says_is_the_same_in_any_order_and_whatever_it_did_before() -> None:
+def test_worker_results_are_independent_of_job_order() -> None:
     # The same prompts under many faults: what a worker keeps of one job could be of use in all the others.
     fresh = [said_of(Worker(), faults) for faults in HISTORY]
     used = Worker()
@@ -116,7 +116,7 @@ def test_what_a_worker_says_is_the_same_in_any_order_and_whatever_it_did_before(
 
 
 @pytest.mark.parametrize(("fault", "plane"), [(BACKUP, "inputs"), (STAGING, "races")])
-def test_a_bug_is_one_hit_of_a_shard_however_often_it_is_met(fault: str, plane: str) -> None:
+def test_shard_reports_each_bug_as_one_hit(fault: str, plane: str) -> None:
     report, begun = hunt(Worker(), number=4, traces=8, faults=(fault,))
     assert [hit.signature.plane for hit in report.hits] == [plane]
     (hit,) = report.hits
@@ -127,14 +127,14 @@ def test_a_bug_is_one_hit_of_a_shard_however_often_it_is_met(fault: str, plane: 
     assert report.reached >= hit.count
 
 
-def test_a_fault_meets_engines_on_which_it_is_possible() -> None:
+def test_shard_with_fault_has_traces_that_allow_it() -> None:
     fault = FAULTS["vllm-38556-accepted-counts"]
     shard = Shard(profile="labelled", seed=5, number=3, faults=(fault.id,))
     traces = [*shard_traces(shard)]
     assert [fault.missing(trace.spec) for trace in traces] == [None] * shard.traces
 
 
-def test_a_requirement_no_trace_can_meet_leaves_the_engine_as_it_was() -> None:
+def test_impossible_requirement_leaves_trace_unchanged() -> None:
     trace = random_trace(1)
     assert fitted(trace, (("max_model_len", 2),), (BACKUP,)) == trace.model_copy(update={"faults": (BACKUP,)})
     assert problems(fitted(trace, (("depth", 1),), (BACKUP,))) == []

@@ -31,12 +31,12 @@ def with_fault(trace: Trace, fault: str, sweep: bool) -> Judgement:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.stem))
-def test_a_smoke_scenario_says_what_it_reaches_and_expects_it(path: Path) -> None:
+def test_smoke_scenario_expects_its_probes(path: Path) -> None:
     assert path.read_text().startswith("# ")
     assert len(load(path).expect) >= 2
 
 
-def test_smoke_runs_both_values_of_every_switch() -> None:
+def test_smoke_scenarios_cover_both_values_of_every_switch() -> None:
     specs = [trace.spec for trace in TRACES.values()]
     assert len(specs) >= 16
     assert {spec.layers for spec in specs} == {"hybrid", "attention"}
@@ -53,7 +53,7 @@ def schedules_of(place: int) -> list[Schedule]:
 
 
 @pytest.mark.parametrize("place", range(len(TRACES)), ids=list(TRACES))
-def test_a_smoke_scenario_agrees_and_captures_the_same_bytes_under_every_schedule_and_lazy_runs_ahead(
+def test_smoke_scenario_agrees_with_same_bytes_under_all_schedules(
     place: int,
 ) -> None:
     trace = list(TRACES.values())[place].explicit()
@@ -70,13 +70,13 @@ def test_a_smoke_scenario_agrees_and_captures_the_same_bytes_under_every_schedul
     assert run_ahead["lazy"] == trace.spec.depth - 1
 
 
-def test_eleven_smoke_scenarios_in_a_row_meet_all_46_schedules() -> None:
+def test_eleven_smoke_scenarios_cover_all_46_schedules() -> None:
     assert len(all_schedules()) == 46
     assert {schedule for place in range(SHARES) for schedule in schedules_of(place)} == {*all_schedules()}
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_for_every_expected_probe_some_deleted_event_makes_the_scenario_vacuous(name: str) -> None:
+def test_deleting_an_event_makes_scenario_vacuous_for_each_probe(name: str) -> None:
     trace, tapes = TRACES[name].explicit(), Tapes()
     missed: set[str] = set()
     for index, event in enumerate(trace.events):
@@ -92,14 +92,14 @@ def test_for_every_expected_probe_some_deleted_event_makes_the_scenario_vacuous(
 
 
 @pytest.mark.parametrize("name", DISCARDING)
-def test_a_scenario_that_discards_chunks_finds_the_backup_token_fault(name: str) -> None:
+def test_chunk_scenario_finds_backup_token_fault(name: str) -> None:
     verdict = with_fault(TRACES[name], "vllm-38556-backup-token", sweep=False).verdict
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.plane, verdict.difference.variable) == ("inputs", "backup")
 
 
 @pytest.mark.parametrize("name", COUNTS_ON_THE_HOST)
-def test_the_accepted_counts_fault_does_harm_when_the_copy_is_late_and_none_when_it_is_early(name: str) -> None:
+def test_accepted_counts_fault_harms_only_with_late_copy(name: str) -> None:
     judgement = with_fault(TRACES[name], "vllm-38556-accepted-counts", sweep=True)
     assert isinstance(judgement.verdict, Diverged)
     assert judgement.verdict.difference.plane == "counts"
@@ -116,7 +116,7 @@ def test_the_accepted_counts_fault_does_harm_when_the_copy_is_late_and_none_when
         ("drafts_kept_together", "ascend-7807-one-by-one"),
     ],
 )
-def test_a_fault_that_random_traces_seldom_meet_is_found_by_the_scenario_of_its_feature(name: str, fault: str) -> None:
+def test_rare_fault_is_found_by_scenario_of_its_feature(name: str, fault: str) -> None:
     verdict = with_fault(TRACES[name], fault, sweep=False).verdict
     assert isinstance(verdict, Diverged)
     assert verdict.difference.plane == FAULTS[fault].plane

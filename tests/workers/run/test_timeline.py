@@ -27,7 +27,7 @@ def recorded(name: str) -> tuple[Verdict, Timeline]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_recording_changes_neither_verdict_nor_captures(name: str) -> None:
+def test_recording_timeline_does_not_change_verdict_or_captures(name: str) -> None:
     plain = check(codec.load(SCENARIOS / name).explicit(), Tapes())
     verdict, _ = recorded(name)
     assert verdict.kind == plain.kind
@@ -35,7 +35,7 @@ def test_recording_changes_neither_verdict_nor_captures(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_everything_that_ran_has_a_time_of_its_own_and_lanes_keep_their_order(name: str) -> None:
+def test_timeline_tasks_have_unique_times_in_lane_order(name: str) -> None:
     _, timeline = recorded(name)
     times = [task.ran for task in timeline.tasks if task.ran is not None]
     assert sorted(times) == list(range(1, len(times) + 1))
@@ -49,7 +49,7 @@ def test_everything_that_ran_has_a_time_of_its_own_and_lanes_keep_their_order(na
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_no_task_runs_before_what_an_event_puts_before_it(name: str) -> None:
+def test_timeline_respects_event_order(name: str) -> None:
     _, timeline = recorded(name)
     assert timeline.flows
     assert "event" not in {flow.event for flow in timeline.flows}
@@ -60,7 +60,7 @@ def test_no_task_runs_before_what_an_event_puts_before_it(name: str) -> None:
             assert before.ran < after.ran, flow
 
 
-def test_the_two_tasks_of_a_missing_order_are_named() -> None:
+def test_timeline_names_two_tasks_of_race() -> None:
     _, timeline = recorded(MOVED)
     missing = timeline.missing
     assert missing is not None
@@ -75,11 +75,11 @@ def test_the_two_tasks_of_a_missing_order_are_named() -> None:
     assert first.ran > second.ran
 
 
-def test_a_clean_run_misses_no_order() -> None:
+def test_timeline_of_clean_run_has_no_race() -> None:
     assert recorded("smoke/everything.yaml")[1].missing is None
 
 
-def test_a_race_whose_tasks_are_unknown_has_no_arrow() -> None:
+def test_race_with_unknown_tasks_has_no_unordered_tasks() -> None:
     write = Access(lane="h2d", op="fill", step=1, replaced=2)
     read = Access(lane="compute", op="copy", step=3, how="read")
     race, lanes = MissingOrder(first=write, second=read, memory="cells"), (HOST, "compute", "h2d")
@@ -92,7 +92,7 @@ def test_a_race_whose_tasks_are_unknown_has_no_arrow() -> None:
     assert (found.first, found.second) == (0, 1)
 
 
-def test_lanes_are_recorded_where_they_are_simulated() -> None:
+def test_has_timeline_only_on_simulated_lanes() -> None:
     assert has_timeline(RunConfig())
     assert has_timeline(RunConfig(device="triton-cpu"))
     assert not has_timeline(RunConfig(device="cuda"))

@@ -32,21 +32,21 @@ def names(spec: str, more: str = "", scripts_drafts: bool = False) -> set[str]:
         ("  - {tick: 5, do: load_weights}", {"r0", "r1"}),
     ],
 )
-def test_what_an_event_does_at_a_tick_varies_where_drafts_or_loads_may(event: str, due: set[str]) -> None:
+def test_varying_events_with_own_drafts_or_loads(event: str, due: set[str]) -> None:
     assert names(SPEC, event) == names(LOADING, event) == due
     # By scripted drafts, or none, a request is as far at every tick under any schedule.
     assert not names(SPEC, event, scripts_drafts=True)
     assert not names(WITHOUT_DRAFTS, event)
 
 
-def test_a_session_varies_with_a_part_of_it() -> None:
+def test_varying_session_part_varies_whole_session() -> None:
     part = "  - {{tick: 9, do: submit, request: {}, session: {}, prompt: [7], max_tokens: 2}}\n"
     parts = part.format("a", "s") + part.format("b", "s") + part.format("c", "t")
     assert names(SPEC, parts) == set()
     assert names(SPEC, parts + "  - {tick: 9, do: abort, request: a}") == {"a", "b"}
 
 
-def test_who_is_drawn_varies_with_its_drafts_and_who_may_fail_with_its_load() -> None:
+def test_varying_sampled_requests_and_failing_loads() -> None:
     drawn = "  - {tick: 2, do: submit, request: r2, prompt: [7], max_tokens: 2, params: {temperature: 1.0}}"
     standard = SPEC.replace("{", "{sampling: standard, ")
     assert names(standard, drawn) == {"r2"}

@@ -40,14 +40,14 @@ def widened_by(
     return list(widened(Trace(events=()), config, config.model_copy(update={"device": "cuda"}), 2))
 
 
-def test_a_delay_is_before_the_first_access_and_tells_its_callers() -> None:
+def test_delay_has_location_of_first_access_and_callers() -> None:
     delay = delay_of(ORDER)
     assert delay is not None
     assert (delay.at, delay.step, delay.of) == (("v1/utils.py:143", "v1/proposer.py:1068"), 2, "stream")
     assert delay.microseconds == WIDENED_MICROSECONDS
 
 
-def test_what_stands_in_for_the_program_is_no_place_of_it() -> None:
+def test_delay_ignores_stand_in_sources() -> None:
     replaced = ORDER.model_copy(update={"first": READ.model_copy(update={"site": OURS})})
     delay = delay_of(replaced)
     assert delay is not None
@@ -56,13 +56,13 @@ def test_what_stands_in_for_the_program_is_no_place_of_it() -> None:
     assert delay_of(ORDER.model_copy(update={"first": nowhere})) is None
 
 
-def test_nor_is_what_the_engine_runs_where_there_is_no_gpu() -> None:
+def test_delay_ignores_engine_sources_without_gpu() -> None:
     delay = delay_of(ORDER, ("v1/utils.py",))
     assert delay is not None
     assert delay.at == ("v1/proposer.py:1068",)
 
 
-def test_harm_is_what_shows_with_the_delay_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_widened_harm_appears_only_with_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = widened_by(monkeypatch, lambda schedule: crashed("KeyError: 1") if schedule.delays else AGREED)
     assert found.does_harm
     assert [(each.way, each.runs, each.harmed) for each in found.tries] == [
@@ -72,19 +72,19 @@ def test_harm_is_what_shows_with_the_delay_alone(monkeypatch: pytest.MonkeyPatch
     ]
 
 
-def test_what_shows_without_a_delay_too_is_no_harm_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_widened_finding_without_delay_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = widened_by(monkeypatch, lambda schedule: crashed("KeyError: 1"))
     assert not found.does_harm
     assert [each.harmed for each in found.tries] == [2, 1, 0, 0]
 
 
-def test_all_that_plain_runs_show_is_known_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_widened_ignores_findings_of_all_plain_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = iter(("KeyError: 1", "IndexError: 1", *["IndexError: 1"] * 5))
     (found,) = widened_by(monkeypatch, lambda schedule: crashed(next(errors)))
     assert not found.does_harm
 
 
-def test_where_its_step_alone_shows_nothing_every_step_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_widened_delays_every_step_if_one_step_shows_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     def verdict(schedule: Schedule) -> Verdict:
         is_always = any(delay.step is None for delay in schedule.delays)
         return crashed("KeyError: 1") if is_always else AGREED
@@ -93,7 +93,7 @@ def test_where_its_step_alone_shows_nothing_every_step_is_delayed(monkeypatch: p
     assert [(each.way, each.harmed) for each in found.tries][-2:] == [("in_its_step", 0), ("in_every_step", 2)]
 
 
-def test_races_of_one_place_are_widened_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_widened_groups_races_by_source_location(monkeypatch: pytest.MonkeyPatch) -> None:
     later = ORDER.model_copy(update={"first": READ.model_copy(update={"step": 5})})
     elsewhere = ORDER.model_copy(update={"first": READ.model_copy(update={"callers": ()})})
     scheduled: list[Schedule] = []

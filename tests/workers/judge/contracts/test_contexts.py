@@ -30,19 +30,19 @@ def breach_of(
     return contracts.first_breach(outputs)
 
 
-def test_logits_of_a_prompt_are_those_that_came_with_the_same_tokens() -> None:
+def test_prompt_logits_equal_output_logits_of_same_context() -> None:
     assert breach_of(OF_PROMPT) is None
     assert breach_of((*OF_PROMPT[:9], 8.00005, *OF_PROMPT[10:11], 8.00005)) is None
 
 
 @pytest.mark.parametrize(("margin", "is_found"), [(0.0, True), (1e-3, False)])
-def test_logits_of_a_prompt_within_the_margin_agree(margin: float, is_found: bool) -> None:
+def test_prompt_logits_within_margin_agree(margin: float, is_found: bool) -> None:
     rounded = (*OF_PROMPT[:9], 8.0005, *OF_PROMPT[10:11], 8.0005)
     assert (breach_of(rounded, margin=margin) is not None) is is_found
 
 
 @pytest.mark.parametrize("mode", ["raw_logits", "processed_logits"])
-def test_logprobs_in_their_place_are_found(mode: str) -> None:
+def test_same_context_logprobs_instead_of_logits_are_reported(mode: str) -> None:
     shifted = tuple(value - 10 if place % 2 else value for place, value in enumerate(OF_PROMPT))
     breach = breach_of(shifted, mode)
     assert breach is not None
@@ -53,13 +53,13 @@ def test_logprobs_in_their_place_are_found(mode: str) -> None:
     assert shown_text(breach.actual) == "with -1.0000"
 
 
-def test_other_weights_have_other_logits() -> None:
+def test_same_context_is_not_checked_after_weight_load() -> None:
     assert breach_of((*OF_PROMPT[:5], 4.0, *OF_PROMPT[6:7], 4.0, *OF_PROMPT[8:])) is not None
     load = LoadWeights.model_validate({"tick": 1, "version": 1})
     assert breach_of((*OF_PROMPT[:5], 4.0, *OF_PROMPT[6:7], 4.0, *OF_PROMPT[8:]), "raw_logits", load) is None
 
 
-def test_of_processed_logits_those_count_that_nothing_changed() -> None:
+def test_same_context_checks_only_unchanged_processed_logits() -> None:
     plain = SECOND.model_copy(update={"request": "a"})
     for asked, is_found in (({}, True), ({"presence_penalty": 0.5}, False), ({"temperature": 1.0}, False)):
         first = submit_of(prompt=(1, 2, 3), max_tokens=1, num_logprobs=1, **asked)

@@ -18,12 +18,12 @@ def after(*shown: Output) -> Breach | None:
     return contracts.breach
 
 
-def test_an_output_that_grows_and_ends_is_sound() -> None:
+def test_growing_output_keeps_contracts() -> None:
     one, two = Output((3,), None, (3, -1.0)), Output((3, 4), None, (3, -1.0, 4, -2.0))
     assert after(Output((), None), one, one, two, Output(two.tokens, "length", two.logprobs)) is None
 
 
-def test_what_was_delivered_does_not_change() -> None:
+def test_delivered_tokens_are_append_only() -> None:
     demanded = fact("and_more", before=fact("tokens", count=2))
     found = after(Output((3, 4), None), Output((3, 5, 6), None))
     assert found == Breach("delivery", "a", 1, demanded, fact("tokens", count=3))
@@ -34,7 +34,7 @@ def test_what_was_delivered_does_not_change() -> None:
     assert (found.contract, found.actual) == ("delivery", fact("other_logprobs"))
 
 
-def test_behind_an_end_nothing_comes_and_no_other_end() -> None:
+def test_delivery_after_end_is_a_breach() -> None:
     ended = Output((3, 4), "stop")
     found = after(ended, Output((3, 4, 5), "stop"))
     two, three = (fact("tokens_ended", count=count, reason="stop") for count in (2, 3))
@@ -47,21 +47,21 @@ def test_behind_an_end_nothing_comes_and_no_other_end() -> None:
     assert found.contract == "delivery"
 
 
-def test_the_first_breach_is_kept() -> None:
+def test_contracts_keep_first_breach() -> None:
     found = after(Output((3, 4), None), Output((5, 4), None), Output((6, 4), None))
     assert found is not None
     assert found.position == 0
     assert found.actual == fact("tokens", count=2)
 
 
-def test_an_output_nobody_asked_for_is_seen_on_the_way() -> None:
+def test_output_without_request_is_a_breach_in_its_step() -> None:
     contracts = contracts_of()
     contracts.see_outputs({"z": Output((), None)})
     assert contracts.breach is not None
     assert (contracts.breach.contract, contracts.breach.request) == ("answer", "z")
 
 
-def test_a_name_that_is_used_again_means_another_request_with_terms_of_its_own() -> None:
+def test_reused_name_is_checked_with_its_own_request() -> None:
     first, second = submit_of(max_tokens=1), submit_of(max_tokens=3)
     contracts = contracts_of()
     contracts.submitted(first, None, None)
@@ -73,7 +73,7 @@ def test_a_name_that_is_used_again_means_another_request_with_terms_of_its_own()
     assert found.contract == "max_tokens"
 
 
-def test_the_output_of_the_first_is_judged_although_it_is_not_shown_any_more() -> None:
+def test_replaced_output_of_reused_name_is_checked() -> None:
     first, second = submit_of(stop=(5,)), submit_of(max_tokens=1)
     contracts = contracts_of()
     contracts.submitted(first, None, None)
@@ -83,7 +83,7 @@ def test_the_output_of_the_first_is_judged_although_it_is_not_shown_any_more() -
     assert (found.contract, found.position) == ("stop", 1)
 
 
-def test_a_submit_under_the_name_of_one_that_lives_is_none() -> None:
+def test_submit_with_live_name_is_ignored() -> None:
     first, second = submit_of(max_tokens=3), submit_of(max_tokens=1)
     contracts = contracts_of()
     contracts.submitted(first, None, None)
@@ -91,7 +91,7 @@ def test_a_submit_under_the_name_of_one_that_lives_is_none() -> None:
     assert contracts.first_breach({"a": Output((0, 1, 2), "length")}) is None
 
 
-def test_who_comes_under_a_name_again_starts_with_nothing() -> None:
+def test_reused_name_starts_with_empty_output() -> None:
     for after_it in (Output((0,), None), Output((), "length")):
         contracts = contracts_of()
         contracts.submitted(SUBMIT, None, None)
@@ -100,7 +100,7 @@ def test_who_comes_under_a_name_again_starts_with_nothing() -> None:
         assert contracts.breach.contract == "name"
 
 
-def test_an_abort_counts_where_somebody_lives() -> None:
+def test_abort_of_live_request_counts() -> None:
     contracts = contracts_of()
     contracts.aborted(Abort(tick=0, request="a"), None)
     contracts.submitted(SUBMIT, None, None)

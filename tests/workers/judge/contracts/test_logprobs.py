@@ -32,7 +32,7 @@ def found(tokens: tuple[int, ...], spec: EngineSpec = SPEC, count: int = 3, **as
     return broken(submit, shown(*tokens, count=count), spec)
 
 
-def test_sound_logprobs_of_the_likeliest_tokens_keep_every_contract() -> None:
+def test_correct_logprobs_keep_every_contract() -> None:
     assert found((7, 7)) is None
     assert found((7, 7), PROCESSED) is None
     assert found((7, 7), count=1) is None
@@ -63,11 +63,11 @@ def changed(at: int, value: float, count: int = 3) -> tuple[str, int | None] | N
         (5, nan, ("logprob_ranks", 1)),
     ],
 )
-def test_one_value_that_is_another_breaks_a_contract(at: int, value: float, expected: tuple[str, int]) -> None:
+def test_one_changed_logprob_breaks_a_contract(at: int, value: float, expected: tuple[str, int]) -> None:
     assert changed(at, value) == expected
 
 
-def test_logprobs_that_are_missing_or_left_over_break_one() -> None:
+def test_missing_or_extra_logprobs_break_a_contract() -> None:
     submit, output = submit_of(max_tokens=2, num_logprobs=3), shown(7, 7)
     for values in (output.logprobs[:-2], output.logprobs[:6], (), (*output.logprobs, 1, -1.0)):
         assert broken(submit, Output(output.tokens, "length", values)) == ("logprobs", None)
@@ -77,7 +77,7 @@ def test_logprobs_that_are_missing_or_left_over_break_one() -> None:
     assert broken(submit_of(max_tokens=2), Output((7, 7), "length")) is None
 
 
-def test_of_a_small_vocabulary_there_are_not_more_logprobs_than_tokens() -> None:
+def test_number_of_logprobs_is_limited_by_vocabulary() -> None:
     spec, logits = SPEC.model_copy(update={"vocab_size": 3}), LOGITS[:3]
     output = shown(2, 2, count=4, logits=logits)
     assert broken(submit_of(max_tokens=2, num_logprobs=6), output, spec) is None
@@ -85,20 +85,20 @@ def test_of_a_small_vocabulary_there_are_not_more_logprobs_than_tokens() -> None
     assert broken(submit_of(max_tokens=2, num_logprobs=6), less, spec) == ("logprobs", None)
 
 
-def test_who_got_no_token_gets_no_logprobs() -> None:
+def test_output_without_tokens_has_no_logprobs() -> None:
     submit = submit_of(num_logprobs=2, allowed_tokens=(2,), bad_words=((2,),))
     assert broken(submit, Output((), "error")) is None
     assert broken(submit, Output((), "error", (1, -1.0))) == ("logprobs", None)
 
 
-def test_a_token_is_not_likelier_than_the_likeliest() -> None:
+def test_unlisted_token_above_listed_ones_breaks_ranks() -> None:
     submit = submit_of(max_tokens=1, num_logprobs=2, temperature=1.0)
     assert broken(submit, Output((3,), "length", (3, log(0.4), 7, log(0.4)))) is None
     assert broken(submit, Output((3,), "length", (3, log(0.41), 7, log(0.4)))) == ("logprob_ranks", 0)
 
 
 @pytest.mark.parametrize(("shift", "contract"), [(-0.01, "logprob_sum"), (0.01, "logprob_sum"), (0.00005, None)])
-def test_probabilities_of_all_tokens_add_up(shift: float, contract: str | None) -> None:
+def test_probabilities_must_be_able_to_sum_to_1(shift: float, contract: str | None) -> None:
     spec = EngineSpec(vocab_size=3, max_model_len=16)
     output = shown(2, count=4, logits=LOGITS[:3])
     moved = tuple(value + shift if isinstance(value, float) else value for value in output.logprobs)
@@ -106,21 +106,21 @@ def test_probabilities_of_all_tokens_add_up(shift: float, contract: str | None) 
     assert found == (contract and (contract, 0))
 
 
-def test_raw_logits_are_no_logprobs() -> None:
+def test_raw_logits_as_logprobs_break_sum() -> None:
     values = tuple(value for token in (7, 7, 6) for value in (token, LOGITS[token]))
     assert broken(submit_of(max_tokens=1, num_logprobs=3), Output((7,), "length", values)) == ("logprob_sum", 0)
     alone = Output((7,), "length", (7, 0.5))
     assert broken(submit_of(max_tokens=1, num_logprobs=1), alone) == ("logprob_sum", 0)
 
 
-def test_a_logprob_of_any_size_is_judged() -> None:
+def test_extreme_logprobs_are_checked() -> None:
     drawn = submit_of(max_tokens=1, num_logprobs=1, temperature=1.0)
     assert broken(drawn, Output((3,), "length", (3, 800.0))) == ("logprob_sum", 0)
     assert broken(drawn, Output((3,), "length", (3, -0.1, 7, 800.0))) == ("logprob_sum", 0)
 
 
 @pytest.mark.parametrize("likeliest", [(7, 6, 6), (7, 6, 9), (7, 6, -1)])
-def test_the_likeliest_tokens_are_different_ones_of_the_vocabulary(likeliest: tuple[int, ...]) -> None:
+def test_listed_tokens_must_differ_and_be_in_vocabulary(likeliest: tuple[int, ...]) -> None:
     values = logprobs_of(7, 4)
     changed_ids = [value for token, each in zip(likeliest, values[3::2], strict=True) for value in (token, each)]
     submit = submit_of(max_tokens=1, num_logprobs=4)
@@ -128,13 +128,13 @@ def test_the_likeliest_tokens_are_different_ones_of_the_vocabulary(likeliest: tu
     assert broken(submit, Output((7,), "length", (*values[:2], *changed_ids))) == ("logprob_ranks", 0)
 
 
-def test_two_tokens_have_no_more_than_all_probability() -> None:
+def test_two_tokens_with_probability_above_1_break_sum() -> None:
     drawn = submit_of(max_tokens=1, num_logprobs=2, temperature=1.0)
     assert broken(drawn, Output((3,), "length", (3, log(0.6), 7, log(0.6)))) == ("logprob_sum", 0)
     assert broken(drawn, Output((3,), "length", (3, log(0.4), 7, log(0.6)))) is None
 
 
-def test_a_token_that_was_delivered_has_a_probability() -> None:
+def test_delivered_token_with_probability_0_breaks_sum() -> None:
     submit = submit_of(max_tokens=1, num_logprobs=2, temperature=1.0)
     output = Output((3,), "length", (3, -inf, *logprobs_of(7, 2)[2:]))
     assert broken(submit, output) == ("logprob_sum", 0)
@@ -145,7 +145,7 @@ def test_a_token_that_was_delivered_has_a_probability() -> None:
     assert broken(submit_of(max_tokens=1, num_logprobs=4), everything, small) is None
 
 
-def test_a_greedy_token_is_the_likeliest_that_is_shown() -> None:
+def test_greedy_token_must_be_most_likely_listed_token() -> None:
     assert found((6, 7)) == ("greedy", 0)
     assert found((7, 5), PROCESSED) == ("greedy", 1)
     assert found((6, 7), count=1) is None, "nothing else is shown"
@@ -153,7 +153,7 @@ def test_a_greedy_token_is_the_likeliest_that_is_shown() -> None:
     assert found((6, 7), SPEC.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})) is None
 
 
-def test_a_tie_is_broken_either_way() -> None:
+def test_greedy_tie_allows_both_tokens() -> None:
     tie = (*LOGITS[:6], 3.0, 3.0)
     submit = submit_of(max_tokens=2, num_logprobs=3)
     assert broken(submit, shown(6, 7, logits=tie)) is None
@@ -170,7 +170,7 @@ def test_a_tie_is_broken_either_way() -> None:
         {"min_tokens": 9, "stop": (7,)},
     ],
 )
-def test_what_a_mask_forbids_need_not_come_and_has_no_probability_once_processed(asked: dict[str, Any]) -> None:
+def test_masked_token_has_no_processed_probability(asked: dict[str, Any]) -> None:
     contract = next(iter(asked))
     assert found((6, 6), **asked) is None
     assert found((5, 6), **asked) == ("greedy", 0)
@@ -180,12 +180,12 @@ def test_what_a_mask_forbids_need_not_come_and_has_no_probability_once_processed
     assert broken(submit, shown(6, 6, logits=masked), PROCESSED) is None
 
 
-def test_a_bad_word_binds_where_it_would_be_completed() -> None:
+def test_bad_word_forbids_its_last_token_only() -> None:
     assert found((7, 6, 7), bad_words=((7, 7),)) is None
     assert found((6, 7, 6), bad_words=((7, 7),)) == ("greedy", 0)
 
 
-def test_penalties_of_the_output_decide_by_how_often_a_token_came() -> None:
+def test_greedy_with_penalties_counts_output_tokens() -> None:
     # Token 7 is 1 ahead of 6, and 2 of 5.
     assert found((7, 7, 6, 7), frequency_penalty=0.75) is None
     assert found((7, 7, 6, 6), frequency_penalty=0.75) == ("penalties", 3)
@@ -200,12 +200,12 @@ def test_penalties_of_the_output_decide_by_how_often_a_token_came() -> None:
     assert found((6, 6), presence_penalty=-1.5) == ("penalties", 0)
 
 
-def test_penalties_count_the_output_and_not_the_prompt() -> None:
+def test_presence_and_frequency_penalties_ignore_prompt() -> None:
     assert found((7,), prompt=(7, 7), presence_penalty=2.0) is None
     assert found((6,), prompt=(7, 7), presence_penalty=2.0) == ("penalties", 0)
 
 
-def test_a_bias_decides_by_the_logprobs_delivered() -> None:
+def test_greedy_with_logit_bias_uses_delivered_logprobs() -> None:
     assert found((6, 7), logit_bias=((6, 1.5),)) == ("logit_bias", 1)
     assert found((6, 6), logit_bias=((6, 1.5),)) is None
     assert found((7, 7), logit_bias=((6, 0.5),)) is None
@@ -222,7 +222,7 @@ def test_a_bias_decides_by_the_logprobs_delivered() -> None:
     assert shown_text(breach.expected) == "token 6 with logprob -1.4583 more 1.5"
 
 
-def test_a_drawn_token_is_at_least_min_p_times_as_probable_as_the_likeliest() -> None:
+def test_sampled_token_below_min_p_is_a_breach() -> None:
     # Token 6 is 1 behind token 7, token 5 is 2.
     e = 2.71828
     assert found((7, 6), temperature=1.0, min_p=1 / e) is None
@@ -234,7 +234,7 @@ def test_a_drawn_token_is_at_least_min_p_times_as_probable_as_the_likeliest() ->
     assert found((6, 6), temperature=1.0, min_p=0.9, logit_bias=((6, 1.5),)) is None, "the logprobs are not biased"
 
 
-def test_processed_logprobs_are_penalised_already() -> None:
+def test_processed_logprobs_include_penalties() -> None:
     assert found((7, 7), PROCESSED, presence_penalty=1.25) is None
     assert found((7, 6), PROCESSED, presence_penalty=1.25) == ("greedy", 1)
 
@@ -255,14 +255,14 @@ def test_processed_logprobs_are_penalised_already() -> None:
         ((1,), 6, 0.5, True),
     ],
 )
-def test_a_repetition_penalty_is_judged_by_what_it_cannot_do(
+def test_repetition_penalty_impossible_effect_is_a_breach(
     prompt: tuple[int, ...], token: int, repetition: float, is_broken: bool
 ) -> None:
     expected = ("penalties", 0) if is_broken else None
     assert found((token,), prompt=prompt, repetition_penalty=repetition) == expected
 
 
-def test_a_repetition_penalty_beside_others_is_judged_where_they_are_alike() -> None:
+def test_repetition_and_other_penalties_combined() -> None:
     assert found((7, 6, 6), presence_penalty=0.5, repetition_penalty=2.0) == ("penalties", 2)
     assert found((7, 7, 6, 6), frequency_penalty=0.5, repetition_penalty=2.0) is None
     assert found((7, 7), frequency_penalty=1.25, repetition_penalty=2.0) == ("penalties", 1)
@@ -270,7 +270,7 @@ def test_a_repetition_penalty_beside_others_is_judged_where_they_are_alike() -> 
     assert found((7, 5, 5), count=3, presence_penalty=0.5, repetition_penalty=2.0) == ("penalties", 1)
 
 
-def test_a_drawn_token_is_one_of_the_k_likeliest() -> None:
+def test_sampled_token_outside_top_k_is_a_breach() -> None:
     assert found((6, 7), top_k=2, temperature=1.0) is None
     assert found((6, 5), top_k=2, temperature=1.0) == ("top_k", 1)
     assert found((6, 5), PROCESSED, top_k=2, temperature=1.0) == ("top_k", 1)
@@ -280,7 +280,7 @@ def test_a_drawn_token_is_one_of_the_k_likeliest() -> None:
     assert found((6, 5), top_k=2, temperature=0.0) is not None
 
 
-def test_a_drawn_token_is_among_the_fewest_that_have_so_much_probability() -> None:
+def test_sampled_token_outside_top_p_is_a_breach() -> None:
     # At temperature 1 token 7 has 0.632 of all probability and both likeliest have 0.865.
     assert found((6,), top_p=0.7, temperature=1.0, count=6) is None
     assert found((6,), top_p=0.6, temperature=1.0, count=6) == ("top_p", 0)
@@ -293,7 +293,7 @@ def test_a_drawn_token_is_among_the_fewest_that_have_so_much_probability() -> No
     assert found((5,), PROCESSED, top_p=0.8, temperature=1.0, count=6) is None
 
 
-def test_a_breach_names_the_tokens_and_their_logprobs() -> None:
+def test_breach_has_tokens_and_logprobs() -> None:
     breach = judged(
         submit_of(max_tokens=2, num_logprobs=3, presence_penalty=1.25), shown(7, 7), words_from_prompt=False
     )

@@ -106,12 +106,12 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_contract_is_kept_or_broken_where_it_is(case: str) -> None:
+def test_contract_is_kept_or_broken_at_position(case: str) -> None:
     asked, tokens, reason, expected = CASES[case]
     assert broken(submit_of(**asked), Output(tokens, reason)) == expected  # type: ignore[arg-type]
 
 
-def test_a_breach_says_what_was_demanded_and_what_was_delivered() -> None:
+def test_breach_has_expected_and_actual_fact() -> None:
     found = judged(submit_of(stop=(5,), min_tokens=2), Output((0, 5), "stop"))
     assert found is not None
     assert (found.expected, found.actual) == (fact("no_stop_among", count=2), fact("token", token=5))
@@ -124,7 +124,7 @@ def test_a_breach_says_what_was_demanded_and_what_was_delivered() -> None:
     assert (found.expected, found.actual) == (fact("of_vocabulary", last=7), fact("token", token=8))
 
 
-def test_a_bad_word_may_begin_in_the_prompt_or_not_as_the_engine_means_it() -> None:
+def test_bad_word_begins_in_prompt_if_engine_says_so() -> None:
     submit, output = submit_of(bad_words=((2, 3),)), Output((3, 0, 2, 3), "length")
     first, later = (judged(submit, output, words_from_prompt=means) for means in (True, False))
     assert first is not None
@@ -132,7 +132,7 @@ def test_a_bad_word_may_begin_in_the_prompt_or_not_as_the_engine_means_it() -> N
     assert (first.position, later.position) == (0, 3)
 
 
-def test_masks_bind_no_request_where_drafts_are_kept_whatever_they_are() -> None:
+def test_masks_do_not_apply_with_synthetic_acceptance() -> None:
     spec = SPEC.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})
     for asked in ({"allowed_tokens": (3,)}, {"bad_words": ((4,),)}, {"stop": (6,), "min_tokens": 3}):
         submit = submit_of(**asked)
@@ -149,7 +149,7 @@ def test_masks_bind_no_request_where_drafts_are_kept_whatever_they_are() -> None
         ((0, 0, 0, 0), "error", ("finish_reason", 3)),
     ],
 )
-def test_spoiled_logits_excuse_an_error_and_nothing_else(
+def test_spoiled_logits_allow_only_reason_error(
     tokens: tuple[int, ...], reason: str, expected: tuple[str, int] | None
 ) -> None:
     submit = submit_of()
@@ -168,7 +168,7 @@ def given_up(had: Output, has: Output, max_tokens: int = 4) -> tuple[str, int | 
     return None if found is None else (found.contract, found.position)
 
 
-def test_who_is_given_up_keeps_what_it_had_and_ends_with_that() -> None:
+def test_aborted_request_keeps_tokens_and_reason_abort() -> None:
     assert given_up(Output((0, 1), None), Output((0, 1), "abort")) is None
     assert given_up(Output((), None), Output((), "abort")) is None
     assert given_up(Output((0, 1), None), Output((0, 1, 2), "abort")) == ("abort", 2)
@@ -178,12 +178,12 @@ def test_who_is_given_up_keeps_what_it_had_and_ends_with_that() -> None:
     assert given_up(Output((0,), None), Output((0, 1, 2, 3), "length")) == ("abort", 1)
 
 
-def test_who_had_ended_before_it_was_given_up_keeps_its_reason() -> None:
+def test_abort_after_end_keeps_reason() -> None:
     assert given_up(Output((0, 5), "stop"), Output((0, 5), "stop")) is None
     assert given_up(Output((0, 5), "stop"), Output((0, 5), "abort")) == ("finish_reason", 1)
 
 
-def test_each_request_is_judged_by_its_own_terms() -> None:
+def test_each_request_is_checked_with_its_own_parameters() -> None:
     one, other = submit_of(stop=(5,)), submit_of(stop=(6,)).model_copy(update={"request": "b"})
     contracts = contracts_of()
     for submit in (one, other):
@@ -193,7 +193,7 @@ def test_each_request_is_judged_by_its_own_terms() -> None:
     assert (found.contract, found.request) == ("stop", "b")
 
 
-def test_an_output_that_is_missing_and_one_without_a_request_are_breaches() -> None:
+def test_missing_output_and_unknown_output_are_breaches() -> None:
     submit = submit_of()
     assert broken(submit, None) == ("answer", None)
     contracts = contracts_of()
@@ -204,7 +204,7 @@ def test_an_output_that_is_missing_and_one_without_a_request_are_breaches() -> N
     assert (found.contract, found.request) == ("answer", "z")
 
 
-def test_a_submit_is_explicit() -> None:
+def test_contracts_require_explicit_prompt() -> None:
     assert isinstance(submit_of(), Submit)
     with pytest.raises(AssertionError, match="explicit"):
         judged(
@@ -226,7 +226,7 @@ def test_a_submit_is_explicit() -> None:
         ((1, 2), (5, 3, 5), "length", ("grammar", 2)),
     ],
 )
-def test_a_grammar_binds_behind_the_token_that_it_waits_for(
+def test_grammar_applies_after_reasoning_end(
     prompt: tuple[int, ...], tokens: tuple[int, ...], reason: str, expected: tuple[str, int] | None
 ) -> None:
     spec = SPEC.model_copy(update={"reasoning_end": 5})
@@ -234,7 +234,7 @@ def test_a_grammar_binds_behind_the_token_that_it_waits_for(
     assert broken(submit, Output(tokens, reason), spec) == expected
 
 
-def test_no_token_comes_directly_behind_itself_where_that_is_asked() -> None:
+def test_no_repeats_forbids_equal_consecutive_tokens() -> None:
     submit = submit_of(prompt=(1, 2), no_repeats=True)
     assert broken(submit, Output((2, 3, 2, 3), "length")) is None
     assert broken(submit, Output((2, 3, 3, 2), "length")) == ("no_repeats", 2)
@@ -275,7 +275,7 @@ def test_stop_reason_and_text_follow_from_request_and_tokens(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", WITHOUT)
-def test_text_without_stop_string_lacks_what_ended_it(case: str) -> None:
+def test_text_without_stop_string_lacks_final_stop_word(case: str) -> None:
     asked, output, contract = WITHOUT[case]
     submit = submit_of(include_stop_str_in_output=False, **asked)  # type: ignore[arg-type]
     assert getattr(judged(submit, output), "contract", None) == contract
