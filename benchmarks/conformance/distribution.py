@@ -38,7 +38,7 @@ from workers.record.words import finding_lines
 from workers.run.distribution_check import check_distribution
 from workers.run.engine_run import Options, Run
 from workers.targets.registry import kind_of, known_engines
-from workers.targets.specstorm import ours
+from workers.targets.specstorm import specstorm_target
 from workers.targets.target import SPECSTORM, RunConfig
 
 FAMILY_ERROR = 1e-6
@@ -169,11 +169,11 @@ def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Out
     Adds the run's probes to `happened`.
     """
     run = Run(trace, Tapes(), Options(races=False))
-    engine = ours(run.target).engine
+    engine = specstorm_target(run.target).engine
     while not run.feed.drained():
         run.feed.step()
         engine.log.clear()
-        ours(run.target).recorder.take()
+        specstorm_target(run.target).recorder.take()
     happened.update(run.probes)
     for request in engine.requests.values():
         start = request.num_prompt

@@ -17,7 +17,7 @@ from scenarios.generation.base import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import ours
+from workers.targets.specstorm import specstorm_target
 
 Wait = tuple[str, str]
 Configuration = Literal["device", "host"]
@@ -63,7 +63,7 @@ def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> 
         stats = run.stats()
         if wanted is not None or seen is not None or stats.digest != digest:
             return counts, f"seed {seed} without {wait}: {seen}, {stats.digest}; with it: {wanted}, {digest}"
-        counts.update(traces=1, waiting=wait in ours(clean.target).machine.seen_waits)
+        counts.update(traces=1, waiting=wait in specstorm_target(clean.target).machine.seen_waits)
         counts.update(steps=stats.steps, accesses=run.detector.num_accesses)
     return counts, ""
 

@@ -23,7 +23,7 @@ from workers.run.check import check
 from workers.run.engine_run import Options, Run
 from workers.run.process import prepare_process
 from workers.run.references import References
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, specstorm_target
 
 REPEATS = 21
 NUM_REQUESTS = 40
@@ -85,10 +85,12 @@ def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
     start = time.process_time()
     while not run.feed.drained():
         run.feed.step()
-        ours(run.target).engine.log.clear()
-        ours(run.target).recorder.take()
+        specstorm_target(run.target).engine.log.clear()
+        specstorm_target(run.target).recorder.take()
     spent = time.process_time() - start
-    return ours(run.target).engine.tick / spent, ours(run.target).engine.observer.num_commits / spent
+    return specstorm_target(run.target).engine.tick / spent, specstorm_target(
+        run.target
+    ).engine.observer.num_commits / spent
 
 
 REFERENCE = "every plane, races on, prompts seen before"

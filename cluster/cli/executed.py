@@ -25,7 +25,7 @@ from workers.targets.executed import Executed
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import RunConfig
 
-_PROGRAM = "workers.targets.child.inside.noting"
+_PROGRAM = "workers.targets.child.inside.record_functions"
 
 
 def noting(kind: ChildKind, config: RunConfig) -> Keeper:

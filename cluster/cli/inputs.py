@@ -26,7 +26,7 @@ from scenarios.trace import Trace
 from scenarios.visible import visible_line
 from workers.edits.fix import ALL, RACES, fixes_of
 from workers.faults.registry import FAULTS
-from workers.targets.devices import exists_on
+from workers.targets.devices import devices_with
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig, TargetKind
 
@@ -202,7 +202,7 @@ def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
     if faults and not kind_of(config.engine).capabilities.faults:
         raise InputError(f"{source}: fault {faults[0]}: engine {config.engine} has no faults to switch on")
     for fault in faults:
-        devices = exists_on(FAULTS[fault])
+        devices = devices_with(FAULTS[fault])
         if config.device not in devices:
             made = "it replaces the NumPy code of a device op"
             raise InputError(f"{source}: fault {fault} exists on --device {', '.join(devices)} only: {made}")
@@ -325,7 +325,7 @@ def require_engine(config: RunConfig) -> None:
     """
     kind = kind_of(config.engine)
     kind.require(config)
-    laid_over = kind.laid_over(config)
+    laid_over = kind.overlay_description(config)
     if laid_over:
         say(f"engine {config.engine}: {laid_over}")
     applied = kind.fixed(config)

@@ -16,7 +16,7 @@ from scenarios.probes import PROBES
 from scenarios.scenario_file import ScenarioFile
 from scenarios.spec import Value
 from workers.faults.registry import FAULTS
-from workers.targets.devices import exists_on
+from workers.targets.devices import devices_with
 from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
 
@@ -48,7 +48,7 @@ def faults_document(names: Sequence[str]) -> FaultsDocument:
     entries = []
     for fault in (FAULTS[name] for name in names):
         said = {key: getattr(fault, key) for key in ("id", "source", "symptom", "trigger", "plane")}
-        entries.append(FaultEntry(**said, requires=dict(fault.requires), devices=exists_on(fault)))
+        entries.append(FaultEntry(**said, requires=dict(fault.requires), devices=devices_with(fault)))
     return FaultsDocument(specstorm=build(), faults=tuple(entries))
 
 

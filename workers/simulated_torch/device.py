@@ -66,7 +66,7 @@ class Device:
         self._native = library
         self.root = Path.cwd()
         # Returns the parts of its tensors that a launch uses, given its name and whether it writes them; default: all.
-        self.narrowed: Callable[[str, Sequence[torch.Tensor], bool], Sequence[torch.Tensor]] = _all_of_them
+        self.used_parts: Callable[[str, Sequence[torch.Tensor], bool], Sequence[torch.Tensor]] = _all_tensors
 
     def begin(
         self, schedule: Schedule | None = None, watching: Watching | None = None, new_streams: bool = False
@@ -190,7 +190,7 @@ class Device:
         self, name: str, task: Callable[[], object], reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]
     ) -> None:
         """Launch a task that already has views of these tensors."""
-        self._native.enqueue(name, task, self.narrowed(name, reads, False), self.narrowed(name, writes, True))
+        self._native.enqueue(name, task, self.used_parts(name, reads, False), self.used_parts(name, writes, True))
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a CPU tensor over a tensor's memory for use in a task; it does not own the memory."""
@@ -240,7 +240,7 @@ class Device:
         self._native.queue_op(library, name)
 
 
-def _all_of_them(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
+def _all_tensors(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
     return tensors
 
 

@@ -36,7 +36,7 @@ def ops_of(parts: Parts) -> dict[str, Any]:
     return {name: part for name, part in found.items() if str(part.__module__).startswith(_OPS)}
 
 
-def exists_on(fault: Fault) -> tuple[Device, ...]:
+def devices_with(fault: Fault) -> tuple[Device, ...]:
     """Return the devices on which a fault exists.
 
     A fault in a device op replaces its NumPy code, so it exists on `sim` only.
@@ -50,7 +50,7 @@ def faults_on(config: RunConfig) -> list[str]:
     """Return the ids of the faults that the engine has on the device, in alphabetical order."""
     if not kind_of(config.engine).capabilities.faults:
         return []
-    return [fault for fault in sorted(FAULTS) if config.device in exists_on(FAULTS[fault])]
+    return [fault for fault in sorted(FAULTS) if config.device in devices_with(FAULTS[fault])]
 
 
 def twin_of(op: Any) -> Any:

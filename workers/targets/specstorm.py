@@ -187,7 +187,7 @@ class Specstorm(TargetKind):
         return SpecstormTarget(trace, parts, config, watch)
 
 
-def ours(target: Target) -> SpecstormTarget:
+def specstorm_target(target: Target) -> SpecstormTarget:
     """Cast a target to `SpecstormTarget`, for code that reads the engine's internals."""
     assert isinstance(target, SpecstormTarget), f"{type(target).__name__} is not Specstorm's own engine"
     return target

@@ -339,7 +339,7 @@ class TargetKind(Protocol):
         """
         return {}
 
-    def laid_over(self, config: RunConfig) -> str:
+    def overlay_description(self, config: RunConfig) -> str:
         """Return which source tree overlays which version, as text; empty without an overlay."""
         return ""
 

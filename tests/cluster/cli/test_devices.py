@@ -32,7 +32,7 @@ from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.trials import run_trial
 from workers.run.worker import Worker
-from workers.targets.devices import exists_on, faults_on
+from workers.targets.devices import devices_with, faults_on
 from workers.targets.registry import known_engines
 from workers.targets.target import DEVICES, RunConfig
 
@@ -96,7 +96,7 @@ def test_every_command_with_a_device_refuses_an_engine_that_is_not_known(
 
 
 def test_the_canary_exists_on_every_device() -> None:
-    assert exists_on(FAULTS[CANARY]) == DEVICES
+    assert devices_with(FAULTS[CANARY]) == DEVICES
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -140,7 +140,7 @@ def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_sa
     measured = [fault for night in range(7) for fault in part_of_the_faults(night, 7, CUDA)]
     assert sorted(measured) == faults_on(CUDA)
     assert set(faults_on(RunConfig())) - set(measured) == {
-        fault for fault in FAULTS if exists_on(FAULTS[fault]) == ("sim",)
+        fault for fault in FAULTS if devices_with(FAULTS[fault]) == ("sim",)
     }
 
 

@@ -13,13 +13,13 @@ from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.lanes.lane import Span
 from workers.oracle.tape import Tapes
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, specstorm_target
 
 
 @pytest.fixture
 def context() -> Context:
     trace = Trace(spec=EngineSpec(), seed=0, events=(Submit(tick=0, request="a", prompt=(1, 2), max_tokens=1),))
-    return ours(Run(trace, Tapes(), Options(), Specstorm(Parts())).target).engine.runner.context
+    return specstorm_target(Run(trace, Tapes(), Options(), Specstorm(Parts())).target).engine.runner.context
 
 
 def test_bound_finds_spans_buffers_and_numbers_by_name(context: Context) -> None:

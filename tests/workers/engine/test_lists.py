@@ -19,7 +19,7 @@ from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, specstorm_target
 
 WARM_UP, STEPS = 20, 5
 # Not the host's part: the simulated device, who watches its memory, and what is copied for the checks. Drafters on the
@@ -101,7 +101,7 @@ def lists(spec: EngineSpec, params: SamplingParams = NOTHING, parts: Parts | Non
     counted = Lists()
     for _ in range(STEPS):
         counted.step(run)
-    assert len(ours(run.target).engine.scheduler.running) == 4
+    assert len(specstorm_target(run.target).engine.scheduler.running) == 4
     assert run.probes.get("preemption", 0) == 0
     return {line: count for line, count in counted.seen.items() if count}
 

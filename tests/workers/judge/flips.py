@@ -32,7 +32,7 @@ from workers.record.evidence import Difference
 from workers.record.log import Entry, Freed, Launched
 from workers.record.observation import Observation, Recorder
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, specstorm_target
 
 Look = Callable[[str, int, View | None, list[int]], None]
 
@@ -137,9 +137,9 @@ class HookedCaptures(Captures):
     """Captures with one more look, in stream order, before and after each capture."""
 
     def __init__(self, run: Run, recorder: Recorder, before: Look, after: Look) -> None:
-        memory = ours(run.target).engine.runner.memory
-        super().__init__(run.trace.spec, memory, ours(run.target).machine.lane("compute"), recorder)
-        self._lane: Lane = ours(run.target).machine.lane("compute")
+        memory = specstorm_target(run.target).engine.runner.memory
+        super().__init__(run.trace.spec, memory, specstorm_target(run.target).machine.lane("compute"), recorder)
+        self._lane: Lane = specstorm_target(run.target).machine.lane("compute")
         self._before, self._after = before, after
         self._num_releases = 0
 
@@ -191,8 +191,10 @@ def hooked(
     """Return a run with looks before and after each capture of the device."""
     run = Run(trace, tapes, Options(), Specstorm(Parts()))
     if recorder is not None:
-        ours(run.target).recorder = recorder
-    ours(run.target).engine.runner.context.captures = HookedCaptures(run, ours(run.target).recorder, before, after)
+        specstorm_target(run.target).recorder = recorder
+    specstorm_target(run.target).engine.runner.context.captures = HookedCaptures(
+        run, specstorm_target(run.target).recorder, before, after
+    )
     return run
 
 
@@ -218,15 +220,21 @@ def layout_of(snapshots: Snapshots, point: str, step: int) -> Expectation:
 
 def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequence[int]) -> tuple[str, int]:
     """Return the buffer and the place in it that element `index` of a captured variable is read from."""
-    spec, data = run.trace.spec, memory_of(ours(run.target).machine)
-    k, width, rows_max = spec.num_speculative_tokens, spec.conv_width, ours(run.target).engine.runner.memory.rows_max
+    spec, data = run.trace.spec, memory_of(specstorm_target(run.target).machine)
+    k, width, rows_max = (
+        spec.num_speculative_tokens,
+        spec.conv_width,
+        specstorm_target(run.target).engine.runner.memory.rows_max,
+    )
     state_slot = FIELDS.index("state_slot") * rows_max
     match variable:
         case "accepted_read" if spec.accepted_counts == "host":
             return "inputs", FIELDS.index("accepted_host") * rows_max + index
         case "top_k" | "seeds":
             field = SAMPLING_FIELDS.index(variable)
-            return "inputs", ours(run.target).engine.runner.memory.layout.sampling + field * rows_max + index
+            return "inputs", specstorm_target(
+                run.target
+            ).engine.runner.memory.layout.sampling + field * rows_max + index
         case "draft_logits_read":
             row, column = divmod(index, k)
             slot = int(data["inputs"][state_slot + row])
@@ -260,7 +268,7 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
             )
             computed = int(data["num_computed"][view.num_computed.key[0] + row])
             column += max(computed + n - d - 2, 0) // spec.block_size
-            layout = ours(run.target).engine.runner.memory.layout
+            layout = specstorm_target(run.target).engine.runner.memory.layout
             block = int(data["inputs"][layout.block_table + row * layout.max_blocks + column])
             return variable + "s", block * words + offset
         case "slot_accepted" | "carried":

@@ -38,7 +38,7 @@ from workers.record.verdict import NotDrained
 from workers.record.words import shown_text
 from workers.run.check import check
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import Specstorm, SpecstormTarget, ours
+from workers.targets.specstorm import Specstorm, SpecstormTarget, specstorm_target
 
 TAPES = Tapes()
 SEEDS = range(60)
@@ -98,11 +98,11 @@ def found_with_flip(trace: Trace, variable: str, place: Place, bit: int) -> Diff
     def before(point: str, step: int, view: View | None, blocks: list[int]) -> None:
         if (point, step) == (place.point, place.step):
             cells.append(cell_of(variable, place.at, run, view, blocks))
-            flip(ours(run.target).machine, *cells[0], bit)
+            flip(specstorm_target(run.target).machine, *cells[0], bit)
 
     def after(point: str, step: int, view: View | None, blocks: list[int]) -> None:
         if (point, step) == (place.point, place.step):
-            flip(ours(run.target).machine, *cells[0], bit)
+            flip(specstorm_target(run.target).machine, *cells[0], bit)
 
     run = hooked(trace, TAPES, before, after)
     found = difference_in(run)
@@ -258,7 +258,9 @@ class Leaking(SpecstormTarget):
 def test_checker_lost_block_or_state_slot_is_a_leak() -> None:
     for seed in range(FLIPS_PER_VARIABLE):
         run = Run(trace_of(seed), TAPES, Options(), Specstorm(Parts()))
-        ours(run.target).__class__ = type("Losing", (Leaking,), {"pool": ("state_slots", "blocks")[seed % 2]})
+        specstorm_target(run.target).__class__ = type(
+            "Losing", (Leaking,), {"pool": ("state_slots", "blocks")[seed % 2]}
+        )
         found = difference_in(run)
         assert (found.variable, found.plane) == ("leaks", VARIABLES["leaks"].plane), seed
 
@@ -284,7 +286,7 @@ def reads_unowned_counts(trace: Trace) -> bool:
 def dead_bits(seed: int) -> list[Dead]:
     """Choose steps, buffers, and words of them that are in no domain."""
     snapshots, run = clean_run(seed)
-    sizes = {name: len(words) for name, words in memory_of(ours(run.target).machine).items()}
+    sizes = {name: len(words) for name, words in memory_of(specstorm_target(run.target).machine).items()}
     names, steps, found = sorted(sizes), list(snapshots.steps), []
     if reads_unowned_counts(run.trace):
         names.remove("slot_accepted")
@@ -305,7 +307,7 @@ def found_with_dead_bits(trace: Trace, bits: list[Dead]) -> Difference | NotDrai
     def after(point: str, step: int, view: View | None, blocks: list[int]) -> None:
         for dead in bits:
             if (point, step) == ("state", dead.step):
-                flip(ours(run.target).machine, dead.buffer, dead.at, dead.bit)
+                flip(specstorm_target(run.target).machine, dead.buffer, dead.at, dead.bit)
                 reached.append(dead)
 
     run = hooked(trace, TAPES, after=after)
@@ -328,7 +330,7 @@ def test_bit_flips_outside_every_domain_change_nothing() -> None:
             pytest.fail(f"seed {seed}: {guilty} are outside every domain, but: {found}")
         flips.update(bit.buffer for bit in bits)
     assert flips.total() >= 1000
-    assert set(flips) == set(memory_of(ours(clean_run(0)[1].target).machine))
+    assert set(flips) == set(memory_of(specstorm_target(clean_run(0)[1].target).machine))
 
 
 def test_free_state_slot_may_hold_any_accepted_count() -> None:

@@ -26,7 +26,7 @@ from workers.record.log import Corrected, Entry
 from workers.record.observation import DEVICE_POINTS, HOST_POINTS, Observation, Recorder
 from workers.record.rules import Rule
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, specstorm_target
 
 TAPES = Tapes()
 SEEDS = range(120)
@@ -207,7 +207,7 @@ class NeverCorrects(ModelRunner):
 def test_checker_uncorrected_host_mirrors_are_reported() -> None:
     for seed in SEEDS[:10]:
         run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
-        ours(run.target).engine.runner.__class__ = NeverCorrects
+        specstorm_target(run.target).engine.runner.__class__ = NeverCorrects
         assert rule_of(difference_in(run)) in (Rule.LAUNCHED_UNCORRECTED, Rule.NEVER_CORRECTED)
 
 
@@ -236,7 +236,7 @@ class Deaf(Recorder):
 
 def test_checker_empty_digest_is_reported() -> None:
     run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
-    ours(run.target).recorder.__class__ = Deaf
+    specstorm_target(run.target).recorder.__class__ = Deaf
     found = difference_in(run)
     assert (found.variable, found.actual) == ("captures", fact("no_digest"))
 
@@ -257,7 +257,7 @@ class Forgetful(Recorder):
 def test_checker_point_without_captures_is_reported(point: str) -> None:
     seed = next(seed for seed, _ in places(point, is_on_device=True))
     run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
-    ours(run.target).recorder.__class__ = type("Dropping", (Forgetful,), {"point": point})
+    specstorm_target(run.target).recorder.__class__ = type("Dropping", (Forgetful,), {"point": point})
     found = difference_in(run)
     assert found.variable == "captures"
     assert isinstance(found.expected, Fact)
@@ -276,7 +276,7 @@ class KeepsRequests(Engine):
 
 def test_checker_state_of_ended_request_on_host_is_a_leak() -> None:
     run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
-    ours(run.target).engine.__class__ = KeepsRequests
+    specstorm_target(run.target).engine.__class__ = KeepsRequests
     found = difference_in(run)
     assert (found.variable, found.plane) == ("leaks", "books")
     assert isinstance(found.actual, Fact)

@@ -22,7 +22,7 @@ from workers.record.log import Entry
 from workers.record.observation import Observation
 from workers.run.engine_run import Options, Run
 from workers.run.event_feed import EventQueue
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, specstorm_target
 
 TAPES = Tapes()
 SEEDS = range(70)
@@ -107,7 +107,7 @@ def test_referee_ignored_event_is_reported(kind: type) -> None:
 def test_referee_scheduler_with_one_bug_is_reported(scheduler: type[Scheduler]) -> None:
     for seed in SEEDS:
         run = Run(clean_log(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
-        ours(run.target).engine.scheduler.__class__ = scheduler
+        specstorm_target(run.target).engine.scheduler.__class__ = scheduler
         found = run.to_end()
         if found is not None:
             assert isinstance(found, Difference)

@@ -22,7 +22,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, specstorm_target
 
 SEEDS = range(4)
 SEEDS_SILENT = range(30)
@@ -72,7 +72,7 @@ def waits_of(seed: int, accepted_counts: Configuration) -> frozenset[Wait]:
     """Return every wait, record and synchronisation of a clean run."""
     run = Run(trace_of(seed, accepted_counts), TAPES, Options(), Specstorm(PARTS))
     assert outcome_of(run) == Outcome(raced=False, agreed=True)
-    return frozenset(ours(run.target).machine.seen_waits)
+    return frozenset(specstorm_target(run.target).machine.seen_waits)
 
 
 @cache
@@ -210,6 +210,6 @@ def test_one_output_or_counts_slot_fewer_is_reported(
 def test_slots_with_shared_memory_and_own_events_are_a_race(ring: str, accepted_counts: Configuration) -> None:
     for seed in SEEDS:
         run = Run(trace_of(seed, accepted_counts), TAPES, Options(), Specstorm(PARTS))
-        slots = getattr(ours(run.target).engine.runner.memory, ring)
+        slots = getattr(specstorm_target(run.target).engine.runner.memory, ring)
         slots[1] = slots[0]
         assert outcome_of(run).raced, seed

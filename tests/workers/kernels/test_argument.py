@@ -23,7 +23,7 @@ from workers.lanes.lane import Span
 from workers.lanes.prepared import Op, Prepared, op_of
 from workers.oracle.tape import Tapes
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import ours
+from workers.targets.specstorm import specstorm_target
 
 SMOKE = Path(__file__).resolve().parents[3] / "scenarios" / "smoke"
 # Between them they launch every op that takes ten arguments or more.
@@ -51,7 +51,7 @@ def launches(name: str) -> dict[str, tuple[str, Op, Any]]:
     """Return a launch of every op of a scenario: its lane, the op and its arguments."""
     run = Run(codec.load(SMOKE / f"{name}.yaml").explicit(), Tapes(), Options())
     run.to_end()
-    lanes: Any = ours(run.target).machine
+    lanes: Any = specstorm_target(run.target).machine
     return {
         prepared.op.function.__name__: (lane.name, prepared.op, given)
         for lane in lanes.lanes

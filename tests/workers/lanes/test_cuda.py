@@ -23,7 +23,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import ours
+from workers.targets.specstorm import specstorm_target
 from workers.targets.target import DeviceError, RunConfig
 
 SMOKE = sorted((Path(__file__).resolve().parents[3] / "scenarios" / "smoke").glob("*.yaml"))
@@ -140,7 +140,7 @@ def test_missing_wait_with_a_held_op_diverges_on_a_gpu(wait: tuple[str, str], he
 def test_the_host_cannot_reach_device_memory() -> None:
     run = Run(DECODES, TAPES, Options(), config=CUDA)
     with pytest.raises(PermissionError, match="kv is device memory"):
-        ours(run.target).machine.host(ours(run.target).machine.buffers["kv"].all, "r")
+        specstorm_target(run.target).machine.host(specstorm_target(run.target).machine.buffers["kv"].all, "r")
 
 
 @on_a_gpu
@@ -169,13 +169,13 @@ class Blind(Captures):
 def test_decode_step_is_kernels_and_declared_copies_only() -> None:
     steps = 5
     run = Run(DECODES, TAPES, Options(races=False), config=CUDA)
-    context = ours(run.target).engine.runner.context
-    context.captures = Blind(run.trace.spec, context.memory, context.compute, ours(run.target).recorder)
+    context = specstorm_target(run.target).engine.runner.context
+    context.captures = Blind(run.trace.spec, context.memory, context.compute, specstorm_target(run.target).recorder)
     for _ in range(20):
         run.feed.step()
-    ours(run.target).machine.drain()
+    specstorm_target(run.target).machine.drain()
     launched: Counter[str] = Counter()
-    machine = ours(run.target).machine
+    machine = specstorm_target(run.target).machine
     assert isinstance(machine, CudaMachine)
     for lane in machine.lanes:
         original = lane.launch

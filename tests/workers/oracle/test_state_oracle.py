@@ -31,7 +31,7 @@ from workers.record.log import Aborted, Entry, Launched, Processed, Scheduled
 from workers.record.observation import Observation
 from workers.record.rules import Rule
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, specstorm_target
 
 ROOT = Path(__file__).resolve().parents[3]
 TAPES = Tapes()
@@ -245,7 +245,7 @@ def test_i1_holds_after_every_step_of_random_traces_in_the_engine() -> None:
     num_held = 0
     for seed in range(30):
         run = Run(random_trace(seed).explicit(), TAPES, Options(races=False), Specstorm(Parts()))
-        checker = Identities(run.trace, ours(run.target).engine)
+        checker = Identities(run.trace, specstorm_target(run.target).engine)
         assert judged_by(run, checker).to_end() is None
         num_held += checker.num_held
     assert num_held > 600

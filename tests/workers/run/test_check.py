@@ -43,7 +43,7 @@ from workers.record.words import reason_text
 from workers.run.check import check
 from workers.run.engine_run import Options, Run
 from workers.run.event_feed import EventQueue
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, specstorm_target
 
 TAPES = Tapes()
 SEEDS = range(18)
@@ -268,7 +268,7 @@ def test_engine_that_stops_with_live_request_is_found() -> None:
             return self.tick > 2
 
     run = Run(TWO_REQUESTS, TAPES, Options(), Specstorm(Parts()))
-    ours(run.target).engine.__class__ = Hasty
+    specstorm_target(run.target).engine.__class__ = Hasty
     broken = difference_in(run).actual
     assert isinstance(broken, Violation)
     assert broken.rule is Rule.STOPPED_EARLY

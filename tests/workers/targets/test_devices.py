@@ -18,7 +18,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.worker import Worker
-from workers.targets.devices import CLEAN, exists_on, ops_of, parts_on, twin_of
+from workers.targets.devices import CLEAN, devices_with, ops_of, parts_on, twin_of
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import DEFAULT_CONFIG, DEVICES, DeviceError, RunConfig
 
@@ -119,11 +119,11 @@ def test_host_fault_is_found_on_the_interpreter() -> None:
 
 
 def test_fault_in_a_device_op_exists_on_sim_only() -> None:
-    assert exists_on(FAULTS["vllm-43434-draft-order"]) == ("sim",)
-    assert exists_on(FAULTS["sglang-28034-inputs-overwritten"]) == DEVICES
+    assert devices_with(FAULTS["vllm-43434-draft-order"]) == ("sim",)
+    assert devices_with(FAULTS["sglang-28034-inputs-overwritten"]) == DEVICES
     for fault in FAULTS.values():
         changed = [name for name, op in ops_of(CLEAN).items() if ops_of(fault.apply(CLEAN, print)).get(name) is not op]
-        assert exists_on(fault) == (("sim",) if changed else DEVICES), fault.id
+        assert devices_with(fault) == (("sim",) if changed else DEVICES), fault.id
 
 
 @interpreted

@@ -10,7 +10,7 @@ from scenarios.sampling import Grammar, Tokens
 from scenarios.spec import EngineSpec
 
 
-def misfit_at_end(event: Submit) -> str | None:
+def nonstop_end_of(event: Submit) -> str | None:
     """Describe the first state of a request's grammar that does not end by stop tokens alone."""
     grammar, stop = event.params.grammar, set(event.stop)
     for state, edges in enumerate(grammar):
@@ -25,14 +25,14 @@ def misfit_at_end(event: Submit) -> str | None:
     return None
 
 
-def ending_by_stops(event: Submit, vocab_size: int) -> Submit:
+def with_stop_ends(event: Submit, vocab_size: int) -> Submit:
     """Return the request with its grammar changed so that it ends by stop tokens alone.
 
     Each state that could end, or had an edge of a stop token, gets edges of all stop tokens to an end state. If the
     request has no stop tokens but its grammar has an end, the request gets one.
     """
     grammar = event.params.grammar
-    if misfit_at_end(event) is None:
+    if nonstop_end_of(event) is None:
         return event
     stop = event.stop or (_rarest_token(grammar, vocab_size),)
     last = len(grammar)
@@ -51,7 +51,7 @@ def _rarest_token(grammar: Grammar, vocab_size: int) -> int:
     return min(reversed(range(vocab_size)), key=tokens.count)
 
 
-def without_choice(event: Submit) -> str | None:
+def state_without_tokens(event: Submit) -> str | None:
     """Return the first state of a request's grammar in which other parameters ban every token.
 
     Return None if each state allows a token.
@@ -68,16 +68,16 @@ def without_choice(event: Submit) -> str | None:
 
 def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: a grammar ends by stop tokens alone."""
-    misfit = misfit_at_end(event) if isinstance(event, Submit) else None
+    misfit = nonstop_end_of(event) if isinstance(event, Submit) else None
     if not isinstance(event, Submit) or misfit is None:
         return None
     allowed = "a grammar ends by stop tokens alone, all of them or none in a state"
-    return Excess("params.grammar", misfit, allowed, ending_by_stops(event, spec.vocab_size))
+    return Excess("params.grammar", misfit, allowed, with_stop_ends(event, spec.vocab_size))
 
 
 def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: stop tokens, bad words and allowed tokens leave a token in each grammar state."""
-    state = without_choice(event) if isinstance(event, Submit) else None
+    state = state_without_tokens(event) if isinstance(event, Submit) else None
     if not isinstance(event, Submit) or state is None:
         return None
     seen = f"{state} allows only tokens that stop, bad_words or allowed_tokens ban"

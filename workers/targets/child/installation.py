@@ -15,7 +15,7 @@ ENVIRONMENT = {
 }
 
 
-def making_of(target: str, home: str, root: Path) -> str:
+def install_advice_for(target: str, home: str, root: Path) -> str:
     """Return how to make an installation: by `make` in a checkout of this project.
 
     If Specstorm was installed from a wheel, the advice names the checkout and `--engine-home`.
@@ -31,12 +31,12 @@ def python_of(home: Path) -> Path | None:
     return python if (home / "installed").exists() and python.exists() else None
 
 
-def packages_of(home: Path, package: str) -> Path | None:
+def site_packages_of(home: Path, package: str) -> Path | None:
     """Return the site-packages folder of an installation that has a package, None if none has."""
     return next((found.parent for found in home.glob(f"lib/python*/site-packages/{package}")), None)
 
 
-def kept(engine: str, launch: Callable[[], Launch]) -> Keeper:
+def keeper_until_exit(engine: str, launch: Callable[[], Launch]) -> Keeper:
     """Return a keeper of an engine's process; the process ends together with this one."""
     keeper = Keeper(engine, launch)
     atexit.register(keeper.stop)

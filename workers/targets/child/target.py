@@ -19,7 +19,7 @@ from workers.edits.functions import edits_of
 from workers.record.evidence import Access, MissingOrder
 from workers.record.shown import Shown
 from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Ran, Reported, Stepped
-from workers.targets.child.installation import packages_of
+from workers.targets.child.installation import site_packages_of
 from workers.targets.child.messages import Message
 from workers.targets.child.process import INTERRUPTS, EngineProcess, EngineRaised, Keeper
 from workers.targets.target import (
@@ -315,7 +315,7 @@ class ChildKind(TargetKind):
         home = self.installed(config)
         if not config.engine_path or home is None:
             return NOTHING_EDITED
-        return edited_over(Path(config.engine_path), home, self.package)
+        return edited_functions(Path(config.engine_path), home, self.package)
 
     def newly_run(self, config: RunConfig) -> Sequence[str]:
         keeper = self.keeper(config)
@@ -327,7 +327,7 @@ class ChildKind(TargetKind):
             return ()
 
     def installed(self, config: RunConfig) -> Path | None:
-        return packages_of(self.home(config), self.package) if self.package else None
+        return site_packages_of(self.home(config), self.package) if self.package else None
 
     def fixed(self, config: RunConfig) -> Applied:
         installed = self.installed(config) if config.fixes else None
@@ -346,7 +346,7 @@ class ChildKind(TargetKind):
 
 
 @cache
-def edited_over(tree: Path, installed: Path, package: str) -> Edited:
+def edited_functions(tree: Path, installed: Path, package: str) -> Edited:
     """Return the functions that differ between a source tree and an installed package.
 
     `installed` is the folder in which the package is installed.

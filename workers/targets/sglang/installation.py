@@ -4,7 +4,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from workers.targets.child import installation
-from workers.targets.child.installation import kept, making_of, python_of
+from workers.targets.child.installation import install_advice_for, keeper_until_exit, python_of
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.target import DeviceError, Kernels, RunConfig
 
@@ -35,9 +35,9 @@ def home_of(config: RunConfig) -> Path:
     return Path(config.engine_home) if config.engine_home else ROOT / HOME
 
 
-def making() -> str:
+def install_advice() -> str:
     """Return how to make an installation."""
-    return making_of("sglang", HOME, ROOT)
+    return install_advice_for("sglang", HOME, ROOT)
 
 
 def python_at(home: Path) -> Path:
@@ -48,7 +48,7 @@ def python_at(home: Path) -> Path:
     """
     python = python_of(home)
     if python is None:
-        raise DeviceError(f"engine {SGLANG}: SGLang is not installed in {home}; {making()}")
+        raise DeviceError(f"engine {SGLANG}: SGLang is not installed in {home}; {install_advice()}")
     return python
 
 
@@ -68,7 +68,7 @@ def launch(home: Path, overlay: str = "", kernels: Kernels = "defined", fixes: s
 @cache
 def keeper_of(home: Path, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
     """Return the keeper of the process for an installation, overlay, kernels and fixes."""
-    return kept(SGLANG, partial(launch, home, overlay, kernels, fixes))
+    return keeper_until_exit(SGLANG, partial(launch, home, overlay, kernels, fixes))
 
 
 def overlay_text(tree: str, home: Path) -> str:

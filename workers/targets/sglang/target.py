@@ -72,7 +72,7 @@ class Sglang(ChildKind):
     def keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(home_of(config), config.engine_path, config.kernels, config.fixes)
 
-    def laid_over(self, config: RunConfig) -> str:
+    def overlay_description(self, config: RunConfig) -> str:
         return overlay_text(config.engine_path, home_of(config)) if config.engine_path else ""
 
     def exported(self, finding: Finding) -> ExportedTest:

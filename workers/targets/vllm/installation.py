@@ -7,7 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from workers.targets.child import installation
-from workers.targets.child.installation import kept, making_of, python_of
+from workers.targets.child.installation import install_advice_for, keeper_until_exit, python_of
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.target import Device, DeviceError, Kernels, RunConfig
 from workers.targets.vllm.names import VLLM, VLLM_V1, RunnerName
@@ -57,7 +57,7 @@ def home_of(config: RunConfig) -> Path:
 
 def install_advice(target: str) -> str:
     """Return the instruction for installing a target, from a checkout or an installed wheel."""
-    return making_of(target, GPU_HOME if target == "vllm-gpu" else HOME, ROOT)
+    return install_advice_for(target, GPU_HOME if target == "vllm-gpu" else HOME, ROOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +115,4 @@ class Installation:
 @cache
 def keeper_of(of: Installation, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
     """Return the keeper of the child process for an installation, overlay and fixes."""
-    return kept(of.runner.engine, partial(of.launch, overlay, kernels, fixes=fixes))
+    return keeper_until_exit(of.runner.engine, partial(of.launch, overlay, kernels, fixes=fixes))

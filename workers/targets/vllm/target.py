@@ -87,7 +87,7 @@ class Vllm(ChildKind):
         installation = Installation(home_of(config), self.runner, config.device)
         return keeper_of(installation, config.engine_path, config.kernels, config.fixes)
 
-    def laid_over(self, config: RunConfig) -> str:
+    def overlay_description(self, config: RunConfig) -> str:
         return sources.described(config.engine_path, home_of(config)) if config.engine_path else ""
 
     def version(self, config: RunConfig) -> str:

@@ -7,7 +7,7 @@ from scenarios.draw_params import params_of
 from scenarios.events import PromptDraw, Submit
 from scenarios.sampling import GRAMMAR, Grammar, SamplingParams
 from scenarios.spec import EngineSpec
-from workers.targets.child.grammar_ends import ending_by_stops, misfit_at_end, without_choice
+from workers.targets.child.grammar_ends import nonstop_end_of, state_without_tokens, with_stop_ends
 
 SPEC = EngineSpec()
 
@@ -26,15 +26,15 @@ MISFITS = {
 
 @pytest.mark.parametrize("misfit", MISFITS)
 def test_grammar_that_ends_otherwise_is_described_and_changed(misfit: str) -> None:
-    assert misfit_at_end(MISFITS[misfit]) == misfit
-    changed = ending_by_stops(MISFITS[misfit], SPEC.vocab_size)
-    assert misfit_at_end(changed) is None
-    assert ending_by_stops(changed, SPEC.vocab_size) == changed
+    assert nonstop_end_of(MISFITS[misfit]) == misfit
+    changed = with_stop_ends(MISFITS[misfit], SPEC.vocab_size)
+    assert nonstop_end_of(changed) is None
+    assert with_stop_ends(changed, SPEC.vocab_size) == changed
 
 
 def test_grammar_without_ends_or_with_stop_ends_is_unchanged() -> None:
     for event in (submit((((1, 0),),), (2,)), submit((((1, 0), (2, 1), (3, 1)), ()), (2, 3))):
-        assert ending_by_stops(event, SPEC.vocab_size) is event
+        assert with_stop_ends(event, SPEC.vocab_size) is event
 
 
 @pytest.mark.parametrize("number", range(40))
@@ -42,9 +42,9 @@ def test_outputs_of_a_generated_grammar_fit_the_changed_grammar(number: int) -> 
     stop = (below(SPEC.vocab_size, number, "stop", "", 0),) if number % 2 else ()
     event = submit((), stop).model_copy(update={"params": params_of(GRAMMAR | 128 * number, SPEC)})
     before = event.params.grammar
-    changed = ending_by_stops(event, SPEC.vocab_size)
+    changed = with_stop_ends(event, SPEC.vocab_size)
     after = changed.params.grammar
-    assert misfit_at_end(changed) is None
+    assert nonstop_end_of(changed) is None
     state = 0
     for step in range(20):
         # States keep their numbers.
@@ -60,8 +60,8 @@ def test_outputs_of_a_generated_grammar_fit_the_changed_grammar(number: int) -> 
 
 def test_state_with_all_tokens_banned_is_named() -> None:
     grammar: Grammar = (((1, 1), (2, 0)), ((3, 2), (4, 0)), ())
-    assert without_choice(submit(grammar, (3,))) is None
-    assert without_choice(submit(grammar, (3,), allowed_tokens=(1, 2, 3))) is None
-    assert without_choice(submit(grammar, (3,), allowed_tokens=(1, 2))) == "state 1"
-    assert without_choice(submit(grammar, (3,), allowed_tokens=(1, 2, 3), min_tokens=1)) == "state 1"
-    assert without_choice(submit(grammar, (3,), bad_words=((5, 1), (2,)))) == "state 0"
+    assert state_without_tokens(submit(grammar, (3,))) is None
+    assert state_without_tokens(submit(grammar, (3,), allowed_tokens=(1, 2, 3))) is None
+    assert state_without_tokens(submit(grammar, (3,), allowed_tokens=(1, 2))) == "state 1"
+    assert state_without_tokens(submit(grammar, (3,), allowed_tokens=(1, 2, 3), min_tokens=1)) == "state 1"
+    assert state_without_tokens(submit(grammar, (3,), bad_words=((5, 1), (2,)))) == "state 0"

@@ -14,7 +14,7 @@ from workers.edits.edit import Edit
 from workers.edits.fix import Applied
 from workers.edits.functions import MODULE
 from workers.targets.child.inside import edited_modules
-from workers.targets.child.inside.notes import Notes, all_of, note_edits, notes_of_process
+from workers.targets.child.inside.notes import Notes, all_functions_of, note_edits, notes_of_process
 from workers.targets.child.inside.overlay import Overlay
 
 INSTALLED = '''"""The scheduler."""
@@ -67,7 +67,7 @@ def loaded(notes: Notes) -> ModuleType:
 
 
 def test_blocks_are_recorded_again_after_each_report(folder: Path) -> None:
-    notes = Notes("noted_engine", all_of)
+    notes = Notes("noted_engine", all_functions_of)
     module = loaded(notes)
     assert notes.ran() == [f"noted_engine/__init__.py:{MODULE}", f"{FILE}:{MODULE}", f"{FILE}:jit"]
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_blocks_are_recorded_again_after_each_report(folder: Path) -> None:
 
 
 def test_kernel_is_recorded_by_its_launches(folder: Path) -> None:
-    notes = Notes("noted_engine", all_of)
+    notes = Notes("noted_engine", all_functions_of)
     loaded(notes)
     notes.ran()
     notes.launched(["noted_engine.scheduler.compiled", "noted_engine.scheduler.LIMIT", "torch.nn.relu"])
@@ -86,7 +86,7 @@ def test_kernel_is_recorded_by_its_launches(folder: Path) -> None:
 
 
 def test_recorded_functions_keep_lines_docstrings_and_globals(folder: Path) -> None:
-    notes = Notes("noted_engine", all_of)
+    notes = Notes("noted_engine", all_functions_of)
     schedule = loaded(notes).Scheduler.schedule
     with pytest.raises(ValueError, match="nothing to run") as raised:
         schedule(None, [])
@@ -138,4 +138,4 @@ def test_fixed_functions_are_recorded_or_else_the_module(folder: Path) -> None:
 def test_recording_is_refused_after_the_import_of_the_package(folder: Path) -> None:
     import_module("noted_engine")
     with pytest.raises(AssertionError, match="noted_engine was loaded before"):
-        Notes("noted_engine", all_of).install()
+        Notes("noted_engine", all_functions_of).install()

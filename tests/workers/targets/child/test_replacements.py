@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workers.targets.child.inside.overlay import OtherName, Overlay, from_packages_on, version_of
+from workers.targets.child.inside.overlay import DistributionAlias, Overlay, relative_to_packages, version_of
 from workers.targets.child.inside.replacements import Hooks, Replacement, Unknown, Version
 
 ENGINE = """
@@ -155,7 +155,7 @@ def test_complete_overlay_takes_only_compiled_modules_from_elsewhere(is_complete
 
 def test_distribution_is_found_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = version_of("pytest")
-    monkeypatch.setattr(sys, "meta_path", [OtherName("tiny-engine", f"{installed}+cpu"), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [DistributionAlias("tiny-engine", f"{installed}+cpu"), *sys.meta_path])
     assert metadata.version("tiny-engine") == f"{pytest.__version__}+cpu"
     assert (installed, version_of("no-such-engine")) == (pytest.__version__, "")
 
@@ -164,14 +164,14 @@ def test_overlay_reports_both_versions_and_a_checkout_is_the_newest() -> None:
     laid_over = Version("engine", "1.5.0", ("1.4.0",), over="1.4.0")
     assert (VERSION.text, laid_over.text) == ("1.4.0", "1.5.0 over 1.4.0")
     assert str(laid_over.lacks("a.b")) == "engine 1.5.0 over 1.4.0 has no a.b; supported versions: 1.4.0"
-    assert laid_over.has("1.5.0")
-    assert not VERSION.has("1.5.0")
-    assert Version("engine", "dev", (), over="1.4.0").has("1.5.0")
+    assert laid_over.is_at_least("1.5.0")
+    assert not VERSION.is_at_least("1.5.0")
+    assert Version("engine", "dev", (), over="1.4.0").is_at_least("1.5.0")
 
 
 def test_file_names_in_messages_start_at_their_package(installed: Path) -> None:
     text = f"at {installed}/over/tiny_engine/core/scheduler.py:3, called from /usr/lib/site-packages/torch/nn.py:1"
     shorter = "called from torch/nn.py:1"
-    assert from_packages_on(text) == f"at {installed}/over/tiny_engine/core/scheduler.py:3, {shorter}"
+    assert relative_to_packages(text) == f"at {installed}/over/tiny_engine/core/scheduler.py:3, {shorter}"
     sys.meta_path.insert(0, Overlay("tiny_engine", installed / "over"))
-    assert from_packages_on(text) == f"at tiny_engine/core/scheduler.py:3, {shorter}"
+    assert relative_to_packages(text) == f"at tiny_engine/core/scheduler.py:3, {shorter}"

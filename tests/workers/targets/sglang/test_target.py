@@ -15,7 +15,7 @@ from scenarios.trace import problems
 from workers.run.references import synchronous, without_drafts
 from workers.targets.registry import kind_of
 from workers.targets.sglang import installation
-from workers.targets.sglang.installation import SGLANG, home_of, launch, making
+from workers.targets.sglang.installation import SGLANG, home_of, install_advice, launch
 from workers.targets.target import DeviceError, RunConfig
 
 KIND = kind_of(SGLANG)
@@ -159,8 +159,8 @@ def test_overlay_reports_its_number_of_files(tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     file.touch()
     config = RunConfig(engine=SGLANG, engine_home=str(tmp_path), engine_path=str(tmp_path))
-    assert KIND.laid_over(config) == f"1 file of {tmp_path} over SGLang of an unknown version"
-    assert KIND.laid_over(config.model_copy(update={"engine_path": ""})) == ""
+    assert KIND.overlay_description(config) == f"1 file of {tmp_path} over SGLang of an unknown version"
+    assert KIND.overlay_description(config.model_copy(update={"engine_path": ""})) == ""
 
 
 def test_process_uses_the_python_and_models_of_the_installation(tmp_path: Path) -> None:
@@ -174,6 +174,8 @@ def test_process_uses_the_python_and_models_of_the_installation(tmp_path: Path) 
 
 
 def test_advice_without_makefile_names_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert making() == "make sglang"
+    assert install_advice() == "make sglang"
     monkeypatch.setattr(installation, "ROOT", tmp_path)
-    assert making() == "`make sglang` in a checkout of Specstorm makes .venv-sglang; name that with --engine-home"
+    assert (
+        install_advice() == "`make sglang` in a checkout of Specstorm makes .venv-sglang; name that with --engine-home"
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from workers.edits.edit import Edit
 from workers.edits.tree import overlay
-from workers.targets.child.installation import packages_of
+from workers.targets.child.installation import site_packages_of
 from workers.targets.target import DEFAULT_CONFIG
 from workers.targets.vllm.installation import ROOT, home_of
 
@@ -71,7 +71,7 @@ def test_unchanged_vllm_tests_pass_under_the_plugin(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", PLANTED)
 def test_planted_mistake_fails_a_watched_test(what: str, tmp_path: Path) -> None:
     edit, test, text = PLANTED[what]
-    installed = packages_of(HOME, "vllm")
+    installed = site_packages_of(HOME, "vllm")
     assert installed is not None
     tree = overlay([edit], installed, tmp_path / "tree")
     run = run_in(tmp_path, "--specstorm-engine-path", str(tree), "-k", test)

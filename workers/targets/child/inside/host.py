@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from scenarios.events import AnyEvent, Policy, Schedule
 from scenarios.spec import EngineSpec
 from workers.targets.child.inside.notes import notes_of_process
-from workers.targets.child.inside.overlay import from_packages_on
+from workers.targets.child.inside.overlay import relative_to_packages
 from workers.targets.child.inside.session import Engines, Session
 from workers.targets.child.messages import Message
 
@@ -211,7 +211,7 @@ def failure(error: BaseException) -> Message:
     # A finding contains neither paths of this machine nor the advice that CUDA appends to its errors.
     is_last = loses_device(error)
     text = _text_of(error)
-    text = from_packages_on(text.partition("\n")[0] if is_last else text)
+    text = relative_to_packages(text.partition("\n")[0] if is_last else text)
     return {"error": f"{type(error).__name__}: {text}", "where": _place(where), "callers": callers, "is_last": is_last}
 
 

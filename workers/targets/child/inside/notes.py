@@ -143,7 +143,7 @@ def notes_of_process() -> Notes | None:
     return next((finder for finder in sys.meta_path if isinstance(finder, Notes)), None)
 
 
-def all_of(file: str, source: bytes) -> Mapping[str, int]:
+def all_functions_of(file: str, source: bytes) -> Mapping[str, int]:
     """Return all functions of a source, each with the number of all its blocks."""
     return {MODULE: 1, **{name: len(function.blocks) for name, function in functions_of(source).items()}}
 

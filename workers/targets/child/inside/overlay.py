@@ -56,7 +56,7 @@ def _found(name: str, roots: Sequence[str], inner: Sequence[str]) -> ModuleSpec 
     return PathFinder.find_spec(name, parents)
 
 
-class OtherName(DistributionFinder):
+class DistributionAlias(DistributionFinder):
     """Finder of a distribution's metadata under the name that its package's code looks up."""
 
     def __init__(self, name: str, version: str) -> None:
@@ -81,7 +81,7 @@ class _Named(Distribution):
         raise FileNotFoundError(f"{path}: only METADATA of this distribution can be read")
 
 
-def from_packages_on(text: str) -> str:
+def relative_to_packages(text: str) -> str:
     """Return a text with file names relative to their package's parent folder.
 
     This applies to files of the installed package and of an overlay.

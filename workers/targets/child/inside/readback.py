@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from workers.simulated_torch.device import activate
-from workers.targets.child.inside.simulated_device import access_message, beyond
+from workers.targets.child.inside.simulated_device import access_message, skip_files
 from workers.targets.child.messages import Message
 
 _WRITERS_MAX = 3
@@ -83,7 +83,7 @@ class TaskReadback(Readback):
     def writers(self, parts: Parts) -> list[Message]:
         device = activate()
         found = [access for part in parts if part.device.type != "cpu" for access in device.writers(part)]
-        return [access_message(access, beyond(access.lines, self._helpers)) for access in found[:_WRITERS_MAX]]
+        return [access_message(access, skip_files(access.lines, self._helpers)) for access in found[:_WRITERS_MAX]]
 
 
 class CopyReadback(Readback):

@@ -36,7 +36,7 @@ class Version:
         """The version that runs and, if it differs, the installed version of its compiled code."""
         return self.number if self.over in ("", self.number) else f"{self.number} over {self.over}"
 
-    def has(self, since: str) -> bool:
+    def is_at_least(self, since: str) -> bool:
         """Return whether the version is at least `since`.
 
         Every version is at least an empty one; a checkout is at least any version.
@@ -69,7 +69,7 @@ class Replacement:
         Raises:
             Unknown: the version does not have it.
         """
-        if not version.has(self.since) or (self.until and version.has(self.until)):
+        if not version.is_at_least(self.since) or (self.until and version.is_at_least(self.until)):
             return
         *path, last = self.name.split(".")
         try:
@@ -101,7 +101,7 @@ class Hooks:
         Raises:
             Unknown: it does not have one.
         """
-        if not version.has(self.since):
+        if not version.is_at_least(self.since):
             return
         holder: Any
         try:

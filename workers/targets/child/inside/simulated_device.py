@@ -174,8 +174,10 @@ def _shown(report: Report, passed_over: Sequence[str]) -> Message:
 
 def _race(race: Race, passed_over: Sequence[str]) -> Message:
     """Return a race as evidence: both accesses, the memory, and where it was allocated."""
-    first, second = (access_message(access, beyond(access.lines, passed_over)) for access in (race.first, race.second))
-    allocated = _site(beyond(race.allocated, passed_over))
+    first, second = (
+        access_message(access, skip_files(access.lines, passed_over)) for access in (race.first, race.second)
+    )
+    allocated = _site(skip_files(race.allocated, passed_over))
     memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": allocated}
     return {"order": {**memory, "first": first, "second": second}, "count": race.count}
 
@@ -197,10 +199,10 @@ def access_message(access: Access, lines: Sequence[SourceLine]) -> Message:
 
 
 def _task(task: TaskDigests, passed_over: Sequence[str]) -> Message:
-    return {"lane": task.stream, "op": task.op, "step": task.step, "site": _site(beyond(task.lines, passed_over))}
+    return {"lane": task.stream, "op": task.op, "step": task.step, "site": _site(skip_files(task.lines, passed_over))}
 
 
-def beyond(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Sequence[SourceLine]:
+def skip_files(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Sequence[SourceLine]:
     """Return the stack from the innermost line outside the passed-over files.
 
     Files are given as name prefixes. If every line is in them, return all lines.

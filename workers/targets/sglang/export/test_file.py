@@ -52,10 +52,10 @@ _CONTRACTS: Mapping[str, Callable[[Submit], list[str]]] = {
 }
 
 
-def exported_test(finding: Finding, features: RequestFeatures, beyond: int) -> ExportedTest:
+def exported_test(finding: Finding, features: RequestFeatures, context_margin: int) -> ExportedTest:
     """Return the test of a finding.
 
-    Its scheduler accepts requests that are `beyond` tokens longer than the trace's.
+    Its scheduler accepts requests that are `context_margin` tokens longer than the trace's.
 
     Raises:
         ExportError: no test on a CPU can reproduce it; the message says why.
@@ -65,7 +65,7 @@ def exported_test(finding: Finding, features: RequestFeatures, beyond: int) -> E
     submit = next((each for each in finding.trace.submits() if found and each.request == found.request), None)
     if found is None or submit is None:
         raise ExportError("it does not concern the output of a request, and a test can compare nothing else")
-    body = _test(finding, found, submit, partial(_run, features=features, beyond=beyond))
+    body = _test(finding, found, submit, partial(_run, features=features, context_margin=context_margin))
     used = {"llama", "save_model", "make_scheduler", "request", "abort", "outputs_of"}
     imports, (constants, *functions) = source_of(_DRIVER, {name for name in used if f"{name}(" in body}, "sglang")
     *others, own = imports
@@ -129,7 +129,7 @@ def _run(
     *,
     is_overlapped: bool,
     features: RequestFeatures,
-    beyond: int,
+    context_margin: int,
     variable: str = "outputs",
 ) -> list[str]:
     """Return the lines that run the events in a new scheduler."""
@@ -142,7 +142,7 @@ def _run(
         "max_running_requests": spec.max_num_seqs,
         "schedule_conservativeness": _CONSERVATIVENESS,
         "chunked_prefill_size": spec.max_num_batched_tokens,
-        "context_length": spec.max_model_len + beyond,
+        "context_length": spec.max_model_len + context_margin,
         "disable_radix_cache": not spec.prefix_cache,
         "disable_overlap_schedule": not is_overlapped,
     }

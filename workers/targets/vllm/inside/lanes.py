@@ -244,13 +244,13 @@ def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor
     return (cache,) if touched is None else [cache[block] for block in touched[is_written]]
 
 
-def narrowed(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
+def used_parts(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
     """Return the tensors that a launch uses; a KV connector narrows caches to the step's blocks."""
     agent: Any = get_kv_transfer_group() if has_kv_transfer_group() else None
-    return agent.narrowed(name, tensors, is_written) if hasattr(agent, "narrowed") else tensors
+    return agent.used_parts(name, tensors, is_written) if hasattr(agent, "used_parts") else tensors
 
 
-activate().narrowed = narrowed
+activate().used_parts = used_parts
 
 
 def _halves(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -18,7 +18,7 @@ from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.child.inside.main import serve
 from workers.targets.child.inside.notes import note_edits
-from workers.targets.child.inside.overlay import OtherName, Overlay, version_of
+from workers.targets.child.inside.overlay import DistributionAlias, Overlay, version_of
 from workers.targets.child.inside.replacements import Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.vllm.inside.engines import Engines
@@ -78,7 +78,7 @@ def lay_over(folder: Path, package: str = PACKAGE) -> None:
     sys.meta_path.insert(0, Overlay("vllm", folder, is_complete=is_complete(folder)))
     if package == PACKAGE:
         # vLLM's sources look up the distribution `vllm`; the CPU build has another name.
-        sys.meta_path.insert(0, OtherName("vllm", f"{version_of(PACKAGE)}+cpu"))
+        sys.meta_path.insert(0, DistributionAlias("vllm", f"{version_of(PACKAGE)}+cpu"))
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:

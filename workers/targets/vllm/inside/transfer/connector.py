@@ -130,7 +130,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def build_connector_worker_meta(self) -> Ended:
         return Ended(self.mover.take_ended())
 
-    def narrowed(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
+    def used_parts(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
         """Return the tensors that a kernel launch uses, with caches replaced by the step's blocks."""
         caches, plan = self.mover.caches, self.flights.plan
         if len(self._groups) == 1 or plan is None:
