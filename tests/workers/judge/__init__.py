@@ -1,1 +1,1 @@
-"""Tests of what is compared with what."""
+"""Tests of judges."""

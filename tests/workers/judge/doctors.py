@@ -1,4 +1,4 @@
-"""Logs of clean runs with one decision changed: how each is changed, and which rule refuses it."""
+"""Logs of clean runs with one decision changed, and the rule that must refuse the change."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from workers.record.rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A point of a clean log: everything before `at` was judged."""
+    """A point of a clean log: all entries before `at` were judged."""
 
     trace: Trace
     oracle: Oracle
@@ -37,7 +37,7 @@ class Place:
 
     @property
     def entry(self) -> Entry:
-        """The entry that comes next."""
+        """The next log entry."""
         return self.log[self.at]
 
     @property
@@ -58,7 +58,7 @@ class Place:
         return next((block for block in range(self.spec.num_blocks) if block not in owned), None)
 
     def asks(self, kind: type, truth: Truth, tick: int) -> bool:
-        """Tell whether an event asks for something to happen to a request in a tick."""
+        """Return whether an event applies to a request in a tick."""
         events = (event for event in self.trace.events if isinstance(event, kind))
         return any(getattr(event, "request", "") == truth.name and event.tick == tick for event in events)
 
@@ -68,12 +68,12 @@ Doctor: TypeAlias = Callable[[Place], list[Entry] | None]
 
 
 def given(row: ScheduledRow, **blocks: Any) -> dict[str, Any]:
-    """Return a change of what a row is given of blocks."""
+    """Return a doctor that changes the blocks of a row."""
     return {"blocks": replace(row.blocks, **blocks)}
 
 
 def sample_is_taken(row: ScheduledRow, is_taken: bool) -> dict[str, Any]:
-    """Return a change of whether a row's sample is taken away."""
+    """Return a doctor that changes whether a row's sample is removed."""
     return {"spoils": row.spoils._replace(no_valid_token=is_taken)}
 
 
@@ -101,7 +101,7 @@ def on(kind: type, change: Callable[[Place, Any], list[Entry] | None]) -> Doctor
 
 
 def is_chunk(row: Any, truth: Truth) -> bool:
-    """Tell whether a row is a prefill chunk that is not the last."""
+    """Return whether a row is a prefill chunk that is not the last."""
     return bool(truth.sched_computed + row.n < truth.committed + truth.sched_placeholders)
 
 
@@ -129,7 +129,7 @@ def newcomer_first(place: Place, entry: Scheduled) -> list[Entry] | None:
 
 
 def left_out(reason: SkipReason, is_running: bool) -> Doctor:
-    """Return a doctor that leaves the last row out for a reason that is not so."""
+    """Return a doctor that skips the last row's request for a wrong reason."""
 
     def doctor(place: Place) -> list[Entry] | None:
         entry = place.entry
@@ -163,7 +163,7 @@ def one_block_more(place: Place, row: Any, truth: Truth) -> dict[str, Any] | Non
 
 
 def preempted_for_nothing(place: Place, entry: Scheduled) -> list[Entry] | None:
-    """Preempt the request admitted last although blocks are left, and leave it out of the step."""
+    """Preempt the last admitted request although blocks are left, and skip it in the step."""
     if not entry.rows or not place.oracle.running or place.num_free < place.spec.num_blocks // 2:
         return None
     victim, row = place.oracle.running[-1], entry.rows[-1]
@@ -198,7 +198,7 @@ def unasked(place: Place, entry: Scheduled, kind: type) -> list[Entry] | None:
 
 
 def one_too_many_in_flight(place: Place, entry: Processed) -> list[Entry] | None:
-    """Never process an empty step, so that the launch that follows is one too many."""
+    """Do not process an empty step, so that the next launch exceeds the steps in flight."""
     if place.oracle.steps[entry.step].rows:
         return None
     for after in range(place.at + 1, len(place.log)):

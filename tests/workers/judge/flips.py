@@ -1,4 +1,4 @@
-"""Flip bits of an engine that runs: in device memory in stream order, and in what its host shows."""
+"""Flip bits of a running engine: in device memory in stream order, and in host observations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -38,14 +38,14 @@ Look = Callable[[str, int, View | None, list[int]], None]
 
 
 class Snapshot(NamedTuple):
-    """What the oracle knew when a step was launched: the step, and the indexes of each buffer that are still needed."""
+    """The oracle's state at the launch of a step, and the buffer indexes that are still read."""
 
     truth: StepTruth
     live: dict[str, set[int]]
 
 
 class Snapshots(Checker):
-    """A checker that keeps what it expected: `steps` by number, `releases` in order."""
+    """A checker that keeps its expected values: `steps` by number, `releases` in order."""
 
     def __init__(self, trace: Trace, tapes: Tapes) -> None:
         super().__init__(trace, tapes)
@@ -71,7 +71,7 @@ class Snapshots(Checker):
         return None
 
     def _live(self, step: StepTruth) -> dict[str, set[int]]:
-        """Return what may still be read once the step's state was captured, in stream order.
+        """Return the buffer indexes that may still be read after a step's state was captured.
 
         Buffers that are not named are written anew before they are read. The sentinels of `sampled` are read by the
         host: a column past the last valid one must stay NO_TOKEN until the output is copied.
@@ -134,7 +134,7 @@ class Snapshots(Checker):
 
 
 class HookedCaptures(Captures):
-    """Captures with one more look, in stream order, before and after each capture."""
+    """Captures with a hook before and after each, in stream order."""
 
     def __init__(self, run: Run, recorder: Recorder, before: Look, after: Look) -> None:
         memory = specstorm_target(run.target).engine.runner.memory
@@ -182,13 +182,13 @@ class HookedCaptures(Captures):
 
 
 def nothing(point: str, step: int, view: View | None, blocks: list[int]) -> None:
-    """Leave memory as it is."""
+    """Change nothing (the default hook)."""
 
 
 def hooked(
     trace: Trace, tapes: Tapes, before: Look = nothing, after: Look = nothing, recorder: Recorder | None = None
 ) -> Run:
-    """Return a run with looks before and after each capture of the device."""
+    """Return a run with hooks before and after each capture of the device."""
     run = Run(trace, tapes, Options(), Specstorm(Parts()))
     if recorder is not None:
         specstorm_target(run.target).recorder = recorder
@@ -199,7 +199,7 @@ def hooked(
 
 
 def layout_of(snapshots: Snapshots, point: str, step: int) -> Expectation:
-    """Return what is expected of one capture; captures of freed blocks are counted from 0."""
+    """Return the expected values of one capture; captures of freed blocks count from 0."""
     spec = snapshots.spec
     match point:
         case "inputs":
@@ -219,7 +219,7 @@ def layout_of(snapshots: Snapshots, point: str, step: int) -> Expectation:
 
 
 def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequence[int]) -> tuple[str, int]:
-    """Return the buffer and the place in it that element `index` of a captured variable is read from."""
+    """Return the buffer and the index that element `index` of a captured variable is read from."""
     spec, data = run.trace.spec, memory_of(specstorm_target(run.target).machine)
     k, width, rows_max = (
         spec.num_speculative_tokens,
@@ -285,7 +285,7 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
 
 
 def memory_of(machine: Machine) -> dict[str, NDArray[Any]]:
-    """Return the words of every device buffer: flipping a bit of them flips one on the device."""
+    """Return the words of every device buffer, writable."""
     return {
         name: _data_of(buffer).view(np.uint32 if _data_of(buffer).itemsize == 4 else np.int64)
         for name, buffer in machine.buffers.items()

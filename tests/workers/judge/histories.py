@@ -1,4 +1,4 @@
-"""Histories for tests of judges: typed values of steps, with defaults for what a test does not care about."""
+"""Build histories for tests of judges: typed step values with defaults."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 class Part(NamedTuple):
-    """A batch row of a step: the tokens of a request from position `first`, the last `num_drafts` of them drafts.
+    """A batch row of a step: `tokens` from position `first`, the last `num_drafts` are drafts.
 
     `begun` has all tokens of the request if a stay begins. `states` and `windows` have the blocks of each such group.
     A state includes `kept` tokens of the step before.
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 
 def shown(point: str, step: int = 0, requests: Sequence[int] = (), engine: EngineName = ENGINE, **values: Any) -> Shown:
-    """Return the values at a point of a step; columns that are missing are zero, counts match the rows."""
+    """Return a record of a step; missing columns are zero, counts match the rows."""
     given = {**_DEFAULTS.get(point, {}), **values}
     if point == "scheduled":
         for name in ("scheduled_computed", "planned_drafts"):
@@ -72,17 +72,17 @@ def shown(point: str, step: int = 0, requests: Sequence[int] = (), engine: Engin
 
 
 def opened(engine: EngineName = ENGINE, **values: Any) -> Shown:
-    """Return the sizes of an engine."""
+    """Return the record with the sizes of an engine."""
     return shown("opened", -1, engine=engine, **values)
 
 
 def slots_of(positions: Sequence[int], table: Blocks, size: int) -> list[int]:
-    """Return the slots of positions in the blocks of a table."""
+    """Return the KV-cache slots of positions in the blocks of a table."""
     return [table[position // size] * size + position % size for position in positions]
 
 
 def step_of(number: int, *parts: Part, size: int = 4, engine: EngineName = ENGINE, **values: Any) -> list[Shown]:
-    """Return the plan and the inputs of a step with blocks of `size` tokens; `values` replace columns of either."""
+    """Return the plan and the inputs of a step; `values` replace columns of either."""
     requests = [part.request for part in parts]
     plan: dict[str, Any] = {
         "scheduled_computed": [part.first for part in parts],
@@ -136,7 +136,7 @@ def _windows(parts: Sequence[Part], group: int, size: int) -> Mapping[str, Any]:
 
 
 def changed(seen: Sequence[Shown], *changes: tuple[Any, ...]) -> list[Shown]:
-    """Return what was shown with some changes: a step, a point, the path of a value, and the new value.
+    """Return records with some values changed: step, point, path of the value, new value.
 
     The path of a value in another than the first pass of a drafter begins with the index of the pass.
     """
@@ -151,7 +151,7 @@ def changed(seen: Sequence[Shown], *changes: tuple[Any, ...]) -> list[Shown]:
 
 
 def without(seen: Sequence[Shown], *points: str, step: int | None = None) -> list[Shown]:
-    """Return what was shown except at some points, of one step or of all."""
+    """Return records except those at some points, in one step or in all."""
     return [each for each in seen if each.point not in points or step not in (None, each.step)]
 
 

@@ -1,4 +1,4 @@
-"""Refusals: which rule a decision is to break, and with which values."""
+"""Refusals: the rule that a changed decision must break, with its values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from workers.record.rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One of some rules that is broken, the first without a prefix cache, and what it says of the decision."""
+    """A violation of one of some rules, the first without a prefix cache, with its values."""
 
     rules: tuple[Rule, ...]
     values: Mapping[str, object]
 
     def is_of(self, broken: object) -> bool:
-        """Tell whether a violation is this one."""
+        """Return whether a violation matches."""
         if not isinstance(broken, Violation) or broken.rule not in self.rules:
             return False
         is_first = broken.rule is self.rules[0]
@@ -23,5 +23,5 @@ class Refusal:
 
 
 def refused(*rules: Rule, **values: object) -> Refusal:
-    """Return the refusal by any of some rules; `values` are those of the first."""
+    """Return the refusal by any of some rules; `values` belong to the first."""
     return Refusal(rules, values)

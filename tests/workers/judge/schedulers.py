@@ -1,4 +1,4 @@
-"""Schedulers with one mistake each."""
+"""Schedulers with one bug each."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from workers.record.log import Cause, SkipReason
 
 
 class LeavesOutTooEarly(Scheduler):
-    """Takes the length limit for reached one token early."""
+    """Stops scheduling a request one token before its length limit."""
 
     def _reason_to_skip(self, request: Request) -> SkipReason | None:
         ahead = request.num_placeholders
@@ -32,7 +32,7 @@ class KeepsBlocksBack(Scheduler):
 
 
 class AdmitsWhileStale(Scheduler):
-    """Admits a preempted request before its results in flight were delivered."""
+    """Admits a preempted request before its results in flight are delivered."""
 
     def _try_admit(self, request: Request, draft: Any) -> SkipReason | None:
         stale, request.num_stale = request.num_stale, 0
@@ -42,14 +42,14 @@ class AdmitsWhileStale(Scheduler):
 
 
 class IgnoresChunks(Scheduler):
-    """Schedules a whole prompt at once, whatever the threshold."""
+    """Schedules a whole prompt at once, without prefill chunks."""
 
     def _clip(self, request: Request, wanted: int, budget: int) -> int:
         return min(wanted, budget, self.spec.max_model_len - request.num_computed)
 
 
 class ForgetsDrafts(Scheduler):
-    """Does not verify drafts after a step with a discarded chunk."""
+    """Drops draft tokens after a step with a discarded prefill chunk."""
 
     def _advance(self, row: PlanRow, step: int) -> None:
         super()._advance(row, step)
@@ -59,14 +59,14 @@ class ForgetsDrafts(Scheduler):
 
 
 class LastComeFirst(Scheduler):
-    """Admits the request that came last."""
+    """Admits the newest request first."""
 
     def add(self, request: Request) -> None:
         self.waiting.appendleft(request)
 
 
 class AdmitsBesideAPreemption(Scheduler):
-    """Admits requests in a step that preempted one."""
+    """Admits requests in a step that preempted another one."""
 
     def _try_admit(self, request: Request, draft: Any) -> SkipReason | None:
         preempted, draft.preempted = draft.preempted, False
@@ -76,7 +76,7 @@ class AdmitsBesideAPreemption(Scheduler):
 
 
 class NeverPads(Scheduler):
-    """Admits a decode of one token into a uniform batch without drafts."""
+    """Admits a request with one token into a uniform batch without padding drafts."""
 
     def _is_padded_decode(self, request: Request, wanted: int, draft: Any) -> bool:
         return False
@@ -93,7 +93,7 @@ class QueuesVictimsLast(Scheduler):
 
 
 class AdmitsPastTheHead(Scheduler):
-    """Admits what fits, past a request that waits for blocks or budget."""
+    """Admits requests past the head of the queue, which waits for blocks or budget."""
 
     def _admit(self, draft: Any) -> None:
         kept: deque[Request] = deque()

@@ -1,4 +1,4 @@
-"""Flip one bit: inside a domain it is found and named, outside every domain nobody notices.
+"""Flip one bit of a running engine: it is reported inside a domain, and harmless outside.
 
 Verifies: every line of `observation.VARIABLES` is compared in its domain, real values and padding; nothing else in
 device memory matters once the state of a step was captured.
@@ -52,7 +52,7 @@ HOST = [name for name, variable in VARIABLES.items() if variable.point in HOST_P
 
 
 class Place(NamedTuple):
-    """One value that is in its domain: `step` numbers steps, or captures of freed blocks, or host observations."""
+    """A value in its domain; `step` counts steps, captures of freed blocks, or observations."""
 
     point: str
     step: int
@@ -169,7 +169,7 @@ def host_places(snapshots: Snapshots, variable: str) -> list[Place]:
 
 
 class Tampered(Checker):
-    """A checker to which observation number `place.step` is shown with one bit flipped."""
+    """A checker that receives observation number `place.step` with one bit flipped."""
 
     def __init__(self, trace: Trace, variable: str, place: Place, bit: int) -> None:
         super().__init__(trace, TAPES)
@@ -211,7 +211,7 @@ def test_checker_bit_flip_of_host_value_is_reported(variable: str) -> None:
 
 def test_cached_difference_requires_one_hash_per_prefix() -> None:
     def first_difference(*shown: tuple[list[int], tuple[int, ...]]) -> tuple[int, str] | None:
-        """Return where and what the first difference in pairs of prefixes and their hashes is due to be."""
+        """Return the index and the expected text of the first difference of prefixes and hashes."""
         names, cache = {0: 0}, cached_blocks(2)
         for step, (cache.prefix_of, hashes) in enumerate(shown):
             values = {"block_references": (0, 0), "cached_hashes": hashes, "idle_blocks": ()}
@@ -246,7 +246,7 @@ def test_block_hash_without_parent_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Leaking(SpecstormTarget):
-    """An engine one of whose pools loses something once everything is done."""
+    """An engine that loses one block or state slot at the end."""
 
     pool = ""
 
@@ -270,7 +270,7 @@ def test_bit_flips_cover_every_observed_variable() -> None:
 
 
 class Dead(NamedTuple):
-    """A bit that nobody may read after the state of a step was captured."""
+    """A bit of memory that is not read after the state of a step was captured."""
 
     step: int
     buffer: str
@@ -279,12 +279,12 @@ class Dead(NamedTuple):
 
 
 def reads_unowned_counts(trace: Trace) -> bool:
-    """Tell whether the accepted count of a state slot nobody owns is used as an index: reported."""
+    """Return whether the accepted count of a free state slot is used as an index."""
     return trace.spec.layers == "hybrid" and trace.spec.accepted_counts == "device"
 
 
 def dead_bits(seed: int) -> list[Dead]:
-    """Choose steps, buffers, and words of them that are in no domain."""
+    """Choose bits of device memory that are in no domain, by step and buffer."""
     snapshots, run = clean_run(seed)
     sizes = {name: len(words) for name, words in memory_of(specstorm_target(run.target).machine).items()}
     names, steps, found = sorted(sizes), list(snapshots.steps), []
@@ -342,7 +342,7 @@ def test_free_state_slot_may_hold_any_accepted_count() -> None:
 
 
 class FlipsOutside(Recorder):
-    """A recorder that flips one bit of every captured variable, outside its domain, where it has an outside."""
+    """A recorder that flips one bit of every captured variable outside its domain."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""KV-connector transfers: complete transfers are accepted, each wrong use of a block in flight is reported."""
+"""KV-connector transfers: complete ones are accepted, each wrong use of a block is reported."""
 
 from collections.abc import Sequence
 from functools import partial

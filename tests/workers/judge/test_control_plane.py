@@ -1,4 +1,4 @@
-"""Control plane: runs that respect pauses and clearings are accepted, each breach is reported by its rule."""
+"""Control plane: correct runs with pauses and resets are accepted, each breach is reported."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def control(what: str, version: int = 0, tokens: Sequence[int] = ()) -> Shown:
 
 
 def step(number: int, request: int, computed: range, table: list[int], begins: bool = False) -> list[Shown]:
-    """Return a step of one request, whose tokens are computed at some positions."""
+    """Return a step of one request that computes some positions."""
     tokens = [1] * computed.stop
     return step_of(
         number, Part(request, computed.start, tokens[computed.start :], table, begun=tokens * begins or None)

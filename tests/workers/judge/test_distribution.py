@@ -1,4 +1,4 @@
-"""G-tests: of counts against a law, and of two samples; how often they fail what is sound is what they say."""
+"""G-tests of counts against a distribution and of two samples; their false-alarm rates."""
 
 from collections import Counter
 
@@ -55,7 +55,7 @@ def test_two_sample_g_test_pools_rare_outcomes() -> None:
 
 
 def sample(number: int, size: int, skew: int) -> Counter[Outcome]:
-    """Return outcomes of which small ones are likelier, the more so the larger `skew` is."""
+    """Return random outcomes; small ones are more likely with a larger `skew`."""
     drawn = (below(100, number, "sample", "", index) * below(skew, number, "skew", "", index) for index in range(size))
     return Counter((value // 100,) for value in drawn)
 

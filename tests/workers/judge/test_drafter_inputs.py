@@ -1,4 +1,4 @@
-"""Drafter inputs: consistent passes of a drafter are accepted, each wrong value is reported with step and position."""
+"""Drafter inputs: consistent draft passes are accepted, each wrong value is reported."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -32,13 +32,13 @@ def planned(number: int, first: int, ids: Sequence[int], drafts: int = 0, begun:
 
 
 def drafting(number: int, index: int, ids: Sequence[int], first: int, length: int, request: int = 0) -> Shown:
-    """Return a pass that is given tokens from position `first` on."""
+    """Return a draft pass with input tokens from position `first` on."""
     part = Part(request, first, ids, TABLE if request == 0 else [7, 5])
     return pass_of(number, index, part, seq_lens=[length], bounds=[length])
 
 
 def proposed(number: int, drafts: Sequence[int], sampled: Sequence[int], request: int = 0) -> list[Shown]:
-    """Return what a step proposes, and its result."""
+    """Return the records of a step's proposed drafts and of its result."""
     return [
         shown("proposed", number, [request], proposed=[drafts]),
         shown("processed", number, [request], sampled=[sampled]),
@@ -51,7 +51,7 @@ def context(number: int, positions: Iterable[int], padding: int = 0) -> Shown:
 
 
 def shifted() -> list[Shown]:
-    """Return steps of a drafter that is given the next token at each position; one of two drafts is rejected."""
+    """Return steps of a drafter with shifted input ids; one of two drafts is rejected."""
     return [
         *planned(0, 0, PROMPT, begun=PROMPT),
         drafting(0, 0, [2, 3, 4, 5, 6], 0, 5),
@@ -72,7 +72,7 @@ def shifted() -> list[Shown]:
 
 
 def at_once() -> list[Shown]:
-    """Return steps of a parallel drafter, which stores what was computed and proposes all drafts in one pass."""
+    """Return steps of a parallel drafter, which proposes all drafts in one pass."""
     return [
         *planned(0, 0, PROMPT, begun=PROMPT),
         context(0, range(5)),
@@ -86,7 +86,7 @@ def at_once() -> list[Shown]:
 
 
 def run_of(seen: Sequence[Shown], shift: int = 1, mask: int | None = None, **sizes: Any) -> list[Shown]:
-    """Return a run of a drafter, which is given the token `shift` positions after its own, or a mask."""
+    """Return the history of a drafter with a token shift or a mask token."""
     traits = {"draft_shift": shift, "mask_token": mask, "drafts_max": 2, "max_model_len": LENGTH_MAX, **sizes}
     return [opened(**traits), *seen]
 
@@ -172,7 +172,7 @@ def test_parallel_drafter_that_proposes_nothing_needs_no_pass(num_drafts: int, e
 
 
 def chunks(tail: int, number: int = 0) -> list[Shown]:
-    """Return a prompt in two chunks, the first of which ends with a token given for the next one."""
+    """Return a prompt in two prefill chunks; the first ends with a given input id."""
     return [
         *planned(number, 0, PROMPT[:3], begun=PROMPT),
         drafting(number, 0, [2, 3, tail], 0, 3),

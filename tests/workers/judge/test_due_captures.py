@@ -1,4 +1,4 @@
-"""What is due is shown once, in its place and under its name: anything else is found.
+"""Required captures and observations: each missing, repeated or moved record is reported.
 
 Verifies: for each point of the device and of the host, that leaving out, repeating, relabelling or swapping what is
 shown there is found; that a correction of the host's mirrors is owed, and an empty digest refused.
@@ -36,14 +36,14 @@ Item = Entry | Observation
 
 
 class Stream(NamedTuple):
-    """What was handed to the checker, item by item: on the host and on the device, each with the number of its call."""
+    """The records passed to the checker, of host and device, each with the number of its call."""
 
     host: list[tuple[int, Item]]
     device: list[tuple[int, Observation]]
 
 
 class Listening(Checker):
-    """A checker that keeps what it was handed."""
+    """A checker that keeps its records."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace, TAPES)
@@ -74,7 +74,7 @@ def clean_run(seed: int) -> tuple[Trace, Listening]:
 
 
 def judged(trace: Trace, heard: Listening, stream: Stream) -> Difference | None:
-    """Return what a fresh checker says of a stream."""
+    """Return the difference that a new checker finds in a stream, or None."""
     checker = Checker(trace, TAPES)
     assert heard.end is not None
     for call in range(heard.num_calls):
@@ -141,7 +141,7 @@ CHANGES = (
 
 
 def places(point: str, is_on_device: bool) -> Iterator[tuple[int, int]]:
-    """Yield the seed of a clean run and a place in its stream, first, last and in between; few from each run."""
+    """Yield a seed and a stream index: first, last and in between, few from each run."""
     for seed in SEEDS:
         stream: Sequence[tuple[int, Any]] = clean_run(seed)[1].stream[is_on_device]
         found = [at for at, (_, item) in enumerate(stream) if isinstance(item, Observation) and item.point == point]
@@ -193,12 +193,12 @@ def test_checker_missing_last_record_is_reported(point: str) -> None:
 
 
 def rule_of(found: Difference) -> Rule | None:
-    """Return the rule of the log that is broken, if one is."""
+    """Return the violated rule of the log, or None."""
     return found.actual.rule if isinstance(found.actual, Violation) else None
 
 
 class NeverCorrects(ModelRunner):
-    """A runner that leaves the host's mirrors as they were guessed, and says nothing of it."""
+    """A runner that does not correct the host's mirrors and logs nothing about it."""
 
     def _correct(self, step: Step) -> None:
         pass
@@ -228,7 +228,7 @@ def test_checker_missing_correction_is_reported() -> None:
 
 
 class Deaf(Recorder):
-    """A recorder that hashes nothing of what it keeps."""
+    """A recorder that hashes no captures."""
 
     def digest(self) -> str:
         return ""
@@ -265,7 +265,7 @@ def test_checker_point_without_captures_is_reported(point: str) -> None:
 
 
 class KeepsRequests(Engine):
-    """An engine that goes on holding the drafts of a request that has ended."""
+    """An engine that keeps the draft tokens of an ended request."""
 
     def drained(self) -> bool:
         is_drained = super().drained()

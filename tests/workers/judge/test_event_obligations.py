@@ -1,4 +1,4 @@
-"""Whom an event means, and what becomes of names and results: small traces, each judged by the oracle as well."""
+"""Events: the request that each applies to, and its effect on names and results."""
 
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, SetK, Submit
 from scenarios.spec import EngineSpec

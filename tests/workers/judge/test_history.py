@@ -1,4 +1,4 @@
-"""History: steps, batch rows, turns and stays follow from what was shown, whenever the results come."""
+"""History: steps, batch rows, turns and stays follow from the records in any valid order."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ TOKENS = st.lists(st.integers(0, 31), min_size=1, max_size=4)
 
 @st.composite
 def runs(draw: st.DrawFn, engine: EngineName = ENGINE) -> list[Shown]:
-    """Draw a run of up to three requests: any step may begin a stay, and results come up to two steps later."""
+    """Generate a run of up to three requests; results come up to two steps later."""
     seen, waiting, running = [opened(engine)], list[Shown](), set[int]()
     for number in range(draw(st.integers(1, 6))):
         requests = draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))
@@ -37,7 +37,7 @@ def steps_of(seen: Sequence[Shown]) -> Mapping[int, Step]:
 
 
 def turns_of(steps: Mapping[int, Step]) -> list[tuple[int, int, Turn]]:
-    """Return the number of the step, the request and the turn of every batch row of a run.
+    """Return the step number, the request and the turn of every batch row of a run.
 
     Every step has a row for each of its requests.
     """
@@ -46,7 +46,7 @@ def turns_of(steps: Mapping[int, Step]) -> list[tuple[int, int, Turn]]:
 
 
 def tokens_of(steps: Mapping[int, Step], request: int, first: int, stop: int) -> list[int]:
-    """Return the tokens that a stay begins with in a step, and those sampled from then on, before another step."""
+    """Return the tokens of a stay from its begin to before another step."""
     sampled = (steps[number].sampled.get(request, ()) for number in range(first, stop))
     return [*steps[first].begun[request], *(token for tokens in sampled for token in tokens)]
 
@@ -101,7 +101,7 @@ def test_engines_of_one_run_have_their_own_histories(own: list[Shown], other: li
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Part]:
-    """Draw the rows of a step, which share their numbers of groups with recurrent states and with windows."""
+    """Generate the batch rows of a step with equal numbers of state and window groups."""
     num_states, num_windows = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     table = st.lists(st.integers(0, 50), min_size=4, max_size=4)
     return [
@@ -121,7 +121,7 @@ def batches(draw: st.DrawFn) -> list[Part]:
 
 
 def row_of(part: Part, copied: int) -> Row:
-    """Return the row of the step that a part describes."""
+    """Return the batch row that a part describes."""
     slots, is_whole = slots_of(part.positions, part.table, SIZE), len(part.input_ids) > 1 + part.num_drafts
     return Row(
         request=part.request,

@@ -1,4 +1,4 @@
-"""KV-cache content: entries of a request's own prefix are accepted, any other entry that it attends to is reported."""
+"""KV-cache content: only entries of a request's own prefix are accepted."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -29,7 +29,10 @@ def step(
     drafts: int = 0,
     engine: EngineName = ENGINE,
 ) -> list[Shown]:
-    """Return a step of one request, which computes its tokens from the first on; the last ones may be drafts."""
+    """Return a step of one request that computes its tokens from the first on.
+
+    The last ones may be draft tokens.
+    """
     part = Part(request, first, tokens[first:], table, drafts, tokens if begins else None, states)
     return step_of(number, part, size=SIZE, engine=engine)
 
@@ -51,7 +54,7 @@ store, load = partial(copied, "store"), partial(copied, "load")
 
 
 def stored(blocks: list[int], tokens: list[int], first: int = 0) -> Shown:
-    """Return what a store keeps of the first request, from an index of its block table on."""
+    """Return the record of stored blocks of the first request, from a block-table index on."""
     return shown("stored", 0, [0], blocks=blocks, indexes=range(first, first + len(blocks)), tokens=tokens)
 
 

@@ -1,4 +1,4 @@
-"""Model inputs: consistent steps are accepted, and each wrong value is reported with its request, step and position."""
+"""Model inputs: consistent steps are accepted, each wrong value is reported."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""N-gram lookups: drafts that follow an earlier equal token of their request are accepted, others are reported."""
+"""N-gram lookups: drafts after an earlier equal token are accepted, others are reported."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ PROMPT = [5, 6, 7, 9, 5]
 
 
 def lookups(drafts: list[int], plan: Any = (), **sizes: Any) -> list[Shown]:
-    """Return a step of a prompt, after which 6 is sampled, and a step with drafts after that token."""
+    """Return a step of a prompt that samples token 6, and a step with drafts after it."""
     return [
         opened(**{"max_model_len": 64, **sizes}),
         *step_of(0, Part(0, 0, PROMPT, [1, 2], begun=PROMPT)),

@@ -1,4 +1,4 @@
-"""Output comparison: strict where an engine is exact; where it is not, up to a near tie that both runs show."""
+"""Output comparison: exact for exact engines, else up to near ties in both runs."""
 
 from math import inf
 from typing import Any
@@ -29,7 +29,7 @@ def trace_of(count: int = 3, spec: EngineSpec = SPEC, is_given_up: bool = False,
 
 
 def output(*groups: tuple[int | float, ...], reason: str = "length") -> Output:
-    """Return an output of which each token comes with a group of logprobs, its own first."""
+    """Return an output with one group of logprobs per token, its own first."""
     return Output(tuple(int(group[0]) for group in groups), reason, tuple(value for group in groups for value in group))
 
 

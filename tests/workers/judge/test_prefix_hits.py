@@ -1,4 +1,4 @@
-"""Prefix-cache hits: what was registered and not taken since must be found."""
+"""Prefix-cache hits: registered blocks that were not taken must be hit."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ PROMPT = list(range(1, 22))
 
 
 def planned(number: int, request: int, hit: int, tokens: Sequence[int] = PROMPT, **plan: Any) -> list[Shown]:
-    """Return a step in which a request begins, and computes all of its tokens except its prefix-cache hit."""
+    """Return a step in which a request begins and computes all tokens after its hit."""
     full, held = (range(request * 100 + first, request * 100 + first + 50) for first in (1, 50))
     blocks, windows = full[: -(-len(tokens) // LONG)], [held[: -(-len(tokens) // SIZE)]]
     row = Part(request, hit, tokens[hit:], blocks, begun=tokens, windows=windows)
@@ -30,7 +30,7 @@ def judged(
     windows: Sequence[tuple[int, int]] = ((SIZE, WINDOW),),
     ahead: int = 0,
 ) -> Difference | None:
-    """Judge an engine whose drafter, if it has one, reads tokens `shift` positions after its own."""
+    """Return the difference in a run; `shift` is the token shift of its drafter, if any."""
     head = opened(block_size=LONG, windows=windows, draft_shift=shift, hash_ahead=ahead)
     return first_of(PrefixHits(drafts=shift > 0), [head, *seen])
 

@@ -1,4 +1,4 @@
-"""Mistakes that engine and referee make together, which neither sees in the other: the properties do.
+"""Bugs that engine and referee share: only the counted properties find them.
 
 Verifies: pairs of changed formulas, one in the engine's scheduler and its twin in the referee; with the properties
 switched off some of them agree.
@@ -52,7 +52,7 @@ def trace_of(seed: int) -> Trace:
 
 
 def limit_is_off_by(by: int) -> Callable[[Patch], None]:
-    """Let requests end `by` tokens after their limit."""
+    """Let requests end `by` tokens after their length limit."""
 
     def apply(patch: Patch) -> None:
         def engines(spec: EngineSpec, prompt_length: int, max_tokens: int) -> int:
@@ -81,7 +81,7 @@ def short_budget(patch: Patch) -> None:
 
 
 def skips_a_request(patch: Patch) -> None:
-    """Leave a request that runs out of every step in which another one does."""
+    """Skip one running request in every step that runs another one."""
     reason, judged = Scheduler._reason_to_skip, Decision._reason_to_wait
 
     def of_the_engine(scheduler: Scheduler, request: Request) -> SkipReason | None:
@@ -125,7 +125,7 @@ def last_come_first(patch: Patch) -> None:
 
 
 def one_row_less(patch: Patch) -> None:
-    """Leave a row of the batch empty."""
+    """Use one batch row less than the maximum."""
     attempt, judged = Scheduler._try_admit, Decision._try_admit
 
     def of_the_engine(scheduler: Scheduler, request: Request, draft: Any) -> SkipReason | None:
@@ -151,7 +151,7 @@ def one_row_less(patch: Patch) -> None:
 
 
 def shorter_chunks(patch: Patch) -> None:
-    """Cut every chunk of a prompt by a token."""
+    """Schedule every prefill chunk one token shorter."""
     clip, share = Scheduler._clip, Decision._share
 
     def of_the_engine(scheduler: Scheduler, request: Request, wanted: int, budget: int) -> int:
@@ -174,7 +174,7 @@ def shorter_chunks(patch: Patch) -> None:
 
 
 def admits_no_request(patch: Patch) -> None:
-    """Admit a request only where no other one runs."""
+    """Admit a request only if no other one runs."""
     admit, judged = Scheduler._admit, Decision.admit
 
     def of_the_engine(scheduler: Scheduler, draft: Any) -> None:
@@ -289,7 +289,7 @@ DONE = (*FIRST, Processed(0))
 
 
 def of_a(rule: Rule, **values: object) -> Violation:
-    """Return what breaks a rule about request a."""
+    """Return a violation about request "a"."""
     return violation(rule, **values).model_copy(update={"request": "a"})
 
 

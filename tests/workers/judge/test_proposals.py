@@ -1,4 +1,4 @@
-"""Proposals of two runs: another draft after the same tokens is reported, unless it was hardly the likeliest."""
+"""Proposals of two runs: a different draft after the same tokens is reported."""
 
 import pytest
 

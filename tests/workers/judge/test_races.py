@@ -1,4 +1,4 @@
-"""The race detector: what it calls a race, what it calls an order, and that it never calls the clean engine."""
+"""Race detector: races, ordered accesses, and no false alarm on the clean engine."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from workers.targets.specstorm import Specstorm
 
 
 class Scene:
-    """A watched machine with one device buffer `x` and one pinned buffer `p`, and one-letter verbs for its lanes."""
+    """A machine with race detector and two buffers, and one-letter verbs for its lanes."""
 
     def __init__(self) -> None:
         self.detector = RaceDetector(LANES)

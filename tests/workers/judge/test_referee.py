@@ -1,4 +1,4 @@
-"""What no engine may do is refused, by name; what the clean engine does never is."""
+"""Referee: forbidden decisions are refused by rule, decisions of the clean engine never."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -31,7 +31,7 @@ ALL_REFUSED = {**REFUSED, **REFUSED_BY_HISTORY}
 
 
 class Logged(Checker):
-    """A checker that keeps the decisions that it is shown."""
+    """A checker that keeps the decisions of the log."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace, TAPES)
@@ -57,7 +57,7 @@ def test_referee_accepts_log_of_clean_engine(seed: int) -> None:
 
 
 def refusals(doctor: Doctor) -> Iterator[Difference | None]:
-    """Yield what becomes of the first entry that a doctor changes in each log."""
+    """Yield the result of the first entry that a doctor changes in each log."""
     for seed in SEEDS:
         trace, log = clean_log(seed)
         checker = Checker(trace, TAPES, points=frozenset())

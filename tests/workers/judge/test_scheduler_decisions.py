@@ -1,4 +1,4 @@
-"""Scheduler decisions: consistent plans of a scheduler alone are accepted, each wrong one is reported."""
+"""Scheduler decisions: consistent plans are accepted, each wrong one is reported."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from workers.record.shown import Shown
 
 
 def plans() -> list[Shown]:
-    """Return a prompt of five tokens, then three steps with two drafts, each planned before the last one's result."""
+    """Return a prompt of five tokens, then three steps with two drafts and late results."""
     seen = [opened(block_size=4)]
     # The rejected drafts of a step whose result has come are taken away.
     counts = zip((0, 5, 8, 9), (5, 3, 3, 3), (0, 2, 2, 2), ([5, 6], [5, 6], [5, 6, 7], [5, 6, 7]), strict=True)

@@ -1,4 +1,4 @@
-"""What engine and judges call alike, read from the source: each is mutated for both at once, and the run is found.
+"""Functions shared by engine and judges: only excused ones, and bugs in others are found.
 
 Verifies: that no function of `scenarios` is called by both but those listed here; that mistakes in what both once
 shared are found.
@@ -58,7 +58,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def functions() -> dict[str, set[str]]:
-    """Return the functions of each module that both sides may import, and under `""` the public methods of values.
+    """Return the functions of each importable module, and under `""` the methods of values.
 
     Generators of traces are left out: `test_no_judge_generates_traces` shows that the judges do not use them.
     """

@@ -1,4 +1,4 @@
-"""Every wait, record, synchronisation and ring slot of the engine: take one away, and one eager run tells.
+"""Waits, records, synchronisations and ring slots: one eager run finds each missing one.
 
 Verifies: what a clean run was seen to wait for is needed, or is listed here with the reason why it is not.
 """
@@ -44,14 +44,14 @@ trace_of = cache(trace_of_seed)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one eager run ended: whether a race was seen, and whether everything agreed."""
+    """Result of one eager run: whether a race was found, and whether everything agreed."""
 
     raced: bool
     agreed: bool
 
 
 def outcome_of(run: Run) -> Outcome:
-    """Run to the end, which may be a crash of an op that was fed what it should not have seen."""
+    """Run to the end, also if an op crashes on wrong input."""
     assert run.detector is not None
     try:
         found = run.to_end()
@@ -69,7 +69,7 @@ def eager(
 
 @cache
 def waits_of(seed: int, accepted_counts: Configuration) -> frozenset[Wait]:
-    """Return every wait, record and synchronisation of a clean run."""
+    """Return all waits, records and synchronisations of a clean run."""
     run = Run(trace_of(seed, accepted_counts), TAPES, Options(), Specstorm(PARTS))
     assert outcome_of(run) == Outcome(raced=False, agreed=True)
     return frozenset(specstorm_target(run.target).machine.seen_waits)
@@ -77,18 +77,21 @@ def waits_of(seed: int, accepted_counts: Configuration) -> frozenset[Wait]:
 
 @cache
 def seen_waits(accepted_counts: Configuration) -> frozenset[Wait]:
-    """Return every wait, record and synchronisation of some clean runs, but for those of dummy steps."""
+    """Return the waits, records and synchronisations of some clean runs without dummy steps."""
     seen = frozenset[Wait]().union(*(waits_of(seed, accepted_counts) for seed in SEEDS))
     return frozenset(wait for wait in seen if not is_of_dummy_step(wait))
 
 
 def is_of_dummy_step(wait: Wait) -> bool:
-    """Tell whether a wait or record is that of a dummy step: not every trace that has one needs it."""
+    """Return whether a wait or record belongs to a dummy step.
+
+    Not every trace with a dummy step needs it.
+    """
     return wait[1].startswith("dummy_done")
 
 
 def has_dummy_step(trace: Trace) -> bool:
-    """Tell whether a trace has a dummy step."""
+    """Return whether a trace has a dummy step."""
     return any(event.do == "dummy_step" for event in trace.events)
 
 

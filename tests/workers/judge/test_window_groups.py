@@ -1,4 +1,4 @@
-"""Window groups: what a window sees is judged, entries before it are not."""
+"""Window groups: entries in a window are checked, entries before it are not."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ TOKENS = [5, 6, 7, 8, 9, 10, 11, 12]
 
 
 def row(first: int, last: int, held: Sequence[int], full: Sequence[int], begins: bool = False) -> Part:
-    """Return a row of the tokens of one request from `first` to `last`, with its window's and its other blocks."""
+    """Return a batch row from token `first` to `last`, with its window and other blocks."""
     return Part(0, first, TOKENS[first:last], full, begun=TOKENS if begins else None, windows=[held])
 
 

@@ -1,1 +1,1 @@
-"""Tests of one trace, a sweep, a shard, a trial."""
+"""Tests of runs: one trace, a sweep, a shard, a trial."""

@@ -1,4 +1,4 @@
-"""Every feature of an engine, of a request and of what happens to them: each a small change of one small trace."""
+"""List of all features of engines, requests and events, each a small change of one trace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ SUBMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A change of the base trace: keys of the specification, of a request, of its parameters, and further events.
+    """A change of the base trace: keys of specification, request and parameters, and events.
 
     `beside` are keys it needs to do anything, or to be allowed; another feature of the pair may set them otherwise.
     `shows` are the probes that it hits where nothing else is changed.
@@ -62,7 +62,7 @@ class Feature:
     shows: tuple[str, ...] = ()
 
     def values(self) -> dict[tuple[str, str], Any]:
-        """Return what this feature sets, by where and key."""
+        """Return the values that the feature sets, by location and key."""
         groups = (("spec", self.spec), ("submit", self.submit), ("params", self.params))
         return {(where, key): value for where, group in groups for key, value in group.items()}
 
@@ -218,13 +218,13 @@ FEATURES = (
 
 
 def alternatives(first: Feature, second: Feature) -> bool:
-    """Tell whether two features are two values of one key, so that no trace has both."""
+    """Return whether two features set the same key to different values."""
     ours, theirs = first.values(), second.values()
     return any(theirs[where] != value for where, value in ours.items() if where in theirs)
 
 
 def specification(*features: Feature) -> EngineSpec:
-    """Return the base specification with these features, and nothing beside them."""
+    """Return the base specification with these features only."""
     keys = dict(BASE)
     for feature in features:
         keys |= feature.spec
@@ -232,7 +232,7 @@ def specification(*features: Feature) -> EngineSpec:
 
 
 def composed(*features: Feature) -> Trace:
-    """Return the explicit base trace with these features, possible or not; what they need beside them comes last."""
+    """Return the explicit base trace with these features, valid or not."""
     keys = specification(*features).model_dump()
     asked = {key for feature in features for key in feature.spec}
     submit, *others = SUBMITS

@@ -1,4 +1,4 @@
-"""Engines with one small mistake each: how they are made, and those whose mistake is on the host."""
+"""Engines with one bug each: how to build them, and those with a bug on the host."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ Change = Callable[[Any], Any]
 
 
 class Mutant(NamedTuple):
-    """One mistake. `planes` are those in which its first difference may lie."""
+    """One bug; `planes` are the planes that may report its first difference."""
 
     name: str
     planes: str
@@ -27,7 +27,7 @@ class Mutant(NamedTuple):
 
 
 def ran_as(kernel: Kernel[Any], body: Callable[[Any], None]) -> Kernel[Any]:
-    """Return an op with the name and arguments of `kernel` that does something else."""
+    """Return another op with the name and arguments of `kernel`."""
 
     @wraps(kernel)
     def mutated(a: Any) -> None:
@@ -37,13 +37,13 @@ def ran_as(kernel: Kernel[Any], body: Callable[[Any], None]) -> Kernel[Any]:
 
 
 def with_part(part: str, kernel: Kernel[Any]) -> Parts:
-    """Return parts of which one is replaced."""
+    """Return engine parts with one part replaced."""
     changes: dict[str, Any] = {part: kernel}
     return Parts(**changes)
 
 
 def fed(part: str, **changes: Change) -> Parts:
-    """Return parts of which one is fed other arguments."""
+    """Return engine parts with other arguments for one part."""
     kernel = getattr(CLEAN, part)
 
     def body(given: Any) -> None:
@@ -53,7 +53,7 @@ def fed(part: str, **changes: Change) -> Parts:
 
 
 def then(part: str, change: Callable[[Any], None]) -> Parts:
-    """Return parts of which one spoils its result."""
+    """Return engine parts with one part that spoils its result."""
     kernel = getattr(CLEAN, part)
 
     def body(given: Any) -> None:
@@ -64,7 +64,7 @@ def then(part: str, change: Callable[[Any], None]) -> Parts:
 
 
 def never(part: str) -> Parts:
-    """Return parts of which one does nothing."""
+    """Return engine parts with one part that does nothing."""
     return with_part(part, ran_as(getattr(CLEAN, part), lambda given: None))
 
 
@@ -122,7 +122,7 @@ def resumed_output_is_prompt(request: Request, spec: EngineSpec) -> list[int]:
 
 
 def stale(part: str) -> Parts:
-    """Return parts of which one copies what was there when the copy before it ran."""
+    """Return engine parts with one part that copies the data of one call earlier."""
     held: dict[tuple[int, ...], Any] = {}
 
     def body(given: Any) -> None:

@@ -1,4 +1,4 @@
-"""Runs whose checker or whose verdict a test looks at itself."""
+"""Helpers for tests that inspect a run's checker or its difference."""
 
 from workers.judge.checker import Checker
 from workers.record.evidence import Difference
@@ -7,7 +7,7 @@ from workers.run.panel import Panel
 
 
 def judged_by(run: Run, checker: Checker) -> Run:
-    """Put a checker in place of the one that a run has; return the run."""
+    """Replace the checker of a run; return the run."""
     panel = run.panel
     judges = tuple(checker if judge is panel.checker else judge for judge in panel.judges)
     assert checker in judges, "an engine that logs its decisions has a checker"
@@ -16,7 +16,7 @@ def judged_by(run: Run, checker: Checker) -> Run:
 
 
 def difference_in(run: Run) -> Difference:
-    """Return the difference that a run ends with."""
+    """Return the difference at the end of a run."""
     found = run.to_end()
     assert isinstance(found, Difference), found
     return found

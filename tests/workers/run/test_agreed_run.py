@@ -1,4 +1,4 @@
-"""Runs under further schedules: compared with one that agrees, and judged in full once they show anything else."""
+"""Runs under further schedules: compared with an agreed run, judged if they differ."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ SCHEDULES = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed
 
 
 def under(trace: Trace, schedules: Sequence[Schedule], compared: References | None) -> list[Verdict]:
-    """Return the verdict on a trace under each schedule."""
+    """Return the verdicts of a trace under each schedule."""
     copies = [trace.model_copy(update={"schedule": schedule}) for schedule in schedules]
     return [check(copy, TAPES, Options(races=False, compared=compared)) for copy in copies]
 

@@ -1,4 +1,4 @@
-"""An engine that shows outputs alone is driven, judged and shrunk by the same run as ours, by what it shows."""
+"""An engine that only returns outputs: run, judged and shrunk like ours."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -136,7 +136,7 @@ def test_reported_steps_are_judged_with_right_outputs() -> None:
 
 
 class NotGivenBack(BlackBox):
-    """The tiny engine, which cannot be used again: what it still holds is an error."""
+    """The tiny engine, with an error when it is closed."""
 
     def close(self) -> None:
         super().close()
@@ -144,7 +144,7 @@ class NotGivenBack(BlackBox):
 
 
 class NotGivenBackKind(BlackBoxKind):
-    """The kind of tiny engines that cannot be used again."""
+    """The target kind of tiny engines with an error when they are closed."""
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> BlackBox:
         return NotGivenBack(trace, self.mistake, watch.steps)
@@ -212,7 +212,7 @@ def test_worker_uses_single_schedule_of_engine_without_lanes() -> None:
 
 
 class Costly(BlackBoxKind):
-    """The tiny engine as one whose steps are costly."""
+    """The tiny engine, declared as costly."""
 
     @property
     def capabilities(self) -> Capabilities:

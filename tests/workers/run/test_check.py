@@ -1,4 +1,4 @@
-"""Every kind of verdict, and engines with one mistake each: found, in the plane where the mistake lies.
+"""Every kind of verdict, and engines with one bug each, found in the plane of the bug.
 
 Does not verify: mistakes of the scheduler and the runner, which are no parts.
 """
@@ -275,7 +275,7 @@ def test_engine_that_stops_with_live_request_is_found() -> None:
 
 
 def test_wrong_last_token_at_depth_1_is_reported_first() -> None:
-    """The host frees blocks early because of it, in the same step: the later of the two differences."""
+    """The host also frees blocks too early in that step: that difference is later."""
 
     def stop_now(given: Any) -> None:
         given.sampled[0] = 7
@@ -290,12 +290,12 @@ def test_wrong_last_token_at_depth_1_is_reported_first() -> None:
 
 
 def spoiled_states(given: Any) -> None:
-    """Store other states than those the outputs were computed from."""
+    """Store wrong recurrent states after computing outputs from the right ones."""
     given.states[:] += np.uint64(1)
 
 
 def spoiled_copies(given: Any) -> None:
-    """Keep other states with blocks than those that were computed."""
+    """Store wrong recurrent states with blocks."""
     given.block_states[:] += np.uint64(1)
 
 

@@ -1,4 +1,4 @@
-"""Output comparison: silent on the clean engine, and blind to what changes no output."""
+"""Output comparison: no difference on the clean engine or for bugs without wrong outputs."""
 
 from dataclasses import replace
 

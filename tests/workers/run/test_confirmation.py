@@ -1,4 +1,4 @@
-"""Confirmation of a finding by a slower run of the same engine: what that does not show is no finding of the engine."""
+"""Confirmation of a finding with slower kernels; other findings raise Unconfirmed."""
 
 from dataclasses import dataclass, field
 
@@ -23,7 +23,7 @@ BOTH: tuple[Kernels, ...] = ("defined", "interpreted")
 
 @dataclass(frozen=True)
 class DefinedKind(SamplerBoxKind):
-    """Breaks its contract with some of the ways in which its kernels run; keeps how each run's did."""
+    """Breaks a contract with some kinds of kernels; keeps the kind of each run."""
 
     wrong: tuple[Kernels, ...] = BOTH
     steps_max: int = 100
@@ -38,7 +38,7 @@ class DefinedKind(SamplerBoxKind):
         self.restarted.append(config.kernels)
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
-        """Have it seen with interpreted kernels."""
+        """Return a confirmation with interpreted kernels."""
         interpreted = config.model_copy(update={"kernels": "interpreted"})
         if config.kernels == "interpreted":
             return None

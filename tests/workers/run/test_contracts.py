@@ -1,4 +1,4 @@
-"""Contracts in runs: silent on sound engines, and each broken contract is found by its name, in any engine of outputs.
+"""Contracts in runs: kept by correct engines, and each broken contract is found by name.
 
 What is planted is the same in the asynchronous engine, in the synchronous one and for each request alone: comparing
 outputs shows nothing of it.
@@ -59,7 +59,7 @@ REQUESTS: dict[str, dict[str, object]] = {
 
 
 def everything(depth: int) -> Trace:
-    """Return a trace of all these requests, one of which is given up; the first one's name is used again."""
+    """Return a trace of all these requests, with an abort and a reused name."""
     spec = EngineSpec(vocab_size=12, max_model_len=40, depth=depth)
     events: list[AnyEvent] = [
         Submit(
@@ -80,14 +80,14 @@ def everything(depth: int) -> Trace:
 
 @cache
 def traces() -> tuple[Trace, ...]:
-    """Return traces within what the tiny engine can do, those with everything first."""
+    """Return traces fitted to the tiny engine, first those with all requests."""
     drawn = [within(random_trace(seed), SOUND.capabilities).explicit() for seed in SEEDS]
     return (everything(2), everything(1), *drawn)
 
 
 @cache
 def traces_for(contract: str) -> tuple[Trace, ...]:
-    """Return these traces; with logits in the place of logprobs for what is demanded of those alone."""
+    """Return the traces for a contract; with logits if the contract is about logits."""
     if contract != "same_context":
         return traces()
     specs = [each.spec.model_copy(update={"logprobs_mode": "raw_logits"}) for each in traces()]
@@ -101,7 +101,7 @@ def found_in(trace: Trace, breach: str) -> Difference | None:
 
 
 class BlackBoxOfOurs(Specstorm):
-    """Our engine as one that shows nothing but its outputs."""
+    """Our engine as an engine that only returns outputs."""
 
     capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 

@@ -1,4 +1,4 @@
-"""Coverage of a shard: what it counts is what its traces have and what was compared in them."""
+"""Coverage of a shard counts the events of its traces and the compared planes."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""The same trace gives the same bytes: in any process, whatever the hash seed, under every schedule."""
+"""The same trace gives the same bytes in any process and under every schedule."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ NUM_TRACES = 5
 
 
 def verdicts() -> str:
-    """Return the verdicts of some traces, clean and not, as JSON."""
+    """Return the verdicts of some traces, with and without findings, as JSON."""
     tapes = Tapes()
     mutant = next(each for each in HOST_MUTANTS if each.name == "a gap loses the accepted count")
     found = [check(random_trace(seed).explicit(), tapes) for seed in range(NUM_TRACES)]
@@ -58,8 +58,9 @@ SCHEDULES = [*fixed_schedules()[:6], *(Schedule(policy="random", seed=seed) for 
 
 
 def of_any_schedule(stats: Stats) -> dict[str, object]:
-    """Return what a schedule may not change: all but how far the host ran ahead, and what was pending when.
+    """Return the statistics that must be equal under all schedules.
 
+    These are all but the distance that the host ran ahead, and the tasks pending at a point.
     `captures` is left out because of what the next test shows.
     """
     kept = stats.model_dump(exclude={"run_ahead_max", "captures"})

@@ -1,4 +1,4 @@
-"""Distribution check: silent on a sound engine, whatever it drafts, and not where speculation changes the law."""
+"""Distribution check: agrees on correct engines, finds a changed distribution."""
 
 import pytest
 

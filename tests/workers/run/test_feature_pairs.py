@@ -1,4 +1,4 @@
-"""Every pair of features runs and agrees, or is refused with the reason of the table of refusals."""
+"""Every pair of features runs and agrees, or is refused by the table of refusals."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -26,7 +26,10 @@ LAZY = Schedule(policy="lazy")
 
 
 def agreed(trace: Trace) -> Stats:
-    """Return what a trace did, which must agree; each is run once, every other one under lazy, too."""
+    """Return the statistics of a trace that must agree.
+
+    Each trace runs once, every other one under lazy, too.
+    """
     text = dumps(trace)
     if text not in RUNS:
         eager = check(trace, TAPES)
@@ -41,7 +44,7 @@ def agreed(trace: Trace) -> Stats:
 
 @cache
 def outcome(first: int, second: int) -> Stats | None:
-    """Return what a pair of features did, or None if the table refuses it.
+    """Return the statistics of a pair of features, or None if the table refuses it.
 
     It is refused for what the two features ask for, not for the sizes of the trace or for what they need beside them;
     a switch that is off has no effect.
@@ -63,7 +66,7 @@ def outcome(first: int, second: int) -> Stats | None:
 
 
 def partners(index: int) -> list[int]:
-    """Return the other features that one trace can have beside this one."""
+    """Return the features that can be combined with this one."""
     own = FEATURES[index]
     return [other for other, feature in enumerate(FEATURES) if other != index and not alternatives(feature, own)]
 
@@ -116,7 +119,7 @@ def test_pair_refused_as_wrong_goes_wrong_if_allowed() -> None:
 
 
 def values_of_keys(model: type[Value]) -> Mapping[str, set[Any]]:
-    """Return the keys of a model that have few values, and those."""
+    """Return the keys of a model with few possible values, and these values."""
     found: dict[str, set[Any]] = {}
     for key, info in model.model_fields.items():
         if info.annotation is bool:
@@ -127,7 +130,7 @@ def values_of_keys(model: type[Value]) -> Mapping[str, set[Any]]:
 
 
 def given(where: str) -> dict[str, list[Any]]:
-    """Return the keys that features set in one place, and the values they give them."""
+    """Return the keys that features set at one location, with their values."""
     found: dict[str, list[Any]] = {}
     for feature in FEATURES:
         for (place, key), value in feature.values().items():

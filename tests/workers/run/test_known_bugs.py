@@ -1,4 +1,4 @@
-"""Known bugs in a finding: the smallest set of fixes with which it is not found."""
+"""Known bugs of a finding: the smallest set of fixes that removes it."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ NAMES = tuple(f"box_{name}" for name in "abcdefgh")
 
 @dataclass(frozen=True)
 class FixableKind(SamplerBoxKind):
-    """Breaks its contract unless one of the sets of fixes in `cures` is applied; keeps the fixes of each run.
+    """Breaks a contract unless one of the sets of fixes in `cures` is applied.
 
     With `causes`, it breaks it only if one of these sets is applied, too.
     """
@@ -63,7 +63,10 @@ class FixableKind(SamplerBoxKind):
 def named(
     kind: FixableKind, monkeypatch: pytest.MonkeyPatch, fixes: str = "", times: int = 1, proofs: Sequence[Proof] = ()
 ) -> tuple[str, ...]:
-    """Return the known bugs in the finding of a kind of engine that has fixes; the last of several answers."""
+    """Return the known bugs of the finding of a kind of engine with fixes.
+
+    With several runs, return the last answer.
+    """
     bugs, verdict, config = found_by(kind, monkeypatch, fixes, proofs)
     for _ in range(times):
         found = bugs.of(verdict, TRACE, config)
@@ -77,7 +80,7 @@ def found_by(
     proofs: Sequence[Proof] = (),
     races: Collection[str] = (),
 ) -> tuple[KnownBugs, Verdict, RunConfig]:
-    """Return known bugs of a kind of engine that has fixes, its finding, and how it was run."""
+    """Return a `KnownBugs`, the finding of a kind of engine with fixes, and its configuration."""
     every = {
         name: Fix(summary="s", race=name in races, edits=(Edit(at=f"box:{name}", without="pass"),)) for name in NAMES
     }
@@ -188,7 +191,7 @@ def test_engine_that_does_not_start_with_part_of_the_fixes_needs_none(monkeypatc
 
 @st.composite
 def some_needed(draw: st.DrawFn) -> tuple[int, set[int]]:
-    """A number of names, and the one to three of them that are needed."""
+    """Generate a number of names and the one to three of them that are needed."""
     count = draw(st.integers(1, 60))
     return count, draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=3))
 

@@ -1,4 +1,4 @@
-"""A run and its engine are freed with the last reference: in a cycle they would wait for the garbage collector."""
+"""A run and its engine are freed with the last reference, without garbage collection."""
 
 import gc
 import weakref

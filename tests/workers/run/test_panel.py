@@ -1,4 +1,4 @@
-"""Panel: which judges apply to a trace on an engine."""
+"""Panel: the judges that apply to a trace on an engine."""
 
 import pytest
 

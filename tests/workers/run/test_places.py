@@ -1,4 +1,4 @@
-"""Places that are told beside a finding: by what is asked for, by functions of a race, by the frames of a crash."""
+"""Source locations of a finding: by request options, functions of a race, call stack."""
 
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams

@@ -1,4 +1,4 @@
-"""Process of a worker: the garbage collector leaves alone what was imported before the first trace."""
+"""Process of a worker: objects imported before the first trace are not collected."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Runs whose tokens are drawn: what equal seeds mean, where a comparison ends, and mistakes in how rows are drawn.
+"""Runs with sampled tokens: seeds, ambiguous decisions, and bugs in sampling inputs.
 
 Verifies: no scenario file has a decision that float32 could take otherwise; where a run has one nothing is compared
 from its step on and everything before; a mistake in what a row is drawn with is found and named.
@@ -64,7 +64,7 @@ def test_equal_seeds_sample_equal_tokens() -> None:
 
 
 def marked(position: int) -> Tapes:
-    """Return tapes on which the token at an output position of the first drawn request is ambiguous."""
+    """Return tapes with an ambiguous token at an output position of the first sampled request."""
     tapes = Tapes()
     event = next(event for event in DRAWN.submits() if event.params.temperature)
     assert isinstance(event.prompt, tuple)
@@ -73,7 +73,7 @@ def marked(position: int) -> Tapes:
 
 
 def from_step(first: int) -> Parts:
-    """Return parts that put a wrong token first into every row, from a launch on."""
+    """Return engine parts with a wrong first token in every row, from a launch on."""
     clean, launches = Parts(), [0]
 
     def body(given: Any) -> None:
@@ -105,7 +105,7 @@ def params_of_the_row_before(rows: Sequence[Row]) -> list[SamplingParams]:
 
 
 def prepared(change: Callable[[Any], None]) -> Parts:
-    """Return parts with a mistake behind the op that prepares a step's sampling."""
+    """Return engine parts with a bug after the op that prepares a step's sampling."""
     clean = Parts()
 
     def body(given: Any) -> None:
@@ -116,7 +116,7 @@ def prepared(change: Callable[[Any], None]) -> Parts:
 
 
 def verified(change: Callable[[Any], None]) -> Parts:
-    """Return parts with a mistake behind the op that verifies drafts."""
+    """Return engine parts with a bug after the op that verifies drafts."""
     clean = Parts()
 
     def body(given: Any) -> None:

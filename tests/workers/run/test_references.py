@@ -1,4 +1,4 @@
-"""Reference runs: each runs once for all runs of a trace, and none behind the last that matters."""
+"""Reference runs: each runs once per trace, and none after the last needed kind."""
 
 from dataclasses import dataclass, field
 
@@ -36,12 +36,12 @@ TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(Submit(tick=0, request="a",
 
 @dataclass(frozen=True)
 class CountingKind(SamplerBoxKind):
-    """Keeps the traces that it runs."""
+    """A kind of engine that keeps the traces that it runs."""
 
     opened: list[Trace] = field(default_factory=list)
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
-        """Start one."""
+        """Start an engine and keep its trace."""
         self.opened.append(trace)
         return SamplerBox(trace, self.breach)
 
@@ -68,16 +68,16 @@ def test_reference_runs_stop_after_last_needed_kind() -> None:
 
 @dataclass(frozen=True)
 class CrashingKind(SamplerBoxKind):
-    """Cannot start an engine; keeps whether races were to be watched."""
+    """A kind whose engine cannot start; keeps whether the race detector was on."""
 
     watched: list[bool] = field(default_factory=list)
 
     def renew(self, config: RunConfig) -> bool:
-        """Give up the engines that are kept."""
+        """Pretend to start a new engine."""
         return True
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
-        """Start none."""
+        """Fail to start an engine."""
         self.watched.append(watch.races)
         raise EngineFailed("IndexError: 7", Site(function="step", file="core.py", line=1))
 
@@ -90,10 +90,10 @@ def test_crash_is_judged_again_with_race_detector() -> None:
 
 @dataclass(frozen=True)
 class CrashingReferenceKind(SamplerBoxKind):
-    """Its synchronous engine cannot be started."""
+    """A kind of engine that cannot start with depth 1."""
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
-        """Start one that runs ahead."""
+        """Start an engine with depth 2 only."""
         if trace.spec.depth == 1:
             raise EngineFailed("AssertionError: ", WHERE)
         return SamplerBox(trace, self.breach)
@@ -144,7 +144,7 @@ def test_reference_run_starts_with_last_weights() -> None:
 
 @dataclass(frozen=True)
 class ForgetfulKind(SamplerBoxKind):
-    """Answers a request whose name was used before with the tokens of another prompt."""
+    """Answers a request with a reused name with the tokens of another prompt."""
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
         return ForgetfulBox(trace, self.breach)

@@ -1,4 +1,4 @@
-"""The scenarios of the seed changes: sound as they are, and found where a change is taken back."""
+"""Seed scenarios: they agree, and find the bug if the change is reverted."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A shard of a hunt: derived from its key, the same on any worker, every bug in it named once."""
+"""Shard of a hunt: a function of its key, with one hit for each bug."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ PROFILES: tuple[Profile, ...] = ("labelled", "hypothesis")
 
 
 def hunt(worker: Worker, **fields: object) -> tuple[ShardReport, list[Trace]]:
-    """Return the report of a shard and the traces it announced."""
+    """Return the report of a shard and the traces passed to `begin`."""
     begun: list[Trace] = []
     shard = Shard.model_validate({"profile": "labelled", "seed": 5, "number": 3, "traces": 5, **fields})
     return worker.hunt(shard, begun.append), begun
@@ -94,7 +94,7 @@ def test_clean_shard_agrees_and_reports_counts(profile: Profile) -> None:
 
 
 def said_of(worker: Worker, faults: tuple[str, ...]) -> str:
-    """Return everything a worker says of a shard and of its first finding, made smaller and explained, as JSON."""
+    """Return a worker's results for a shard and its first finding, shrunk and judged, as JSON."""
     report, _ = hunt(worker, number=1, traces=3, faults=faults)
     said = [report.model_dump_json()]
     for hit in report.hits[:1]:

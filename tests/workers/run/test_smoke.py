@@ -1,4 +1,4 @@
-"""The smoke scenarios: each reaches what it was written for, and engine and oracle agree there."""
+"""Smoke scenarios: each reaches its probes, and engine and oracle agree."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_smoke_scenarios_cover_both_values_of_every_switch() -> None:
 
 
 def schedules_of(place: int) -> list[Schedule]:
-    """Return eager, lazy and every SHARES-th of the others, others for the next scenario: a run judges all."""
+    """Return eager, lazy and every SHARES-th other schedule, different ones by scenario."""
     eager, lazy, *others = all_schedules()
     return [eager, lazy, *others[place % SHARES :: SHARES]]
 

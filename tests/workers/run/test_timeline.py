@@ -1,4 +1,4 @@
-"""A recorded run: the same verdict and captures as without, and the two tasks that nothing orders."""
+"""Timelines: recording does not change the run, and names the two tasks of a race."""
 
 from collections import defaultdict
 from functools import cache

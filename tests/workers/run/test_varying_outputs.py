@@ -1,4 +1,4 @@
-"""Outputs that may vary with the schedule are no finding, and no other is left out."""
+"""Outputs that may vary with the schedule: they are no finding, all others are compared."""
 
 import pytest
 

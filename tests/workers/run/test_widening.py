@@ -1,4 +1,4 @@
-"""Widened windows of races, with runs that are made up in the place of a GPU's."""
+"""Widened windows of races, with made-up runs instead of a GPU."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Outputs by hand, judged by the contracts of one request."""
+"""Hand-made outputs, checked by the contracts of one request."""
 
 from scenarios.events import AnyEvent, Submit
 from scenarios.sampling import Output, SamplingParams
@@ -12,7 +12,7 @@ SPEC = EngineSpec(vocab_size=8, max_model_len=16)
 
 
 def submit_of(prompt: tuple[int, ...] = (1, 2), max_tokens: int = 4, **asked: object) -> Submit:
-    """Return a request; `stop` is its own, anything else a sampling parameter."""
+    """Return a request; other keywords than `stop` are sampling parameters."""
     stop = asked.pop("stop", ())
     params = SamplingParams.model_validate(asked)
     return Submit.model_validate(
@@ -23,18 +23,18 @@ def submit_of(prompt: tuple[int, ...] = (1, 2), max_tokens: int = 4, **asked: ob
 def judged(
     submit: Submit, output: Output | None, spec: EngineSpec = SPEC, words_from_prompt: bool = True
 ) -> Breach | None:
-    """Return the first contract that an output of a request breaks."""
+    """Return the breach of an output of a request, or None."""
     contracts = Contracts(Terms(Trace(spec=spec, events=(submit,)), words_from_prompt))
     contracts.submitted(submit, None, None)
     return contracts.first_breach({} if output is None else {"a": output})
 
 
 def contracts_of(*events: AnyEvent) -> Contracts:
-    """Return a judge of contracts under the terms of a trace of these events, of which nothing was heard yet."""
+    """Return a new judge of contracts for a trace of these events."""
     return Contracts(Terms(Trace(spec=SPEC, events=events), True))
 
 
 def broken(submit: Submit, output: Output | None, spec: EngineSpec = SPEC) -> tuple[str, int | None] | None:
-    """Return the contract that an output of a request breaks, and where."""
+    """Return the contract that an output breaks and its position, or None."""
     found = judged(submit, output, spec)
     return None if found is None else (found.contract, found.position)

@@ -1,4 +1,4 @@
-"""Contract on logits of one context: those of a prompt are those that were delivered behind the same tokens."""
+"""Contract `same_context`: prompt logits equal output logits after the same tokens."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Contracts: what was delivered stays, behind an end nothing comes, and a name is not the request that bears it."""
+"""Contracts on deliveries: append-only outputs, nothing after the end, reused names."""
 
 from scenarios.events import Abort
 from scenarios.sampling import Output
@@ -10,7 +10,7 @@ SUBMIT = submit_of(num_logprobs=1)
 
 
 def after(*shown: Output) -> Breach | None:
-    """Return the first breach in what is shown of one request, one after the other."""
+    """Return the first breach in a sequence of outputs of one request."""
     contracts = contracts_of()
     contracts.submitted(SUBMIT, None, None)
     for output in shown:

@@ -1,4 +1,4 @@
-"""Contracts on logprobs: what a sound sampler shows keeps all of them, and each change of it breaks one."""
+"""Contracts on logprobs: correct logprobs keep all of them, each change breaks one."""
 
 from math import exp, inf, log, nan
 from typing import Any
@@ -16,7 +16,7 @@ LOGITS = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 
 
 def logprobs_of(token: int, count: int, logits: tuple[float, ...] = LOGITS) -> tuple[int | float, ...]:
-    """Return `count` ids, each with its logprob: a token, then the likeliest."""
+    """Return `count` token ids with their logprobs: the token's own, then the most likely."""
     total = log(sum(map(exp, logits)))
     likeliest = sorted(range(len(logits)), key=lambda each: (-logits[each], each))
     return tuple(value for each in (token, *likeliest[: count - 1]) for value in (each, logits[each] - total))
@@ -27,7 +27,7 @@ def shown(*tokens: int, count: int = 3, logits: tuple[float, ...] = LOGITS) -> O
 
 
 def found(tokens: tuple[int, ...], spec: EngineSpec = SPEC, count: int = 3, **asked: Any) -> object:
-    """Return which contract such tokens break, and where, if each was chosen from the same logits."""
+    """Return the broken contract and position of greedy tokens with equal logits, or None."""
     submit = submit_of(max_tokens=len(tokens), num_logprobs=count, **asked)
     return broken(submit, shown(*tokens, count=count), spec)
 
@@ -40,7 +40,7 @@ def test_correct_logprobs_keep_every_contract() -> None:
 
 
 def changed(at: int, value: float, count: int = 3) -> tuple[str, int | None] | None:
-    """Return what two tokens break if one value of the logprobs of the second is another."""
+    """Return the contract broken by changing one logprob of the second of two tokens."""
     output = shown(7, 7, count=count)
     values = list(output.logprobs)
     values[2 * count + at] = value

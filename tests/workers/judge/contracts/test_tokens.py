@@ -1,4 +1,4 @@
-"""Contracts on tokens: each is kept up to its last token, and broken by the one behind."""
+"""Contracts on tokens: each is kept up to its last token, and broken by the next."""
 
 import pytest
 
@@ -160,7 +160,7 @@ def test_spoiled_logits_allow_only_reason_error(
 
 
 def given_up(had: Output, has: Output, max_tokens: int = 4) -> tuple[str, int | None] | None:
-    """Return which contract breaks who had one output when it was given up, and has another in the end."""
+    """Return the contract broken by an aborted request, given its outputs at abort and end."""
     submit, contracts = submit_of(max_tokens=max_tokens, stop=(5,)), contracts_of()
     contracts.submitted(submit, None, None)
     contracts.aborted(Abort(tick=1, request="a"), had)
