@@ -63,7 +63,7 @@ class Place:
         return any(getattr(event, "request", "") == truth.name and event.tick == tick for event in events)
 
 
-# What to judge instead of the entry at a place (the last of them is to be refused), or None: not possible there.
+# Return the entries to judge instead of the entry at a place (the last one must be refused), None if not possible.
 Doctor: TypeAlias = Callable[[Place], list[Entry] | None]
 
 
@@ -169,7 +169,7 @@ def preempted_for_nothing(place: Place, entry: Scheduled) -> list[Entry] | None:
     victim, row = place.oracle.running[-1], entry.rows[-1]
     if row.request != victim.index or any(reason == "preempted" for _, reason in entry.skipped):
         return None
-    # With priorities another one may be the least urgent.
+    # By priority, a different request may be the least urgent.
     urgency = max((truth.priority, truth.index) for truth in place.oracle.running)
     if place.spec.policy == "priority" and urgency != (victim.priority, victim.index):
         return None
@@ -182,7 +182,7 @@ def preempted_for_nothing(place: Place, entry: Scheduled) -> list[Entry] | None:
 
 
 def victim_admitted_first(place: Place, entry: Scheduled) -> list[Entry] | None:
-    # With priorities whoever was admitted first may be the least urgent.
+    # By priority, the first admitted request may be the least urgent.
     least_urgent = max(((truth.priority, truth.index) for truth in place.oracle.running), default=None)
     others = [each for each in place.oracle.running[:-1] if (each.priority, each.index) != least_urgent]
     return [Preempted(others[0].index, others[0].epoch + 1, "blocks", entry.tick)] if others else None

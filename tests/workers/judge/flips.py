@@ -59,7 +59,7 @@ class Snapshots(Checker):
             if found is not None:
                 return found
             if self.is_over:
-                # A token was drawn too narrowly to be sure of it.
+                # An ambiguous token was sampled: the run is not judged after it.
                 return None
             if isinstance(entry, Observation):
                 self.observations.append(entry)

@@ -125,7 +125,7 @@ def _states(parts: Sequence[Part], group: int) -> Mapping[str, Any]:
         "states": [part.states[group][-1] for part in parts],
         "goes_on": [part.first > 0 for part in parts],
         "kept": [part.kept for part in parts],
-        # A prefill chunk leaves one state, a row with drafts one after each token.
+        # A prefill chunk writes one recurrent state, a row with drafts one after each token.
         "whole": [len(part.input_ids) > 1 + part.num_drafts for part in parts],
     }
 

@@ -247,7 +247,7 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[Refusal, Doctor]] = {
             ),
         ),
     ),
-    "a reset that nobody asked for": (
+    "a reset without an event": (
         refused(Rule.RESET_UNASKED),
         on(
             Scheduled,

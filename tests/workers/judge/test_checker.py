@@ -137,7 +137,7 @@ def flipped(value: Any, bit: int) -> Any:
             return not value
         case int():
             return value ^ (1 << bit)
-        # An id of a token, before its logprob.
+        # A token id, followed by its logprob.
         case (int(), float(), *_):
             return (value[0] ^ (1 << bit), *value[1:])
         case (int(), *_):
@@ -239,7 +239,7 @@ def test_block_hash_without_parent_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         if trace.spec.prefix_cache:
             verdict = check(trace.model_copy(update={"faults": (fault,)}).explicit(), TAPES, Options(races=False))
             kinds[verdict.kind] += 1
-    # It acts in half of them; in few of these a block that it confuses is never registered.
+    # The fault acts in half of the traces; in a few of these, the block with the wrong hash is never registered.
     assert kinds["diverged"] > 0.45 * kinds.total()
     assert kinds["agreed"] < 0.02 * kinds.total()
     assert kinds.keys() <= {"diverged", "agreed", "vacuous"}
@@ -374,12 +374,12 @@ def test_checker_ignores_captured_values_outside_domains() -> None:
     flips: Counter[str] = Counter()
     for seed in SEEDS:
         if clean_run(seed)[0].is_over:
-            # A token was drawn too narrowly to be sure of it: nothing is expected behind that.
+            # An ambiguous token was sampled: nothing is expected after it.
             continue
         recorder = FlipsOutside(clean_run(seed)[0])
         run = hooked(trace_of(seed), TAPES, recorder=recorder)
         assert run.to_end() is None, seed
         flips.update(recorder.flips)
     assert flips.total() >= 1000
-    # Padding rows are outside the domain of almost everything; what has a pad value has no outside.
+    # Padding rows are outside the domain of most variables; a variable with a pad value is defined everywhere.
     assert set(DEVICE) - set(flips) == set(PADDED)

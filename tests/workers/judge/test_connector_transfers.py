@@ -89,7 +89,7 @@ def test_block_stored_again_before_its_store_has_ended_is_reported() -> None:
     first = [STORES, transfer("copies", 0, "store")]
     begins, copies, ends = (transfer(phase, 1, "store", [8]) for phase in ("begins", "copies", "ends"))
     assert judged([*first, STORED, begins, copies, ends], offloading=SIMPLE) is None
-    # A store that has ended by the time of the copy was waited for.
+    # The store has ended before the copy.
     assert judged([*first, begins, STORED, copies, ends], offloading=SIMPLE) is None
     again = [*first, begins, copies, ends, STORED]
     assert reported(judged(again, offloading=SIMPLE), "variable", "step") == ("stored", 0)
@@ -104,13 +104,13 @@ EVERY, PROMPTS, WIDE = Offloading(), Offloading(stored="prompts"), Offloading(bl
     [
         (EVERY, offered(0, 1, 2, 3), True),
         (EVERY, offered(0, 1, 3), False),
-        # The last token is never computed.
+        # The KV cache entry of the last token is never computed.
         (EVERY, offered(0, 1, 2, tokens=4 * SIZE), True),
         (PROMPTS, offered(0, 1, 2), True),
         (PROMPTS, offered(0, 1), False),
         (WIDE, offered(0, 1), True),
         (WIDE, offered(0), False),
-        # What was found need not be stored again; the rest of a chunk that was found in part is computed.
+        # Chunks of a hit need not be stored again; a chunk that was hit in part is computed and stored.
         (EVERY, offered(2, 3, found=2 * SIZE), True),
         (WIDE, offered(1, found=3 * SIZE), True),
         (WIDE, offered(found=3 * SIZE), False),

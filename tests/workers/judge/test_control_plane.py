@@ -122,5 +122,5 @@ def test_paused_engine_begins_only_requests_that_were_loading_before() -> None:
     pause, begins = control("pause_wait"), step(1, 1, range(4, 6), [5, 6], begins=True)
     assert judged(FIRST, load(1, 5), pause, begins) is None
     assert judged(FIRST, pause, load(1, 5), begins) is not None
-    # The load is used up: the request may not begin again without another one.
+    # A load allows one begin only: without a new load the request may not begin again.
     assert judged(FIRST, load(1, 5), pause, begins, step(2, 1, range(4, 7), [5, 6], begins=True)) is not None

@@ -166,7 +166,7 @@ def test_parallel_drafter_that_proposes_nothing_needs_no_pass(num_drafts: int, e
         *proposed(1, [22, 23], [20]),
     ]
     assert reported(judged(seen, shift=0, mask=MASK), *WHERE) == expected
-    # Without its entries a later step would attend to nothing.
+    # Without these entries a later step would attend to unwritten slots.
     seen.remove(stored)
     assert reported(judged(seen, shift=0, mask=MASK), "variable") == ("passes",)
 
@@ -210,7 +210,7 @@ def test_chunk_of_a_stay_with_late_results_ends_with_the_last_token_too(is_known
 def test_drafter_needs_no_pass_close_to_the_longest_length() -> None:
     changes = (2, "inputs", "input_ids", [9, 0, 0]), (2, "drafting", 0, "input_ids", [10, 0, 0])
     seen = run_of(changed(without(shifted(), "drafting", "proposed", step=1), *changes), max_model_len=10)
-    # Entries of the step without a pass are not missed later.
+    # Entries of the step without a draft pass are not reported later.
     assert first_of(DrafterInputs(), seen) is None
     assert [length for _, length in proposals_of(History.of(seen))] == [6]
 
@@ -278,7 +278,7 @@ def test_drafter_entries_are_followed_into_a_store_and_back(copies: list[Shown],
 
 @pytest.mark.parametrize(("after", "expected"), [(1, None), (0, ("draft_cache", 1, 1))])
 def test_late_pass_writes_after_the_step_that_it_runs_after(after: int, expected: Any) -> None:
-    # Block 5 has the chunk of request 1; request 0 is given it for its drafts once request 1 has ended.
+    # Block 5 has the prefill chunk of request 1; request 0 gets it for its drafts after request 1 has ended.
     tokens = [1, 2, 3, 4, 15, 16]
     prompts = Part(0, 0, PROMPT, [7, 8], begun=PROMPT), Part(1, 0, tokens[:4], [5], begun=tokens)
     rest = Part(1, 4, tokens[4:], [5, 6])

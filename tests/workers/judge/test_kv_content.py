@@ -100,11 +100,11 @@ def test_first_state_in_a_zeroed_block_is_reported() -> None:
 def test_late_result_leaves_no_state_in_a_block_of_another_request() -> None:
     first = step(0, 0, PROMPT, 0, [1, 2, 3], True, states=[[8, 9]], drafts=1)
     processed = shown("processed", 0, [0], sampled=[[9, 4]])
-    # Once the first request has ended, its block for states has tokens of another one.
+    # After the first request has ended, its state block holds KV cache entries of a new request.
     begun, continued = step(1, 1, [1, 2], 0, [9], True), step(2, 1, [1, 2, 3], 2, [9, 4])
     assert judged([*first, *begun, processed, *continued], [4]) is None
     assert judged([*first, processed, *begun, *continued], [4]) is None
-    # Or a state of another one.
+    # Or a state of a new request.
     begun = step(1, 1, [1, 2, 3, 4], 0, [4, 5], True, states=[[9]])
     found = step(2, 2, [1, 2, 3, 4, 7], 4, [4, 5, 6], True, states=[[9, 7]])
     assert judged([*first, *begun, processed, *found], [4]) is None
@@ -122,7 +122,7 @@ def test_late_result_leaves_no_state_in_a_block_loaded_meanwhile(
     kept.append(store([4, 5, 7][: len(blocks)], slots, num_states=num_states))
     late = step(1, 1, PROMPT, 0, [1, 2, 3], True, states=[[6, 8]], drafts=1)
     processed = shown("processed", 1, [1], sampled=[[9, 4]])
-    # Once the request of the late step has ended, another request loads its block for states.
+    # After the request of the late step has ended, a new request loads its state block.
     loaded = load(blocks, slots, num_states=num_states)
     again = step(2, 2, [1, 2, 3, 4, 7], 4, [*blocks[:2], 11], True, states=states)
     seen = [*kept, shown("processed", 0, [0], sampled=[[]]), *late]
@@ -199,7 +199,7 @@ def test_entries_after_a_lost_block_are_unwritten_until_it_is_computed() -> None
     found = judged([*STORED, *late, *later, *again])
     assert reported(found, "position", "actual") == (2, UNWRITTEN)
     assert judged([*STORED, *late, *step(2, 1, PROMPT[:4], 0, [4, 5]), *later, *again]) is None
-    # In the step that computes it again another row continues after it.
+    # In the step that computes the lost block again, another row continues after it.
     other = Part(3, 2, PROMPT[2:4], [4, 6], begun=PROMPT[:4])
     together = step_of(2, other, Part(1, 0, PROMPT[:4], [4, 5]), size=SIZE)
     later = [store([4, 6], [0, 2]), load([8, 9], [0, 2])]
@@ -213,7 +213,7 @@ READ = load([4, 5, 6], [1, 2, 3])
 
 def test_tokens_loaded_from_a_producers_cache_are_accepted() -> None:
     assert judged([*HANDED, READ, *step(0, 0, PROMPT, 4, [4, 5, 6], True)]) is None
-    # The producer's blocks are none of the consumer's.
+    # The producer's blocks have other ids than the consumer's.
     assert reported(judged([*HANDED, READ, *step(0, 0, PROMPT, 4, [1, 2, 3], True)]), "actual") == (UNWRITTEN,)
 
 

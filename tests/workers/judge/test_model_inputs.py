@@ -144,7 +144,7 @@ def test_prefill_chunk_with_a_sampled_token_or_drafts_is_reported(
 
 @pytest.mark.parametrize(("draft", "is_reported"), [(-1, True), (VOCABULARY, True), (9, False)])
 def test_model_inputs_before_a_crash_are_judged_as_far_as_results_came(draft: int, is_reported: bool) -> None:
-    # What step 2 is given does not follow from steps that were not processed.
+    # The inputs of step 2 depend on steps that were not processed, so they are not checked.
     changes = (1, "inputs", "input_ids", 2, draft), (2, "inputs", "positions", [4, 9])
     seen = changed(without(without(steps(), "processed", "counted", step=1), "processed", step=2), *changes)
     found = ModelInputs().before_crash(History.of(seen))

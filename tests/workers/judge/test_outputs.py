@@ -17,7 +17,7 @@ from workers.run.check import NEAR_TIE, check
 
 SPEC = EngineSpec(vocab_size=8)
 MARGIN = 1e-4
-# The likeliest two tokens after any history, and a third one.
+# The two most likely tokens after any tokens, and a third one.
 HIGH, LOW = -0.5, -0.50001
 
 
@@ -109,7 +109,7 @@ def test_compare_near_tie_of_raw_logprobs_includes_penalties() -> None:
     pushed: dict[str, Any] = {"logit_bias": ((6, -1.0),)}
     assert compared(seen, wanted, trace=trace_of(**pushed)).near_ties == ("a",)
     both: dict[str, Any] = {"presence_penalty": 1.0, "repetition_penalty": 2.0}
-    assert compared(seen, wanted, trace=trace_of(**both)).difference is not None, "nobody knows what it takes off"
+    assert compared(seen, wanted, trace=trace_of(**both)).difference is not None, "its effect on the logit is unknown"
     processed = SPEC.model_copy(update={"logprobs_mode": "processed"})
     assert compared(seen, wanted, trace=trace_of(spec=processed, presence_penalty=1.0)).difference is not None
     assert compared(SEEN, WANTED, trace=trace_of(spec=processed, **both)).near_ties == ("a",)
@@ -188,7 +188,7 @@ def test_compare_forbidden_tokens_may_differ() -> None:
     assert compared(output(one), output(other)).difference is None
     assert compared(output(one), output(other), 0.0).difference is not None
     assert compared(output(one), output(FIRST)).difference is not None
-    # A request beside it has a top-p: what is as good as impossible is masked.
+    # A request in the same batch has a top-p: practically impossible tokens are masked in all rows.
     least = (4, -0.1, 4, -0.1, 2, -114.3)
     assert compared(output(least), output(other)).difference is None
     assert compared(output(least), output(other), 0.0).difference is not None
@@ -202,7 +202,7 @@ def test_compare_logit_far_below_largest_is_impossible(gap: float, is_possible: 
     shown, masked = (output((4, 281.9, 4, 281.9, token, logit)) for token, logit in ((2, 281.9 - gap), (3, -inf)))
     assert (compared(shown, masked, trace=trace).difference is not None) is is_possible
     assert compared(shown, masked, 0.0, trace).difference is not None
-    # Of logprobs none is far above 0.
+    # As logprobs, these values are above 0: the bound is not relative to the largest one.
     assert compared(shown, masked).difference is not None
 
 

@@ -11,7 +11,7 @@ from workers.record.evidence import Difference, fact
 from workers.record.shown import Shown
 
 SIZE, WINDOW = 2, 3
-# Blocks of full attention are four times as long as those of windows.
+# A block of full attention is four times as long as a block of a sliding-window group.
 LONG = 8
 PROMPT = list(range(1, 22))
 

@@ -217,17 +217,17 @@ def keeps_blocks_back(patch: Patch) -> None:
     patch.setattr(Decision, "_try_admit", of_the_judge)
 
 
-# What both sides get wrong, and what the properties say of it.
+# The bug on both sides, and the property that it breaks.
 PAIRS: dict[str, tuple[Callable[[Patch], None], Refusal]] = {
     "requests end a token late": (limit_is_off_by(1), refused(Rule.GOES_ON_AT_LIMIT)),
     "requests end a token early": (limit_is_off_by(-1), refused(Rule.ENDS_BELOW_LIMIT)),
     "a token of the budget is never used": (short_budget, refused(Rule.CUT_SHORT, Rule.LEFT_OUT, left=1)),
-    "a request is left out for nothing": (skips_a_request, refused(Rule.LEFT_OUT)),
+    "a request is skipped without a reason": (skips_a_request, refused(Rule.LEFT_OUT)),
     "a request waits for its limit too early": (skips_near_the_limit, refused(Rule.LEFT_OUT)),
-    "who came last is admitted first": (last_come_first, refused(Rule.OVERTAKEN)),
+    "the newest request is admitted first": (last_come_first, refused(Rule.OVERTAKEN)),
     "a row is never used": (one_row_less, refused(Rule.COULD_RUN)),
     "chunks of prompts are a token short": (shorter_chunks, refused(Rule.CUT_SHORT)),
-    "nobody is admitted beside another": (admits_no_request, refused(Rule.COULD_RUN)),
+    "no request is admitted while another one runs": (admits_no_request, refused(Rule.COULD_RUN)),
     "half of the blocks are kept back": (keeps_blocks_back, refused(Rule.COULD_RUN)),
 }
 
@@ -256,7 +256,7 @@ def test_shared_bug_is_missed_without_properties_and_contracts(name: str, monkey
         guilty = next(trace for trace in traces if _breaks(trace, broken))
         patch.setattr(Properties, "judge", lambda properties, entry: None)
         patch.setattr(Properties, "processed", lambda properties, observed: None)
-        # Where a request ends follows from it alone, too.
+        # Contracts find these too: the end of an output follows from its request alone.
         patch.setattr(Contracts, "at_end", lambda deliveries, outputs: None)
         verdict = check(guilty, Tapes(), Options(races=False))
     assert isinstance(verdict, Agreed), verdict
@@ -293,7 +293,7 @@ def of_a(rule: Rule, **values: object) -> Violation:
     return violation(rule, **values).model_copy(update={"request": "a"})
 
 
-# What is logged and observed, and what the last of it breaks.
+# Log entries and observations, and the property that the last one breaks.
 BROKEN: dict[str, tuple[tuple[Entry | Observation, ...], Violation]] = {
     "a step past its budget": ((Submitted(0, 0, 0), step(0, row(5))), violation(Rule.BUDGET, count=1)),
     "a block that is held": ((*FIRST, step(1, row(1, 0, (0,)))), violation(Rule.BLOCK_HELD, block=0, name="a")),

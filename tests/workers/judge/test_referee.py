@@ -63,7 +63,7 @@ def refusals(doctor: Doctor) -> Iterator[Difference | None]:
         checker = Checker(trace, TAPES, points=frozenset())
         for at, entry in enumerate(log):
             if checker.is_over:
-                # A token was drawn too narrowly to be sure of it.
+                # An ambiguous token was sampled: the run is not judged after it.
                 break
             changed = doctor(Place(trace, checker.oracle, log, at))
             if changed is not None:

@@ -15,7 +15,7 @@ from workers.record.shown import Shown
 def plans() -> list[Shown]:
     """Return a prompt of five tokens, then three steps with two drafts and late results."""
     seen = [opened(block_size=4)]
-    # The rejected drafts of a step whose result has come are taken away.
+    # The rejected drafts of a processed step are subtracted.
     counts = zip((0, 5, 8, 9), (5, 3, 3, 3), (0, 2, 2, 2), ([5, 6], [5, 6], [5, 6, 7], [5, 6, 7]), strict=True)
     for step, (computed, num_tokens, num_drafts, blocks) in enumerate(counts):
         values: dict[str, Any] = {"scheduled_computed": [computed], "planned_drafts": [num_drafts], "told": [blocks]}

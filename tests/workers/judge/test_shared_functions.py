@@ -28,16 +28,16 @@ JUDGED = ("workers/engine", "workers/kernels", "workers/faults", "workers/target
 JUDGES = ("workers/oracle", "workers/judge")
 GENERATORS = ROOT / "scenarios" / "generation"
 SEEDS = range(150)
-# Both call them, and may: why.
+# Functions that engine and judges may both call, with the reason.
 EXCUSED = {
     "scenarios.draw.draw": "it says which permutation a shuffle is; any other would do as well",
-    "submits": "it lists requests; whoever recognises a known bug beside its engine asks for them, no engine does",
+    "submits": "it lists requests; in targets only the code that recognises known bugs calls it, no engine",
     "submitted": "the same, in the order of ticks",
     "has_connector": "it says whether the specification has one of three keys; an engine's limits ask for it",
     "workers.record.evidence.fact": "it makes evidence of what a fault requires, and decides nothing",
 }
 
-# Fields of other values that bear the name of a method in `scenarios`.
+# Attributes of other values with the name of a method in `scenarios`.
 NAMESAKES = {
     "allowed": "of a mask in memory, and of the tokens that a request allows; the method belongs to capabilities",
     "number": "of a step in a history, and of a session in an answer; the method belongs to draws of scenarios",
@@ -126,7 +126,7 @@ def wrong_limit(spec: EngineSpec, prompt_length: int, max_tokens: int) -> int:
     return min(prompt_length + max_tokens + 1, spec.max_model_len)
 
 
-# What both sides would get wrong together, if both asked: a class or module, a name, and a wrong variant.
+# Functions that would be wrong on both sides if both called them: a class or module, a name, a wrong variant.
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "no parameter changes logits": (SamplingParams, "changes_logits", property(lambda params: False)),
     "penalties alone change logits": (SamplingParams, "changes_logits", property(lambda params: params.has_penalties)),

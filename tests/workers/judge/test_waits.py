@@ -27,7 +27,7 @@ from workers.targets.specstorm import Specstorm, specstorm_target
 SEEDS = range(4)
 SEEDS_SILENT = range(30)
 SEEDS_SWEPT = range(100, 103)
-# A dummy step is needed to have ended only where its staging slot is used again before anything else is waited for.
+# The end of a dummy step only matters if its staging slot is reused before any other wait.
 SEEDS_DUMMY = range(78, 104)
 CONFIGURATIONS: tuple[Configuration, ...] = ("device", "host")
 SCHEDULES = (
@@ -99,7 +99,7 @@ def has_dummy_step(trace: Trace) -> bool:
 def test_eager_run_reports_each_missing_wait_except_listed(accepted_counts: Configuration) -> None:
     unreported = set()
     for wait in seen_waits(accepted_counts):
-        # Some copies are made for some requests alone; of the traces that have a wait two are enough.
+        # Some copies are made only for some requests: two traces per wait are enough.
         seeds = [seed for seed in SEEDS if wait in waits_of(seed, accepted_counts)][:2]
         outcomes = [eager(seed, accepted_counts, frozenset({wait})) for seed in seeds]
         if not all(outcome.raced for outcome in outcomes):
@@ -186,7 +186,7 @@ def test_one_staging_slot_fewer_is_a_race(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_host_counts_before_staging_need_one_staging_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What it waits for is behind the copies of the step before, unless that is a dummy step, which counts nothing.
+    # Counts come after the copies of the step before, unless that is a dummy step, which has no counts.
     one_slot_fewer(monkeypatch, "staging")
     plain = [seed for seed in SEEDS_SILENT if not has_dummy_step(trace_of(seed, "host"))]
     assert len(plain) >= len(SEEDS_SILENT) // 3
@@ -198,7 +198,7 @@ def test_host_counts_before_staging_need_one_staging_slot(monkeypatch: pytest.Mo
 def test_one_output_or_counts_slot_fewer_is_reported(
     ring: str, accepted_counts: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The slot's event is used again with the slot: the host waits for the later copy, and reads what that one wrote.
+    # The slot's event is reused with the slot: the host waits for the later copy, and reads its values.
     one_slot_fewer(monkeypatch, ring)
     assert all(eager(seed, accepted_counts).raced for seed in SEEDS)
     wrong = [seed for seed in range(10) if not eager(seed, accepted_counts).agreed]

@@ -309,7 +309,7 @@ DEVICE_MUTANTS = (
     Mutant("logits stay numbers", "counts", never("spoil_logits")),
     Mutant("every single logit stays a number", "counts drafts logits tokens", never("spoil_one_logit")),
     Mutant("every draft stays a token", "drafts", never("spoil_one_draft")),
-    Mutant("raw logits are those of an earlier step", "logits", never("keep_logits")),
+    Mutant("raw logits come from an earlier step", "logits", never("keep_logits")),
     Mutant("every draft is accepted", "counts", then("rejection_sample", accept_everything)),
     Mutant("nothing is cut off", "tokens", then("logit_floors", lambda a: put(a.floors, -np.inf))),
     Mutant("nothing is left of the target", "tokens books", then("residual_mass", lambda a: put(a.residual, 0))),
@@ -331,14 +331,14 @@ DEVICE_MUTANTS = (
     Mutant("the chain overwrites a kept word", "drafts", then("draft_chain", overwrites_the_last_kept)),
 )
 
-# Nothing an engine may rely on changes, so nothing can be found; each says why.
+# Equivalent mutants, each with the reason why it cannot be found.
 EQUIVALENT = (
     Mutant(
         "one common block fewer is summed once: the rest of each row makes up for it",
         "",
         fed("cascade_attention", num_common_blocks=lambda a: a.num_common_blocks - 1),
     ),
-    Mutant("poison is skipped: it only makes unreadable what nobody reads", "", never("poison")),
+    Mutant("poison is skipped: it only overwrites values that are never read", "", never("poison")),
     Mutant("so is the poison of states kept with blocks", "", never("poison_states")),
     Mutant(
         "the chain caches nothing: its words are scratch, and the next first pass writes over them",

@@ -37,7 +37,7 @@ BASE: Mapping[str, Any] = {
     "block_size": 4,
     "num_blocks": 64,
 }
-# What a feature does to a request, it does to `a`: features meet there, beside two requests without any.
+# A feature of requests changes request `a`, so that two features meet there; two more requests have no features.
 SUBMITS = (
     Submit(tick=0, request="a", prompt=PromptDraw(tokens=9, common=8), max_tokens=13, accept="1101"),
     Submit(tick=0, request="b", prompt=PromptDraw(tokens=5), max_tokens=4, accept="10"),
@@ -49,7 +49,7 @@ SUBMITS = (
 class Feature:
     """A change of the base trace: keys of specification, request and parameters, and events.
 
-    `beside` are keys it needs to do anything, or to be allowed; another feature of the pair may set them otherwise.
+    `beside` are keys that it needs to have an effect or to be allowed; the pair's other feature may override them.
     `shows` are the probes that it hits where nothing else is changed.
     """
 

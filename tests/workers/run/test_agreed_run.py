@@ -32,7 +32,7 @@ def test_repeated_run_has_verdict_of_full_judgement() -> None:
         first = references.agreed
         assert first is not None, seed
         assert under(trace, SCHEDULES[1:], references) == under(trace, SCHEDULES[1:], None)
-        # Whoever judges in full is kept instead.
+        # The last run that was judged in full is kept.
         assert references.agreed is first, seed
 
 

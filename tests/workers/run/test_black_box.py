@@ -88,7 +88,7 @@ def test_engine_exception_is_crash_with_source_location() -> None:
     assert (crashed.where.function, crashed.where.file) == ("step", "black_box.py")
     assert crashed.where.line
     assert crashed.missing_order == RACE
-    # The race comes first, and what it spoilt has no places of its own.
+    # The race is reported first, and its consequence has no source locations.
     assert crashed.made_at == ()
     assert finding_lines(crashed)[0].startswith("missing order: nothing orders ")
     start = check(trace_of(0), TAPES, kind=BlackBoxKind("start"))
@@ -273,7 +273,7 @@ def test_command_on_folder_skips_unsupported_scenarios(tmp_path: Path, capsys: p
     assert "1 scenario: 1 agreed" in told.out
     assert "skipped: 1 scenario that the engine cannot run" in told.out
     assert refused in told.err.splitlines()
-    # One that is named, or all there are: nothing runs.
+    # A named scenario, or all of them, cannot run: an error.
     (folder / "a.yaml").unlink()
     for path in (folder / "b.yaml", folder):
         assert cli.run([*command, str(path), "--out", out]) == 2

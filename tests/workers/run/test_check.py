@@ -47,7 +47,7 @@ from workers.targets.specstorm import Specstorm, specstorm_target
 
 TAPES = Tapes()
 SEEDS = range(18)
-# Some mistakes need a feature that few traces draw: the first that finds one, or any of those in an op.
+# Some bugs need rare features: `FIRST_SEED` has the first seed that finds one, by mutant or op.
 SEEDS_OF_MISTAKES = range(400)
 FIRST_SEED = {
     "a common prefix counts the block that is being filled": 46,

@@ -21,7 +21,7 @@ STEPS_MAX = 2000
 
 def with_fault(fault: str, seed: int) -> Trace:
     trace = random_trace(seed).explicit()
-    # A drafter that proposes by a script proposes the same whatever it computed.
+    # A scripted drafter proposes the same drafts with any KV cache content.
     spec = trace.spec.model_copy(update={"drafter": "eagle", **dict(FAULTS[fault].requires)})
     return trace.model_copy(update={"spec": spec, "faults": (fault,)})
 

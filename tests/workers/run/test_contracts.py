@@ -34,11 +34,11 @@ from workers.targets.specstorm import Specstorm, SpecstormTarget
 
 TAPES = Tapes()
 SOUND = SamplerBoxKind()
-# In the trace of seed 3 a stop is the last token that a request may have: missed, its reason is wrong and no more.
+# In the trace of seed 3 a stop token is also the last allowed token: if it is missed, only the reason is wrong.
 SEEDS = range(4, 10)
-# Contracts that bear the name of a value which the tiny engine does not deliver.
+# Contracts about a value that the tiny engine does not return.
 UNDELIVERED = {name for name, default in Output._field_defaults.items() if default is None}
-# A request for each contract, for random traces break some of them seldom or never.
+# A request for each contract, because random traces break some of them rarely or never.
 REQUESTS: dict[str, dict[str, object]] = {
     "plain": {"num_logprobs": 4, "num_prompt_logprobs": 3},
     "masked": {"stop": (7, 8), "min_tokens": 9, "bad_words": ((5,), (4, 4)), "num_logprobs": 3},
@@ -119,7 +119,7 @@ def test_correct_output_engine_keeps_every_contract() -> None:
 def test_broken_contract_is_found_by_its_name_only(contract: str) -> None:
     found = [found_in(trace, contract) for trace in traces_for(contract)]
     assert found[0] is not None
-    # Without a step in flight nothing is left to come behind an abort.
+    # Without a step in flight no result can arrive after an abort.
     assert (found[1] is None) is (contract == "abort")
     assert {(each.plane, each.variable) for each in found if each is not None} == {(PLANE, contract)}
 
@@ -165,7 +165,7 @@ def test_our_engine_keeps_every_contract_in_every_step(seed: int) -> None:
     assert run.to_end() is None
 
 
-# Faults whose engine does the same wrong whenever and beside whomever a request runs.
+# Faults with the same effect in every batch and at every time.
 SHARED = {
     "trtllm-17701-penalties-ignored": ("penalties", {"presence_penalty": 2.0, "num_logprobs": 6}),
     "vllm-32642-stops-at-drafts": ("min_tokens", {"min_tokens": 40}),

@@ -141,7 +141,7 @@ def given(where: str) -> dict[str, list[Any]]:
 
 def test_features_cover_every_key_of_specification() -> None:
     found = given("spec")
-    # Only engines that have weights know of their quality; only some have the others.
+    # Keys of other engines, which ours does not have.
     assert set(found) == set(EngineSpec.model_fields) - {
         "drafter_quality",
         "recurrent_layers",

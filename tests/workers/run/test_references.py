@@ -52,7 +52,7 @@ def test_runs_of_one_trace_share_reference_runs() -> None:
         verdict = check(TRACE.explicit(), Tapes(), Options(compared=compared), kind)
         assert isinstance(verdict, Agreed)
         counts.append((len(kind.opened), verdict.stats.captures))
-    # Of one request without drafts both references are the same run.
+    # For one request without drafts both reference runs are the same.
     assert counts == [(2, 2), (3, 2)]
 
 
@@ -132,7 +132,7 @@ def test_reference_run_has_no_control_plane_events() -> None:
 def test_reference_run_starts_with_last_weights() -> None:
     first, last = LoadWeights(tick=2, version=1), LoadWeights(tick=5, version=2)
     events = submit("late", 5), submit("before", 4), first, last, submit("behind", 5), submit("later", 9)
-    # Of events of one tick those that stand first come first.
+    # Events of one tick apply in the order of the trace.
     calm = calm_events(*events)
     assert calm == (last.model_copy(update={"tick": 0}), events[4], events[5])
     assert calm_events(submit("a", 0), last) is None
@@ -192,7 +192,7 @@ def test_synchronous_lazy_run_is_compared_with_eager_run(
     nobody, capabilities = Requests({}, {}, {}, frozenset()), SamplerBoxKind("").capabilities
     assert next(references(late, late, nobody, capabilities)) == (Reference.SYNCHRONOUS, eager)
     assert (Reference.SYNCHRONOUS, eager) not in references(eager, eager, nobody, capabilities)
-    # What may be loaded when is up to the device.
+    # The device decides when loads end.
     stored = late.model_copy(update={"spec": late.spec.model_copy(update={"transfer": Transfer(store_blocks=8)})})
     assert stored.model_copy(update={"schedule": Schedule()}) not in [
         trace for _, trace in references(stored, stored, nobody, capabilities)

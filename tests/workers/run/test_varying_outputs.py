@@ -34,7 +34,7 @@ def names(spec: str, more: str = "", scripts_drafts: bool = False) -> set[str]:
 )
 def test_varying_events_with_own_drafts_or_loads(event: str, due: set[str]) -> None:
     assert names(SPEC, event) == names(LOADING, event) == due
-    # By scripted drafts, or none, a request is as far at every tick under any schedule.
+    # With scripted drafts or none, the progress of a request at each tick is the same under all schedules.
     assert not names(SPEC, event, scripts_drafts=True)
     assert not names(WITHOUT_DRAFTS, event)
 

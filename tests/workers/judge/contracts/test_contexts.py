@@ -13,9 +13,9 @@ from workers.record.words import shown_text
 
 LOGITS = SPEC.model_copy(update={"logprobs_mode": "raw_logits"})
 FIRST = submit_of(prompt=(1, 2), max_tokens=2, num_logprobs=1)
-# It goes on from what the first was asked and answered.
+# Its prompt is the first request's prompt and output.
 SECOND = submit_of(prompt=(1, 2, 3, 4), max_tokens=1, num_prompt_logprobs=2).model_copy(update={"request": "b"})
-# Logits of the prompt's tokens behind its first, each beside the likeliest.
+# Logits of the prompt's tokens after its first, each followed by the most likely token.
 OF_PROMPT = (2, 5.0, 6, 7.5, 3, 9.0, 3, 9.0, 4, 8.0, 4, 8.0)
 
 

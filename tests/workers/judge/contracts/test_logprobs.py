@@ -11,7 +11,7 @@ from tests.workers.judge.contracts.outputs import SPEC, broken, judged, submit_o
 from workers.record.words import shown_text
 
 PROCESSED = SPEC.model_copy(update={"logprobs_mode": "processed"})
-# Logits of eight tokens; the likeliest are 7, 6, 5 and so on.
+# Logits of eight tokens; the most likely are 7, 6, 5 and so on.
 LOGITS = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 
 
@@ -186,7 +186,7 @@ def test_bad_word_forbids_its_last_token_only() -> None:
 
 
 def test_greedy_with_penalties_counts_output_tokens() -> None:
-    # Token 7 is 1 ahead of 6, and 2 of 5.
+    # The logit of token 7 is 1 above token 6's and 2 above token 5's.
     assert found((7, 7, 6, 7), frequency_penalty=0.75) is None
     assert found((7, 7, 6, 6), frequency_penalty=0.75) == ("penalties", 3)
     assert found((7, 7, 7), frequency_penalty=0.75) == ("penalties", 2)
@@ -223,7 +223,7 @@ def test_greedy_with_logit_bias_uses_delivered_logprobs() -> None:
 
 
 def test_sampled_token_below_min_p_is_a_breach() -> None:
-    # Token 6 is 1 behind token 7, token 5 is 2.
+    # The logit of token 6 is 1 below token 7's, token 5's is 2 below.
     e = 2.71828
     assert found((7, 6), temperature=1.0, min_p=1 / e) is None
     assert found((7, 6), temperature=1.0, min_p=1.001 / e) == ("min_p", 1)
@@ -242,7 +242,7 @@ def test_processed_logprobs_include_penalties() -> None:
 @pytest.mark.parametrize(
     ("prompt", "token", "repetition", "is_broken"),
     [
-        # Nobody knows what a repetition penalty makes of a logit, but in which direction.
+        # The amount by which a repetition penalty changes a logit is unknown, the direction is known.
         ((1,), 7, 2.0, False),
         ((1,), 6, 2.0, True),
         ((7,), 6, 2.0, False),
@@ -274,14 +274,14 @@ def test_sampled_token_outside_top_k_is_a_breach() -> None:
     assert found((6, 7), top_k=2, temperature=1.0) is None
     assert found((6, 5), top_k=2, temperature=1.0) == ("top_k", 1)
     assert found((6, 5), PROCESSED, top_k=2, temperature=1.0) == ("top_k", 1)
-    assert found((6, 5), top_k=3, temperature=1.0) is None, "so many are not shown"
+    assert found((6, 5), top_k=3, temperature=1.0) is None, "k is above the number of logprobs"
     assert found((6, 5), top_k=2, temperature=1.0, presence_penalty=1.0) is None, "the logprobs are raw"
     assert found((6, 5), top_k=2, temperature=1.0, allowed_tokens=(5, 6)) is None
     assert found((6, 5), top_k=2, temperature=0.0) is not None
 
 
 def test_sampled_token_outside_top_p_is_a_breach() -> None:
-    # At temperature 1 token 7 has 0.632 of all probability and both likeliest have 0.865.
+    # At temperature 1 token 7 has probability 0.632, and tokens 7 and 6 together have 0.865.
     assert found((6,), top_p=0.7, temperature=1.0, count=6) is None
     assert found((6,), top_p=0.6, temperature=1.0, count=6) == ("top_p", 0)
     assert found((6,), top_p=0.6, temperature=1.0, count=3) is None, "others may have more than is shown"

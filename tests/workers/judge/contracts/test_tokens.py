@@ -35,7 +35,7 @@ CASES: dict[str, Case] = {
     "no reason for an error": ({"bad_words": ((1,),)}, (0, 0), "error", ("finish_reason", 2)),
     "no reason for an error, no masks": ({}, (0, 0), "error", ("finish_reason", 2)),
     "an unheard reason": ({}, (0, 0, 0, 0), "tired", ("finish_reason", 3)),
-    "a stop token behind the first two": ({"stop": (5,), "min_tokens": 2}, (0, 0, 5), "stop", None),
+    "a stop token after the first two": ({"stop": (5,), "min_tokens": 2}, (0, 0, 5), "stop", None),
     "a stop token among the first two": ({"stop": (5,), "min_tokens": 2}, (0, 5), "stop", ("min_tokens", 1)),
     "it does not stop there": ({"stop": (5,), "min_tokens": 2}, (0, 5, 0, 0), "length", ("min_tokens", 1)),
     "tokens that are allowed": ({"allowed_tokens": (3, 4)}, (3, 4, 4, 3), "length", None),
@@ -77,7 +77,7 @@ CASES: dict[str, Case] = {
     "a high temperature": ({"logit_bias": ((3, 100.0),), "temperature": 8.0}, (4,) * 4, "length", None),
     "a temperature above 1": ({"logit_bias": ((3, 100.0),), "temperature": 1.5}, (4,) * 4, "length", None),
     "a low temperature": ({"logit_bias": ((3, 100.0),), "temperature": 1.0}, (4,) * 4, "length", ("logit_bias", 0)),
-    "nothing is left, whatever is pushed": (
+    "no token is allowed, with any bias": (
         {"logit_bias": ((4, -100.0),), "allowed_tokens": (3, 4), "bad_words": ((3,),)},
         (),
         "error",
