@@ -31,21 +31,15 @@ WITH_RAY = (
     ("tests/cluster/dispatch/", "tests/cluster/jobs/"),
 )
 WAITING = "tests/cluster/dispatch/test_ray_parts.py"
-# They look at the same drawn traces, which one process draws once.
-WITH_DRAWN = tuple(
-    f"tests/scenarios/test_{name}.py"
+# These files use the same generated traces, which one process generates once.
+WITH_GENERATED_TRACES = tuple(
+    f"tests/scenarios/{name}.py"
     for name in (
-        "batch_edges",
-        "capabilities",
-        "codec",
-        "control_draws",
-        "edges",
-        "extensions",
-        "session_draws",
-        "strategies",
-        "transfer_layouts",
-        "transfers",
-        "window_draws",
+        "generation/test_catalogue",
+        "generation/test_strategies",
+        "generation/test_structure",
+        "test_capabilities",
+        "test_codec",
     )
 )
 # They start the real engine, or interpret its kernels, for minutes.
@@ -118,7 +112,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     def together(nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        groups = [str(files) for files in (*WITH_RAY, WITH_DRAWN) if file.startswith(files) and file != WAITING]
+        groups = [
+            str(files) for files in (*WITH_RAY, WITH_GENERATED_TRACES) if file.startswith(files) and file != WAITING
+        ]
         return next(iter(groups), file)
 
     scheduler = LoadScopeScheduling(config, log)

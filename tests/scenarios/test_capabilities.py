@@ -1,4 +1,7 @@
-"""Limits of engines: what a limit refuses it mends, what is mended is refused no more, and nothing else changes."""
+"""Limits of engines: `within` replaces each refused value by a supported one and changes nothing else.
+
+Covers request features, specification keys and probes, with and without draft tokens.
+"""
 
 from dataclasses import replace
 
@@ -22,10 +25,10 @@ from scenarios.generation.fitting import within
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
-from tests.scenarios.drawn import random_traces
+from tests.scenarios.generated_traces import random_traces
 from workers.targets.registry import kind_of, known_engines
 
-# An engine that has something of everything, and not all of it.
+# An engine that supports some, not all, values of each kind of capability.
 SOME = Capabilities(
     events=("abort", "preempt"),
     places=("before_schedule", "after_launch"),
@@ -34,7 +37,7 @@ SOME = Capabilities(
         **dict.fromkeys(EngineSpec.model_fields, ()),
         "block_size": (8, 16),
         "num_speculative_tokens": (0, 2),
-        # Beside hybrid layers a generated trace has the default drafter, which has neither.
+        # A generated trace of a hybrid model has the default drafter, which supports no other values of these keys.
         "draft_sampling": ("greedy",),
         "last_match": ("dropped",),
     },
@@ -58,11 +61,11 @@ ENGINES = {name: kind_of(name).capabilities for name in known_engines()} | {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_trace_is_changed_exactly_where_a_limit_refuses_it_and_is_refused_no_more(engine: str) -> None:
+def test_within_changes_only_refused_traces_until_supported(engine: str) -> None:
     capabilities = ENGINES[engine]
     for seed in range(60):
-        drawn = random_traces()[seed]
-        for trace in (drawn, for_engine(drawn, capabilities)):
+        original = random_traces()[seed]
+        for trace in (original, for_engine(original, capabilities)):
             mended = within(trace, capabilities)
             assert (mended == trace) is (lacking(trace, capabilities) is None)
             assert lacking(mended, capabilities) is None
@@ -83,7 +86,7 @@ def specified(**update: object) -> Trace:
     return BASE.model_copy(update={"spec": SPEC.model_copy(update=update)})
 
 
-# What is refused, the words, and the trace that it is mended to.
+# For each message: the refused trace, and the trace that `within` returns.
 REFUSED: dict[str, tuple[Trace, Trace]] = {
     "events.1.mode: deliver; allowed modes are drop": (
         BASE.model_copy(update={"events": (ASKED, Preempt(tick=1, request="a", mode="deliver"))}),
@@ -118,31 +121,31 @@ REFUSED: dict[str, tuple[Trace, Trace]] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_a_limit_says_where_what_and_why_and_mends_that_alone(message: str) -> None:
+def test_limit_message_and_replacement_cover_one_value(message: str) -> None:
     trace, mended = REFUSED[message]
     assert lacking(trace, SOME) == message
     assert within(trace, SOME) == mended
 
 
-def test_a_feature_that_is_lacking_beside_drafts_alone_is_refused_and_left_out_there() -> None:
+def test_feature_unsupported_with_drafts_is_removed_only_there() -> None:
     trace = asking(stop=(5,), params=SamplingParams(temperature=1.0, top_k=3))
-    told = lacking(trace, SOME) or ""
-    assert told.startswith(
+    message = lacking(trace, SOME) or ""
+    assert message.startswith(
         "events.0: a request with stop; allowed features are accept, priority, session, continues, min_tokens"
     )
-    assert "top_k" not in told
+    assert "top_k" not in message
     assert within(trace, SOME) == asking(params=SamplingParams(temperature=1.0))
     plain = trace.model_copy(update={"spec": SPEC.model_copy(update={"num_speculative_tokens": 0})})
     assert lacking(plain, SOME) is None
 
 
-def test_the_first_place_of_a_trace_is_told_whatever_the_order_of_limits() -> None:
+def test_lacking_reports_first_event_for_any_order_of_limits() -> None:
     events = (ASKED, ASKED.model_copy(update={"stop": (1,)}), ASKED.model_copy(update={"at": "before_process"}))
     trace = BASE.model_copy(update={"events": events, "spec": SPEC.model_copy(update={"num_speculative_tokens": 1})})
     assert (lacking(trace, SOME) or "").startswith("events.1: a request with stop")
 
 
-def test_a_request_that_a_mended_specification_has_no_room_for_is_left_out() -> None:
+def test_within_removes_request_too_large_for_new_specification() -> None:
     long = ASKED.model_copy(update={"request": "b", "prompt": tuple(range(30))})
     small = Capabilities(spec={**dict.fromkeys(EngineSpec.model_fields, ()), "num_blocks": (2,)})
     mended = within(Trace(spec=SPEC, events=(ASKED, long)), small)
@@ -150,7 +153,7 @@ def test_a_request_that_a_mended_specification_has_no_room_for_is_left_out() -> 
     assert [event.request for event in mended.submits()] == ["a"]
 
 
-def test_limits_whose_mends_exceed_each_other_are_a_mistake_of_their_target() -> None:
+def test_within_asserts_if_limits_exceed_each_other() -> None:
     def to(value: int) -> ParamAtMost:
         return ParamAtMost("num_logprobs", lambda submit: value)
 

@@ -1,4 +1,4 @@
-"""Traces survive YAML, and everything else is refused by file, line, what was seen and what is allowed."""
+"""YAML codec: traces are kept without loss; other text is refused with file, line, value found and allowed values."""
 
 import os
 from pathlib import Path
@@ -12,14 +12,14 @@ from scenarios.events import AcceptRate, Hold, Label, NoValidToken, Preempt, Pro
 from scenarios.generation.strategies import random_trace, traces
 from scenarios.scenario_file import RunOn
 from scenarios.trace import Trace
-from tests.scenarios.drawn import random_traces
+from tests.scenarios.generated_traces import random_traces
 
 SUBMIT = "events:\n  - {tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 3}\n"
 NAMES = ("1", "no", "null", "true", "1e3", "-", ".", "0x10", "1.5", "2026-01-01", "NULL", "_")
 
 
 def refusal(text: str) -> str | None:
-    """Return why a text is refused, None if it is not."""
+    """Return the message of a refused text, or None for a valid one."""
     try:
         loads(text, "f")
     except ScenarioError as error:
@@ -28,7 +28,7 @@ def refusal(text: str) -> str | None:
 
 
 def awkward() -> Trace:
-    """Return a trace in which every name looks like something else, and every part is used."""
+    """Return a trace that uses every field, with request names that YAML could read as other types."""
     events = tuple(
         Submit(tick=0, request=name, prompt=PromptDraw(tokens=9), max_tokens=2, accept=AcceptRate(rate=1e-7), stop=(1,))
         for name in NAMES
@@ -45,7 +45,7 @@ def awkward() -> Trace:
 @given(traces())
 @example(awkward())
 @example(Trace(events=()))
-def test_a_trace_and_its_explicit_form_survive_yaml(trace: Trace) -> None:
+def test_dumps_and_loads_keep_trace_and_explicit_trace(trace: Trace) -> None:
     text, explicit = dumps(trace), trace.explicit()
     read = loads(text, "text")
     assert read == trace
@@ -55,13 +55,13 @@ def test_a_trace_and_its_explicit_form_survive_yaml(trace: Trace) -> None:
 
 @settings(max_examples=100)
 @given(st.text(alphabet="01", min_size=1, max_size=70), st.floats(0, 1))
-def test_bits_come_back_as_text_and_rates_as_the_same_number(bits: str, rate: float) -> None:
+def test_loads_returns_accept_bits_as_text_and_equal_rates(bits: str, rate: float) -> None:
     for accept in (bits, AcceptRate(rate=rate)):
         trace = Trace(events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=3, accept=accept),))
         assert loads(dumps(trace), "text") == trace
 
 
-def test_yaml_has_an_event_a_line_and_no_defaults() -> None:
+def test_dumps_writes_one_event_per_line_without_defaults() -> None:
     events = (
         Submit(tick=0, request="a", prompt=(1, 2), max_tokens=3, accept="10"),
         Preempt(tick=4, at="after_launch", request="a"),
@@ -197,7 +197,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "line", "words"), REFUSED, ids=[repr(text[:40]) for text, _, _ in REFUSED])
-def test_what_is_not_a_trace_is_refused_by_line_seen_and_allowed(text: str, line: int, words: str) -> None:
+def test_loads_refuses_invalid_text_with_line_found_and_allowed(text: str, line: int, words: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         loads(text, "some/file.yaml")
     message = str(caught.value)
@@ -206,14 +206,14 @@ def test_what_is_not_a_trace_is_refused_by_line_seen_and_allowed(text: str, line
     assert message.isprintable()
 
 
-def test_the_earliest_problem_is_reported_whatever_kind_it_is() -> None:
+def test_loads_reports_earliest_line_for_any_kind_of_error() -> None:
     with pytest.raises(ScenarioError, match=r"^f:1: spec\.depth is 9; .* \(and 2 more\)$"):
         loads("spec: {depth: 9}\nevents:\n  - {do: abort}\n", "f")
 
 
 @settings(max_examples=250)
 @given(st.integers(0, 50), st.lists(st.tuples(st.integers(0, 2000), st.text(max_size=3)), min_size=1, max_size=4))
-def test_damaged_yaml_is_a_trace_or_a_scenario_error_and_nothing_else(seed: int, edits: list[tuple[int, str]]) -> None:
+def test_loads_of_damaged_yaml_raises_only_scenario_error(seed: int, edits: list[tuple[int, str]]) -> None:
     text = dumps(random_traces()[seed])
     for where, inserted in edits:
         at = where % (len(text) + 1)
@@ -230,9 +230,7 @@ RUN_ON = {"engine": "vllm", "device": "triton-cpu", "kernels": "no", "version": 
 
 
 @pytest.mark.parametrize("keys", [(), ("device",), ("engine", "sources"), tuple(RUN_ON)])
-def test_what_a_file_was_run_on_survives_yaml_and_is_no_part_of_its_trace(
-    keys: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_run_on_is_kept_in_yaml_and_not_in_the_trace(keys: tuple[str, ...], tmp_path: Path) -> None:
     trace, given = random_trace(3), RunOn.model_validate({key: RUN_ON[key] for key in keys})
     path = tmp_path / "a.yaml"
     path.write_text(dumps(trace, given))
@@ -259,7 +257,7 @@ def test_what_a_file_was_run_on_survives_yaml_and_is_no_part_of_its_trace(
         ("run_on: sim\n", 1, 'run_on is "sim"; expected a mapping'),
     ],
 )
-def test_what_no_file_can_be_run_on_is_refused_by_line(lines: str, line: int, words: str, tmp_path: Path) -> None:
+def test_invalid_run_on_is_refused_with_its_line(lines: str, line: int, words: str, tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(lines + SUBMIT)
     for read in (load, run_on):
@@ -269,7 +267,7 @@ def test_what_no_file_can_be_run_on_is_refused_by_line(lines: str, line: int, wo
         assert words in str(caught.value)
 
 
-def test_a_file_is_read_and_named_in_messages(tmp_path: Path) -> None:
+def test_load_reads_a_file_and_names_it_in_messages(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(SUBMIT)
     assert load(path) == loads(SUBMIT, "")
@@ -279,7 +277,7 @@ def test_a_file_is_read_and_named_in_messages(tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{path}:1: the file lacks")
 
 
-def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+def test_load_refuses_unreadable_file_by_name(tmp_path: Path) -> None:
     undecodable = tmp_path / "bytes.yaml"
     undecodable.write_bytes(b"seed: 1\nevents: \xff")
     large = tmp_path / "large.yaml"
@@ -302,7 +300,7 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
         assert words in str(caught.value)
 
 
-def test_files_and_folders_are_searched_once_in_order_and_passing_known_findings_over(tmp_path: Path) -> None:
+def test_find_scenarios_is_sorted_unique_without_known_findings(tmp_path: Path) -> None:
     for name in ("b.yaml", "deep/er/a.yaml", "a.yaml", "note.txt", "deep/b.known.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(SUBMIT)
@@ -312,7 +310,7 @@ def test_files_and_folders_are_searched_once_in_order_and_passing_known_findings
     assert find_scenarios([tmp_path / "note.txt"]) == [tmp_path / "note.txt"]
 
 
-def test_a_search_that_finds_nothing_is_refused(tmp_path: Path) -> None:
+def test_find_scenarios_refuses_search_without_result(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a.yml").write_text(SUBMIT)

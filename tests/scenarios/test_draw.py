@@ -1,4 +1,4 @@
-"""Draws are Philox, and a function of their label alone."""
+"""Labelled random numbers are Philox4x32-10, a function of their label only."""
 
 from collections import Counter
 
@@ -23,13 +23,13 @@ MASK = 0xFFFFFFFF
         ),
     ],
 )
-def test_philox_gives_the_published_known_answers(
+def test_philox_returns_published_known_answers(
     counter: tuple[int, int, int, int], key: tuple[int, int], words: tuple[int, int, int, int]
 ) -> None:
     assert philox4x32(counter, key) == words
 
 
-def test_every_part_of_a_label_changes_the_draw() -> None:
+def test_every_part_of_a_label_changes_the_number() -> None:
     labels = [(1, "a", "b", 0), (2, "a", "b", 0), (1, "c", "b", 0), (1, "a", "d", 0), (1, "a", "b", 1)]
     labels += [(1, "ab", "", 0), (1, "", "ab", 0), (1 + (1 << 32), "a", "b", 0), (1, "a", "b", 1 << 32)]
     assert len({draw(*label) for label in labels}) == len(labels)
@@ -37,11 +37,11 @@ def test_every_part_of_a_label_changes_the_draw() -> None:
 
 @settings(max_examples=200)
 @given(st.integers(1, 1 << 32), st.integers(0, 1 << 63), st.text(max_size=8), st.integers(0, 1 << 63))
-def test_a_draw_is_below_its_bound(bound: int, seed: int, key: str, index: int) -> None:
+def test_below_returns_number_below_its_bound(bound: int, seed: int, key: str, index: int) -> None:
     assert 0 <= below(bound, seed, "site", key, index) < bound
 
 
-def test_every_number_below_a_bound_occurs_about_equally_often() -> None:
+def test_below_returns_all_numbers_about_equally_often() -> None:
     counts = Counter(below(7, 3, "site", "key", index) for index in range(7000))
     assert sorted(counts) == list(range(7))
     # Six standard deviations of a binomial count with mean 1000.

@@ -1,4 +1,4 @@
-"""Combinations that are refused or have no effect say so, each with its reason."""
+"""Refused feature combinations and ignored switches, such as cascade attention at depth 2, state their reason."""
 
 import pytest
 
@@ -11,13 +11,13 @@ from workers.faults.registry import FAULTS
 EVENTS = (Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=4),)
 
 
-def test_what_lifts_a_rule_is_a_fault_that_exists() -> None:
+def test_rules_are_lifted_by_existing_faults() -> None:
     lifting = [rule.lifted_by for rule in REFUSED] + [rule.lifted_by for rule in SWITCHED_OFF]
     assert len(lifting) >= 2
     assert {fault for fault in lifting if fault is not None} <= set(FAULTS)
 
 
-def test_cascade_is_switched_off_at_depth_2_alone_and_its_warning_says_why() -> None:
+def test_cascade_is_switched_off_only_at_depth_2_with_reason() -> None:
     at_depth = {depth: EngineSpec(cascade=True, depth=depth) for depth in (1, 2)}
     assert not is_switched_off(at_depth[1], "cascade")
     assert is_switched_off(at_depth[2], "cascade")
@@ -30,12 +30,12 @@ def test_cascade_is_switched_off_at_depth_2_alone_and_its_warning_says_why() -> 
     assert not switched_off(at_depth[2], ("vllm-32951-cascade-stays-on",))
 
 
-def test_a_switch_without_effect_is_no_reason_to_refuse_a_trace() -> None:
+def test_switched_off_feature_does_not_refuse_trace() -> None:
     assert Trace(spec=EngineSpec(cascade=True, depth=2), events=EVENTS).spec.cascade
 
 
 @pytest.mark.parametrize("depth", [3, 4])
-def test_a_refused_depth_is_let_through_by_the_fault_that_shows_what_the_refusal_is_for(depth: int) -> None:
+def test_fault_depth_3_allows_depth_3(depth: int) -> None:
     spec = EngineSpec(depth=depth)
     assert [rule.key for rule in refusals(spec, ())] == ["depth"]
     with pytest.raises(ValueError, match="allowed are 1 and 2"):

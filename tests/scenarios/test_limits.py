@@ -1,4 +1,4 @@
-"""What a trace may cost, and what the reading of a file may."""
+"""Cost limits of a trace, such as KV cache slots and prefill chunks, and of reading its file."""
 
 import time
 from collections.abc import Mapping
@@ -46,29 +46,29 @@ BEYOND: Mapping[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_a_trace_beyond_a_limit_is_refused_with_line_measure_and_limit(name: str) -> None:
-    text, told = BEYOND[name]
+def test_trace_beyond_cost_limit_is_refused_with_line_and_limit(name: str) -> None:
+    text, message = BEYOND[name]
     with pytest.raises(ScenarioError, match=r"; allowed are [0-9,]+ \(--no-limits lifts this\)") as raised:
         loads(text, "f.yaml")
-    assert str(raised.value).startswith(f"f.yaml{told}")
+    assert str(raised.value).startswith(f"f.yaml{message}")
     assert loads(text, "f.yaml", is_limited=False).events
 
 
-def test_every_limit_is_reached_by_one_of_these_traces() -> None:
-    told = " ".join(
+def test_refused_traces_cover_every_cost_limit() -> None:
+    messages = " ".join(
         problem.message for text, _ in BEYOND.values() for problem in over_limits(loads(text, "f", is_limited=False))
     )
-    assert all(limit.what in told for limit in LIMITS)
+    assert all(limit.what in messages for limit in LIMITS)
 
 
 def steps(spec: str, *submits: str) -> int:
-    """Return how many engine steps are estimated for requests."""
+    """Return the estimated number of engine steps of some requests."""
     events = "".join(f"- {{tick: 0, do: submit, request: r{at}, {each}}}\n" for at, each in enumerate(submits))
     measure = next(limit.measure for limit in LIMITS if "engine steps" in limit.what)
     return measure(loads(f"spec: {{num_blocks: 999, max_model_len: 3000, {spec}}}\nevents:\n{events}", "f"))[0]
 
 
-def test_steps_are_estimated_by_chunks_drafts_rows_and_the_budget() -> None:
+def test_steps_estimate_uses_chunks_drafts_rows_and_budget() -> None:
     prompt = "prompt: {tokens: 1000}, max_tokens: 1"
     output = "prompt: {tokens: 1}, max_tokens: 1000"
     assert steps("long_prefill_token_threshold: 10", prompt) == 100
@@ -85,23 +85,23 @@ GRAMMAR = f"params: {{grammar: [[{', '.join(f'[{token}, 1]' for token in (*MANY,
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"events:\n{SUBMIT}expect:\n" + "".join(f"  prob_{number}: 1\n" for number in MANY), r"\(and 19999 more\)"),
         ("spec: {vocab_size: 65536}\nevents:\n" + SUBMIT.replace("9}", f"9, {GRAMMAR}}}"), "token id 0 leads from"),
     ],
     ids=["unknown probes", "edges of a state"],
 )
-def test_a_file_is_checked_in_at_most_ten_times_what_reading_it_takes(text: str, told: str) -> None:
+def test_check_of_file_takes_at_most_ten_times_its_reading(text: str, message: str) -> None:
     begin = time.process_time()
     read(text, "f")
     reading = time.process_time() - begin
-    with pytest.raises(ScenarioError, match=told):
+    with pytest.raises(ScenarioError, match=message):
         loads(text, "f")
     assert time.process_time() - begin < 11 * reading
 
 
-def test_our_own_scenarios_stay_far_below_every_limit() -> None:
+def test_own_scenarios_are_far_below_every_cost_limit() -> None:
     folder = Path(__file__).parents[2] / "scenarios"
     paths = find_scenarios([folder])
     assert paths
@@ -111,7 +111,7 @@ def test_our_own_scenarios_stay_far_below_every_limit() -> None:
             assert limit.measure(trace)[0] < limit.maximum / 10, f"{path}: {limit.what}"
 
 
-def test_reading_ends_early_however_many_keys_a_file_has() -> None:
+def test_reading_stops_at_maximum_number_of_keys() -> None:
     text = "".join(f"unknown_{number}: {number}\n" for number in range(160_000))
     begin = time.process_time()
     with pytest.raises(ScenarioError, match=rf"more than {NODES_MAX:,} keys and values"):
@@ -119,18 +119,18 @@ def test_reading_ends_early_however_many_keys_a_file_has() -> None:
     assert time.process_time() - begin < 20
 
 
-def test_of_many_errors_the_first_is_reported_and_the_rest_are_counted() -> None:
+def test_loads_reports_first_error_and_counts_others() -> None:
     text = "".join(f"unknown_{number}: {number}\n" for number in range(5_000))
     with pytest.raises(ScenarioError, match=r'f.yaml:1: unknown key "unknown_0"; .* \(and 5000 more\)'):
         loads(text, "f.yaml")
 
 
-def test_a_depth_beyond_all_says_what_is_allowed_and_by_which_fault_more() -> None:
+def test_too_large_depth_reports_allowed_depths_and_fault() -> None:
     with pytest.raises(ScenarioError, match=r"depth is 99; allowed are 1 and 2, or .* with fault specstorm-depth-3"):
         loads(f"spec: {{depth: 99}}\nevents:\n{SUBMIT}", "f.yaml")
 
 
-def test_a_value_is_found_by_its_line_even_where_only_what_it_lies_in_is_known(tmp_path: Path) -> None:
+def test_line_of_returns_line_of_nearest_parent_in_file(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_text(f"events:\n{SUBMIT}faults:\n- one\n- two\n")
     assert [line_of(path, where) for where in (("faults", 1), ("faults", 9), ("spec",))] == [5, 3, 1]

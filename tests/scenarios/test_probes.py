@@ -1,4 +1,4 @@
-"""What probes count is said of each alone: a report lists some of them, in any order."""
+"""Descriptions of probes: a report lists some of them in any order, so each must be clear without the others."""
 
 import re
 
@@ -12,9 +12,9 @@ OF_ANOTHER = re.compile(
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_a_probe_is_understood_without_the_others(probe: str) -> None:
+def test_probe_description_refers_to_no_other_probe(probe: str) -> None:
     assert OF_ANOTHER.search(PROBES[probe]) is None
 
 
-def test_no_two_probes_read_alike() -> None:
+def test_probe_descriptions_are_unique() -> None:
     assert len(set(PROBES.values())) == len(PROBES)

@@ -1,4 +1,4 @@
-"""Sampling parameters are exact, or they are refused with what is allowed."""
+"""Sampling parameters: exact values are accepted, other values are refused with the allowed values."""
 
 import pytest
 
@@ -32,14 +32,14 @@ SUBMIT = "events:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_token
         ("min_token: 1", "did you mean min_tokens?"),
     ],
 )
-def test_what_is_not_exact_or_not_possible_is_refused_by_what_is_allowed(params: str, words: str) -> None:
+def test_inexact_or_invalid_params_are_refused_with_allowed_values(params: str, words: str) -> None:
     with pytest.raises(ScenarioError) as refused:
         loads(SUBMIT.format(params=params), "a.yaml")
     assert str(refused.value).startswith("a.yaml:2: ")
     assert words in str(refused.value)
 
 
-def test_parameters_survive_yaml_and_none_are_not_written() -> None:
+def test_params_are_kept_in_yaml_and_defaults_not_written() -> None:
     text = SUBMIT.format(params="bad_words: [[1, 2], [3]], presence_penalty: -0.5")
     trace = loads(text, "a.yaml")
     assert loads(dumps(trace), "b.yaml") == trace
@@ -49,14 +49,14 @@ def test_parameters_survive_yaml_and_none_are_not_written() -> None:
 
 
 @pytest.mark.parametrize("vocab_size", [2, 32])
-def test_every_number_stands_for_parameters_that_are_allowed_and_all_kinds_occur(vocab_size: int) -> None:
+def test_params_of_any_number_are_allowed_and_all_kinds_occur(vocab_size: int) -> None:
     spec = EngineSpec(vocab_size=vocab_size)
     found = [with_chance(params_of(number, spec), number, spec) for number in range(1024)]
     assert found[0] == SamplingParams()
     for params in found:
         assert [*params.problems(vocab_size)] == []
     for key, default in SamplingParams():
-        # What our engine cannot do `extended` draws, for those that can.
+        # Parameters that our own engine does not support are added only in situations of other engines.
         is_ours = key in Specstorm.capabilities.features
         assert any(getattr(params, key) != default for params in found) is is_ours, key
 
@@ -71,20 +71,20 @@ def test_every_number_stands_for_parameters_that_are_allowed_and_all_kinds_occur
         ("sampling: typical", "expected one of strict, standard, synthetic, block"),
     ],
 )
-def test_rates_go_with_the_method_that_has_them(spec: str, words: str) -> None:
+def test_synthetic_rates_require_synthetic_sampling(spec: str, words: str) -> None:
     with pytest.raises(ScenarioError) as refused:
         loads(f"spec: {{{spec}}}\n" + SUBMIT.format(params=""), "a.yaml")
     assert words in str(refused.value)
 
 
-def test_the_last_rate_repeats_and_those_too_many_are_left_out() -> None:
+def test_rates_repeat_last_and_drop_excess() -> None:
     given = {"sampling": "synthetic", "synthetic_rates": (0.5, 0.25)}
     for k, rates in ((0, ()), (1, (0.5,)), (4, (0.5, 0.25, 0.25, 0.25))):
         assert EngineSpec.model_validate({**given, "num_speculative_tokens": k}).rates == rates
     assert EngineSpec().rates == ()
 
 
-def test_every_number_stands_for_a_method_with_rates_that_are_allowed() -> None:
+def test_method_of_any_number_has_allowed_rates() -> None:
     for number in (*range(600), len(METHODS) * 65 * 65 - 1):
         method, rates = method_of(number)
         assert all((rate * 64).is_integer() and 0 <= rate <= 1 for rate in rates)

@@ -1,4 +1,4 @@
-"""JSON from outside: what two readers could understand differently is refused."""
+"""Strict JSON: text that two parsers could read differently is refused."""
 
 import pytest
 

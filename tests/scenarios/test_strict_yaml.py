@@ -1,4 +1,4 @@
-"""The reader of strict YAML, which has two parsers below it."""
+"""The strict YAML reader gives the same result with libyaml and with PyYAML's own parser."""
 
 import random
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ needs_libyaml = pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was
 
 
 def edited() -> Iterator[str]:
-    """Yield parts of scenario files with pieces of YAML put in and characters taken out."""
+    """Yield the ends of scenario files with YAML syntax inserted and characters removed at random."""
     rng = random.Random(7)
     texts = [path.read_text() for path in sorted(SMOKE.glob("*.yaml"))]
     for _ in range(NUM_TEXTS):
@@ -32,7 +32,7 @@ def edited() -> Iterator[str]:
 
 
 def answer(text: str) -> tuple[Data, Lines] | str:
-    """Return what a text is read as, or the message by which it is refused."""
+    """Return the data and lines of a text, or the message of its refusal."""
     try:
         return read(text, "f")
     except ScenarioError as error:
@@ -40,7 +40,7 @@ def answer(text: str) -> tuple[Data, Lines] | str:
 
 
 @needs_libyaml
-def test_a_text_is_read_alike_with_and_without_libyaml(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_is_the_same_with_and_without_libyaml(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = list(edited())
     found = [answer(text) for text in texts]
     monkeypatch.setattr(yaml, "__with_libyaml__", False)
@@ -50,7 +50,7 @@ def test_a_text_is_read_alike_with_and_without_libyaml(monkeypatch: pytest.Monke
 
 
 def edges(count: int) -> str:
-    """Return a trace whose grammar has so many edges, in states of 32."""
+    """Return the YAML of a trace with a grammar of `count` edges, 32 in each state."""
     states = (", ".join(f"[{token}, {state + 1}]" for token in range(32)) for state in range(count // 32))
     grammar = ", ".join(f"[{state}]" for state in states)
     params = f"params: {{grammar: [{grammar}, []]}}"
@@ -69,7 +69,7 @@ UNKNOWN = edges(32).partition(", params")[0] + "}\nexpect: {" + ", ".join(f"p{n}
 def test_large_file_is_read_by_libyaml_alone(
     text: str, is_read: AbstractContextManager[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # PyYAML's own parser takes seven times as long.
+    # Loading fails if the reader falls back to PyYAML's own parser, which takes seven times as long.
     monkeypatch.delattr(yaml, "SafeLoader")
     with is_read:
         loads(text, "f")

@@ -1,4 +1,4 @@
-"""What no engine could run is a problem, and every generator stands for explicit values."""
+"""Problems of traces that no engine can run, and the expansion of generated prompts and acceptance scripts."""
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +38,7 @@ def unchecked(**parts: object) -> Trace:
         ({"expect": {"premption": 1}}, ("expect", "premption"), "did you mean preemption?"),
     ],
 )
-def test_an_impossible_trace_has_one_problem_that_says_where_and_what(
+def test_impossible_trace_has_one_problem_with_path_and_message(
     parts: dict[str, object], path: tuple[str | int, ...], words: str
 ) -> None:
     (problem,) = problems(unchecked(**parts))
@@ -49,12 +49,12 @@ def test_an_impossible_trace_has_one_problem_that_says_where_and_what(
 
 
 @pytest.mark.parametrize("number", [True, 1.0, "1", None, -1, 1 << 63])
-def test_a_number_is_an_integer_within_bounds(number: object) -> None:
+def test_number_must_be_integer_within_bounds(number: object) -> None:
     with pytest.raises(ValidationError):
         unchecked(seed=number)
 
 
-def test_an_explicit_trace_has_no_generator_left_and_is_its_own_explicit_form() -> None:
+def test_explicit_trace_has_no_generators_and_is_idempotent() -> None:
     trace = Trace(events=(submit(prompt=PromptDraw(tokens=9), accept=AcceptRate(rate=0.5)),), seed=7)
     (event,) = trace.explicit().events
     assert isinstance(event, Submit)
@@ -65,15 +65,15 @@ def test_an_explicit_trace_has_no_generator_left_and_is_its_own_explicit_form() 
     assert trace.explicit().explicit() == trace.explicit()
 
 
-def test_drawn_prompts_are_alike_in_their_common_tokens_and_differ_in_their_own() -> None:
-    def drawn(request: str, **draw: int) -> tuple[int, ...]:
+def test_generated_prompts_share_exactly_their_common_tokens() -> None:
+    def tokens_of(request: str, **draw: int) -> tuple[int, ...]:
         spec = EngineSpec(vocab_size=65536)
         event = submit(request=request, prompt=PromptDraw(tokens=9, **draw))
         (event,) = Trace(events=(event,), spec=spec, seed=7).explicit().submits()
         assert isinstance(event.prompt, tuple)
         return event.prompt
 
-    whole = drawn("a", common=9)
+    whole = tokens_of("a", common=9)
     for common, own, alike in (
         (0, 0, ()),
         (4, 0, range(4)),
@@ -81,15 +81,15 @@ def test_drawn_prompts_are_alike_in_their_common_tokens_and_differ_in_their_own(
         (0, 8, (8,)),
         (9, 4, range(9)),
     ):
-        one, other = (drawn(request, common=common, own=own) for request in ("a", "b"))
+        one, other = (tokens_of(request, common=common, own=own) for request in ("a", "b"))
         same = {at for at in range(9) if one[at] == other[at]}
         assert same == {at for at in range(9) if one[at] == whole[at]} == set(alike)
-    assert drawn("a", common=4, own=100) == drawn("a", common=4)
+    assert tokens_of("a", common=4, own=100) == tokens_of("a", common=4)
 
 
 @settings(max_examples=80)
 @given(traces())
-def test_removing_a_request_leaves_the_explicit_form_of_the_others(trace: Trace) -> None:
+def test_removed_request_does_not_change_other_explicit_events(trace: Trace) -> None:
     explicit = trace.explicit().events
     assert len(explicit) == len(trace.events)
     for index in range(len(explicit)):
@@ -97,7 +97,7 @@ def test_removing_a_request_leaves_the_explicit_form_of_the_others(trace: Trace)
         assert fewer.explicit().events == explicit[:index] + explicit[index + 1 :]
 
 
-def test_the_bits_of_a_rate_follow_the_rate_and_stay_within_bounds() -> None:
+def test_accept_bits_follow_their_rate_and_maximum_length() -> None:
     for rate, wanted in ((0.0, {"0"}), (1.0, {"1"})):
         (event,) = Trace(events=(submit(accept=AcceptRate(rate=rate), max_tokens=1_000_000),)).explicit().events
         assert isinstance(event, Submit)

@@ -1,4 +1,4 @@
-"""Variants of known traces: always valid, the same everywhere, and of both their parents."""
+"""Variants of traces: always valid, a function of two traces and a seed, and a mix of both traces."""
 
 from collections import Counter
 from pathlib import Path
@@ -13,16 +13,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def parents() -> list[Trace]:
-    """Return explicit traces of all kinds that an engine runs without faults."""
+    """Return the explicit traces of the smoke and regression scenarios that are valid without faults."""
     files = codec.find_scenarios([ROOT / "scenarios" / "regressions", ROOT / "scenarios" / "smoke"])
     traces = [codec.load(file).explicit().model_copy(update={"faults": ()}) for file in files]
     return [trace for trace in traces if not problems(trace)]
 
 
-def test_a_variant_of_any_trace_is_valid_and_reads_back_from_yaml_as_it_was() -> None:
-    drawn = list(parents())
-    assert drawn
-    for index, parent in enumerate(drawn):
+def test_variant_is_valid_and_kept_in_yaml() -> None:
+    traces = parents()
+    assert traces
+    for index, parent in enumerate(traces):
         for seed in range(2 * index, 2 * index + 2):
             found = variant(parent, random_trace(seed), seed).explicit()
             assert problems(found) == []
@@ -31,17 +31,17 @@ def test_a_variant_of_any_trace_is_valid_and_reads_back_from_yaml_as_it_was() ->
         assert codec.loads(codec.dumps(found), "variant") == found
 
 
-def test_a_variant_takes_from_both_traces_and_its_seed_alone_decides_what() -> None:
+def test_variant_mixes_both_traces_as_a_function_of_its_seed() -> None:
     parent = max(parents(), key=lambda trace: len(trace.events))
     other = random_trace(7)
-    drawn = [variant(parent, other, seed) for seed in range(120)]
-    assert drawn == [variant(parent, other, seed) for seed in range(120)]
-    assert len({codec.dumps(trace) for trace in drawn}) > 90
+    variants = [variant(parent, other, seed) for seed in range(120)]
+    assert variants == [variant(parent, other, seed) for seed in range(120)]
+    assert len({codec.dumps(trace) for trace in variants}) > 90
     seen: Counter[str] = Counter()
-    for trace in drawn:
+    for trace in variants:
         seen["an event of the parent"] += any(event in parent.events for event in trace.events)
         seen["an event of the other"] += any(event in other.events for event in trace.events)
-        seen["a request of nobody here"] += any(event.request.startswith("x.") for event in trace.submits())
+        seen["a request of neither trace"] += any(event.request.startswith("x.") for event in trace.submits())
         seen["the parent's specification"] += trace.spec == parent.spec
         seen["a key of the other"] += any(
             getattr(trace.spec, key) == getattr(other.spec, key) != getattr(parent.spec, key)
@@ -51,7 +51,7 @@ def test_a_variant_takes_from_both_traces_and_its_seed_alone_decides_what() -> N
     assert len(seen) == 5
 
 
-def test_a_trace_that_would_lose_all_its_requests_stays_as_it_was() -> None:
+def test_variant_without_requests_is_the_parent() -> None:
     parent = next(trace for trace in parents() if len(trace.events) == 1)
     alone = parent.model_copy(update={"expect": {"admit": 1}})
     kept = [variant(alone, parent.model_copy(update={"events": ()}), seed) for seed in range(60)]

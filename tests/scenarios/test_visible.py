@@ -1,4 +1,4 @@
-"""Visible text: what a reader cannot see is an escape, everywhere by the same rule."""
+"""Visible text: all output functions escape the same characters, those that a reader cannot see."""
 
 import json
 import sys
@@ -36,7 +36,7 @@ def test_visible_line_writes_hidden_characters_as_escapes(text: str, shown: str)
     assert is_visible(text) is (text == shown)
 
 
-def test_visible_line_has_one_line_and_visible_text_keeps_lines() -> None:
+def test_visible_line_is_one_line_and_visible_text_keeps_lines() -> None:
     assert visible_line("a\nb\r\nc\u2028d\x85e") == r"a\nb\r\nc\u2028d\x85e"
     assert visible_text("a\nb\r\nc\u2028d") == "a\nb\\r\nc\\u2028d"
     assert not is_visible("a\nb")
@@ -57,9 +57,9 @@ def test_every_visible_character_is_printable_and_has_no_hidden_category() -> No
 @given(st.text())
 def test_visible_json_keeps_values_and_hides_no_character(text: str) -> None:
     document = json.dumps({"value": text}, indent=2, ensure_ascii=False)
-    told = visible_json(document)
-    assert json.loads(told) == {"value": text}
-    assert all(map(is_visible, told.split("\n")))
+    escaped = visible_json(document)
+    assert json.loads(escaped) == {"value": text}
+    assert all(map(is_visible, escaped.split("\n")))
 
 
 def test_visible_data_reaches_keys_and_nested_texts() -> None:

@@ -1,4 +1,4 @@
-"""An edit changes the values it names; comments, order and other values stay as they are."""
+"""An edit of a YAML file changes only the given keys; comments, order and other values do not change."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ until: 2027-01-31
 """
 
 
-def test_what_is_not_named_stays_and_so_do_comments() -> None:
+def test_with_values_keeps_other_values_and_comments() -> None:
     assert with_values(TEXT, {}) == TEXT
     changed = with_values(TEXT, {"status": "assigned", "until": None, "to": "A. Person", "bug": "kv: b"})
     assert changed == TEXT.replace('"suppressed"   #', "assigned   #").replace("until: 2027-01-31\n", "").replace(
@@ -28,7 +28,7 @@ def test_what_is_not_named_stays_and_so_do_comments() -> None:
     ) + ('to: "A. Person"\n')
 
 
-def test_a_block_is_replaced_by_a_line_and_can_be_removed() -> None:
+def test_with_values_replaces_or_removes_block_scalar() -> None:
     block = "note: >\n  Folded,\n  over two lines.\n"
     assert with_values(TEXT, {"note": "Short."}) == TEXT.replace(block, 'note: "Short."\n')
     assert with_values(TEXT, {"note": None}) == TEXT.replace(block, "")
@@ -40,7 +40,7 @@ def test_a_block_is_replaced_by_a_line_and_can_be_removed() -> None:
 @pytest.mark.parametrize(
     "value", ["yes", "null", "", "12", "a: b", "# no", "2027-01-31", "https://a/b?c=1", "two\nlines", "two  spaces"]
 )
-def test_a_value_is_read_as_the_text_it_is(value: str) -> None:
+def test_scalar_is_read_back_as_text(value: str) -> None:
     data, _ = strict_yaml.read(with_values(TEXT, {"note": value, "new": value}), "x")
     assert isinstance(data, dict)
     assert data["note"] == data["new"] == value
@@ -48,7 +48,7 @@ def test_a_value_is_read_as_the_text_it_is(value: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
-def test_any_text_is_read_as_itself_and_written_on_one_line(value: str) -> None:
+def test_scalar_of_any_text_is_one_line_and_read_back(value: str) -> None:
     changed = with_values(TEXT, {"status": value})
     assert len(changed.splitlines()) == len(TEXT.splitlines())
     assert changed.replace("\n", "").isprintable()

@@ -1,4 +1,4 @@
-"""Situations of every engine: named and weighed once, generated in valid traces, raised and left out by name.
+"""Situations of every engine: unique names and weights, generated in valid traces, raised and left out by name.
 
 Verifies: names, areas and weights; limits of the engine, from KV cache and prefill sizes to its drafters; focus.
 """
@@ -15,7 +15,7 @@ from scenarios.generation.catalogue import for_engine, generated_for, situations
 from scenarios.generation.weights import AREAS, DEFAULT, WEIGHTS, Weight, Weights
 from scenarios.sampling import PARAMS, Feature
 from scenarios.trace import Trace, problems
-from tests.scenarios.drawn import drawn, generated, having, random_traces
+from tests.scenarios.generated_traces import engine_traces, generated, having, random_traces
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.sglang.installation import SGLANG
 from workers.targets.specstorm import Specstorm
@@ -23,7 +23,7 @@ from workers.targets.target import SPECSTORM, RunConfig
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
 ENGINES = {name: kind_of(name).capabilities for name in known_engines()}
-# Possible in traces of some specifications only, which are rarer than these few traces show.
+# Situations that need a rare specification and may be missing in these 400 traces.
 RARE = {"branches_in_a_store", "drafter_of_few_positions", "hybrid_model", "last_match_taken"}
 
 
@@ -73,8 +73,8 @@ def test_traces_of_an_engine_with_small_blocks_and_few_features_are_valid() -> N
     assert any("outgrown_pool" in each.situations for each in found)
 
 
-def test_every_parameter_that_a_declaration_adds_is_in_some_trace() -> None:
-    submits = [each for trace in drawn(VLLM_V1) for each in trace.submits()]
+def test_every_added_sampling_parameter_is_in_some_trace() -> None:
+    submits = [each for trace in engine_traces(VLLM_V1) for each in trace.submits()]
     for name, each in PARAMS.items():
         if each.added is not Feature().added:
             assert len({getattr(submit.params, name) for submit in submits}) > 1, name
@@ -84,7 +84,7 @@ def test_engine_with_scripted_drafts_keeps_its_random_traces() -> None:
     assert [for_engine(trace, Specstorm.capabilities) for trace in random_traces()] == list(random_traces())
 
 
-def test_engine_with_a_control_plane_alone_gets_its_events_after_those_of_the_trace() -> None:
+def test_control_plane_events_follow_events_of_the_trace() -> None:
     engine = Capabilities(events=CONTROL_EVENTS, features=("accept",))
     found = [for_engine(trace, engine).events for trace in random_traces()[:200]]
     added = [after[len(trace.events) :] for trace, after in zip(random_traces(), found, strict=False)]
@@ -96,7 +96,7 @@ def test_engine_with_a_control_plane_alone_gets_its_events_after_those_of_the_tr
 @pytest.mark.parametrize(
     ("engine", "name"), [(SPECSTORM, "request_id_reuse"), (VLLM, "kv_store"), (VLLM, "long_prompt")]
 )
-def test_situation_left_out_is_in_no_trace_and_changes_only_traces_that_had_it(engine: str, name: str) -> None:
+def test_situation_left_out_changes_only_traces_with_it(engine: str, name: str) -> None:
     weights = Weights(without=frozenset((name,)))
     for seed in range(100):
         before = generated(engine)[seed]
@@ -112,7 +112,7 @@ def test_size_left_out_is_in_no_trace() -> None:
 
 
 @pytest.mark.parametrize("focus", ["windows_with_draft_model", "sliding_window"])
-def test_focus_raises_a_situation_or_an_area_with_what_it_is_part_of(focus: str) -> None:
+def test_focus_raises_situation_or_area_with_its_whole(focus: str) -> None:
     weights = weights_of((focus,), (), ENGINES[VLLM])
     assert {"windows_with_draft_model", "sliding_windows"} <= weights.focus
     assert weights["sliding_windows"] == Weight(4, 7)
@@ -123,12 +123,12 @@ def test_focus_raises_a_situation_or_an_area_with_what_it_is_part_of(focus: str)
     assert all(problems(trace) == [] and lacking(trace, ENGINES[VLLM]) is None for trace, _ in found)
 
 
-def test_focus_raises_no_weight_above_its_bound_and_lowers_none() -> None:
+def test_focus_raises_weights_up_to_bound_and_lowers_none() -> None:
     every = Weights(focus=frozenset(WEIGHTS))
     assert all(WEIGHTS[name] <= every[name] <= max(WEIGHTS[name], Weight(3, 4)) for name in WEIGHTS)
 
 
-def test_unknown_focus_is_refused_with_what_is_allowed() -> None:
+def test_unknown_focus_is_refused_with_allowed_names() -> None:
     engine = ENGINES[SGLANG]
     assert unknown_focus(("short_pool", "scheduling"), engine) == ""
     message = unknown_focus(("scheduling", "sliding_windows"), engine)
@@ -140,4 +140,4 @@ def test_unknown_focus_is_refused_with_what_is_allowed() -> None:
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_keys_of_sglang_are_in_no_trace_of_other_engines(engine: str) -> None:
     for key in ("plan_stream", "relay_lengths", "mixed_chunks", "tree_width"):
-        assert len({getattr(trace.spec, key) for trace in drawn(engine)}) == 1
+        assert len({getattr(trace.spec, key) for trace in engine_traces(engine)}) == 1

@@ -1,4 +1,4 @@
-"""Strategies for other people's tests: the example of the page runs, and traces are within what an engine can do."""
+"""Public Hypothesis strategies: the documented example runs, and traces use only an engine's capabilities."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ LITTLE = Capabilities(
 )
 
 
-def test_the_example_of_the_page_is_a_test_that_passes() -> None:
+def test_example_of_the_documentation_page_passes() -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {"__name__": "example"}
     exec(compile(example, str(PAGE), "exec"), names)
@@ -25,11 +25,11 @@ def test_the_example_of_the_page_is_a_test_that_passes() -> None:
 
 @settings(max_examples=50)
 @given(traces(LITTLE))
-def test_a_trace_uses_no_feature_that_an_engine_lacks(trace: Trace) -> None:
+def test_traces_strategy_uses_only_supported_features(trace: Trace) -> None:
     assert lacking(trace, LITTLE) is None
 
 
-def test_the_simplest_trace_is_one_request_without_anything() -> None:
+def test_simplest_trace_is_one_plain_request() -> None:
     found: list[Trace] = []
 
     @settings(max_examples=1)

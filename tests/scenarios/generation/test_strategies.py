@@ -1,4 +1,4 @@
-"""Numbers make traces: always valid ones, whatever is deleted, and the same ones everywhere."""
+"""Flat and random traces: any integers decode to a valid trace, the same in every process."""
 
 import os
 import subprocess
@@ -16,13 +16,12 @@ from scenarios.flat_traces import FlatEvent, SpecNumbers, interpret
 from scenarios.generation.strategies import random_trace, traces
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
-from tests.scenarios.drawn import random_traces
+from tests.scenarios.generated_traces import random_traces
 
 ROOT = Path(__file__).resolve().parents[3]
 NUMBER = st.integers(0, 1 << 20)
 NUMBERS = st.tuples(*[NUMBER] * len(SpecNumbers._fields))
-# Only engines that have weights know of their quality.
-# Other engines have those that are left out.
+# Keys of the specification that the base generator does not use; situations of some engines set them.
 _OTHERS = {
     "drafter_quality",
     "recurrent_layers",
@@ -52,13 +51,13 @@ def digest(num_traces: int) -> str:
 
 @settings(max_examples=200)
 @given(NUMBERS, FLATS)
-def test_any_numbers_make_a_valid_trace(numbers: tuple[int, ...], flats: list[tuple[int, ...]]) -> None:
+def test_interpret_of_any_numbers_is_a_valid_trace(numbers: tuple[int, ...], flats: list[tuple[int, ...]]) -> None:
     assert problems(interpret(numbers, flats)) == []
 
 
 @settings(max_examples=100)
 @given(NUMBERS, FLATS, st.sets(st.integers(0, 19)))
-def test_any_flat_events_may_be_deleted_and_distinct_ones_keep_their_meaning(
+def test_deleted_flat_events_do_not_change_the_others(
     numbers: tuple[int, ...], flats: list[tuple[int, ...]], deleted: set[int]
 ) -> None:
     kept = [flat for index, flat in enumerate(flats) if index not in deleted]
@@ -70,14 +69,14 @@ def test_any_flat_events_may_be_deleted_and_distinct_ones_keep_their_meaning(
 
 @settings(max_examples=100)
 @given(traces())
-def test_a_drawn_trace_is_valid_and_so_is_every_trace_with_one_event_less(trace: Trace) -> None:
+def test_generated_trace_is_valid_without_any_one_event(trace: Trace) -> None:
     assert problems(trace) == []
     for index in range(len(trace.events)):
         events = trace.events[:index] + trace.events[index + 1 :]
         assert problems(trace.model_copy(update={"events": events})) == []
 
 
-def test_drawn_traces_differ_in_every_key_that_numbers_stand_for_so_no_number_is_left_out() -> None:
+def test_generated_traces_vary_every_encoded_key() -> None:
     found: list[Trace] = []
 
     @settings(max_examples=300)
@@ -86,15 +85,15 @@ def test_drawn_traces_differ_in_every_key_that_numbers_stand_for_so_no_number_is
         found.append(trace)
 
     collect()
-    # A strategy left out shifts those behind it, and leaves the last number of all at 0.
+    # If a strategy is missing, all numbers after it shift, and the last number stays 0.
     for key in KEYS:
         assert len({getattr(trace.spec, key) for trace in found}) > 1, key
-    # Sessions are drawn for engines that have them, behind everything else.
+    # Sessions are a situation of some engines, added after the base generator.
     for key in set(Submit.model_fields) - {"do", "session"}:
         assert len({str(getattr(event, key)) for trace in found for event in trace.submits()}) > 1, key
 
 
-def test_a_random_trace_is_valid_and_has_one_to_seven_requests() -> None:
+def test_random_trace_is_valid_with_one_to_seven_requests() -> None:
     counts: Counter[int] = Counter()
     for trace in random_traces():
         assert problems(trace) == []
@@ -103,7 +102,7 @@ def test_a_random_trace_is_valid_and_has_one_to_seven_requests() -> None:
     assert sum(count for requests, count in counts.items() if requests >= 3) >= 400
 
 
-def test_random_traces_differ_in_every_switch_and_reach_every_edge_of_a_prompt() -> None:
+def test_random_traces_vary_every_switch_and_prompt_edge() -> None:
     found = random_traces()
     for name in KEYS:
         assert len({getattr(trace.spec, name) for trace in found}) > 1, name
@@ -120,7 +119,7 @@ def test_random_traces_differ_in_every_switch_and_reach_every_edge_of_a_prompt()
     assert min(edges.values()) >= 100
 
 
-def test_a_seed_gives_the_same_trace_in_a_fresh_process_with_another_hash_seed() -> None:
+def test_random_trace_is_the_same_for_any_hash_seed() -> None:
     code = "from tests.scenarios.generation.test_strategies import digest; print(digest(100))"
     here = digest(100)
     for hash_seed in ("1", "2"):

@@ -1,4 +1,4 @@
-"""Structure of situations: prefill chunks, draft tokens, prefix-cache hits, preemptions and KV connectors in traces."""
+"""Structure of situations in traces: prefill chunks, draft tokens, prefix-cache hits, preemption, KV connectors."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -22,7 +22,7 @@ from scenarios.generation.connector_layouts import SHORT_BY
 from scenarios.generation.fitting import rescaled
 from scenarios.spec import Handoff
 from scenarios.trace import Trace
-from tests.scenarios.drawn import drawn, having, random_traces
+from tests.scenarios.generated_traces import engine_traces, having, random_traces
 from workers.targets.sglang.installation import SGLANG
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
@@ -40,13 +40,13 @@ def is_good(trace: Trace) -> bool:
 
 
 def is_tight(trace: Trace) -> bool:
-    """Return whether the two largest requests that may run together do not fit into the pool together."""
+    """Return whether the KV cache is too small for the two largest requests at the same time."""
     blocks = sorted(trace.spec.blocks_needed(each.prompt_length, each.max_tokens) for each in trace.submits())
     return trace.spec.max_num_seqs > 1 and sum(blocks[-2:]) > trace.spec.num_blocks
 
 
 def is_left_out(trace: Trace) -> bool:
-    """Return whether all requests are left out of a step in place of which a batch of padding runs."""
+    """Return whether all requests are stalled in a tick with a dummy step."""
     names = {each.request for each in trace.submits()}
     stalls = [each for each in trace.events if isinstance(each, Stall)]
     ticks = {each.tick for each in trace.events if isinstance(each, DummyStep)}
@@ -54,7 +54,7 @@ def is_left_out(trace: Trace) -> bool:
 
 
 def is_retracted(trace: Trace) -> bool:
-    """Return whether a request with a lower number comes when the request of the only row has its last token."""
+    """Return whether a request of higher priority arrives with the last token of the only batch row."""
     submits = sorted(trace.submits(), key=lambda each: each.tick)
     is_about = any(a.priority > b.priority and b.tick == a.tick + a.max_tokens for a, b in pairwise(submits))
     return trace.spec.policy == "priority" and trace.spec.max_num_seqs == 1 and is_about
@@ -68,7 +68,7 @@ def is_laid_out_in_turn(trace: Trace) -> bool:
 
 
 def preempted_after(trace: Trace) -> set[int]:
-    """Return ticks between the last token of the third chunk of the first request and its only preemption."""
+    """Return the ticks from the last token of request 0's third block to its preemption, if that is the only event."""
     first, size = trace.submits()[0], trace.spec.block_size
     others = [each for each in trace.events if each not in trace.submits()]
     return {
@@ -79,7 +79,7 @@ def preempted_after(trace: Trace) -> set[int]:
 
 
 def is_continued_late(trace: Trace) -> bool:
-    """Return whether a request continues a session's first part, which ended a block, once that has been filled."""
+    """Return whether a request continues a session part that ended at a block end, after that block was filled."""
     parts = [each for each in trace.submits() if each.session is not None]
     firsts = {each.request: each for each in reversed(parts) if "." not in each.request}
     for each in trace.submits():
@@ -92,8 +92,8 @@ def is_continued_late(trace: Trace) -> bool:
     return False
 
 
-# The least number of 400 traces of an engine that have a situation, and the share of them with its structure: limits
-# of the engine, and situations that come later, may change the rest.
+# For each engine and situation: the minimum number of 400 traces with it, the minimum share of these with its
+# structure, and the structure. Limits of the engine and later situations may change the others.
 STRUCTURE: Mapping[tuple[str, str], tuple[int, float, Callable[[Trace], bool]]] = {
     (VLLM_V1, "chunks_up_to_a_run"): (20, 0.5, lambda t: 1 <= t.spec.long_prefill_token_threshold <= run(t)),
     (VLLM_V1, "drafts_up_to_max_model_len"): (
@@ -191,7 +191,7 @@ def test_situation_has_its_structure_in_enough_traces(engine: str, name: str) ->
     assert sum(map(holds, traces)) >= share * len(traces)
 
 
-def test_sessions_have_room_and_nothing_that_is_known_to_fail_in_them() -> None:
+def test_sessions_have_blocks_and_no_feature_with_known_bugs() -> None:
     found = having(VLLM_V1, "sessions")
     for trace in found:
         assert not any(isinstance(each, Preempt) for each in trace.events)
@@ -205,7 +205,7 @@ def test_sessions_have_room_and_nothing_that_is_known_to_fail_in_them() -> None:
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
-def test_connectors_exclude_each_other_and_their_transfers_are_disturbed_in_every_way(engine: str) -> None:
+def test_connectors_are_exclusive_and_disturbed_in_every_way(engine: str) -> None:
     for name, key, values in (
         ("kv_store", "transfer", {"loads": 2, "stores": 2, "failures": 2}),
         ("offloading", "offloading", {"chunks": 5, "blocks_per_chunk": 3, "eviction": 2, "stored": 2}),
@@ -222,7 +222,7 @@ def test_connectors_exclude_each_other_and_their_transfers_are_disturbed_in_ever
     assert sum((spec.handoff or Handoff()).producer_blocks == spec.max_blocks_per_request for spec in handoffs) > 3
 
 
-def test_no_load_of_overlapping_steps_is_lost_where_its_request_is_computed_again() -> None:
+def test_no_load_is_lost_with_async_scheduling_and_recompute() -> None:
     lost = 0
     for trace in having(VLLM_V1, "kv_store"):
         transfer = trace.spec.transfer
@@ -233,7 +233,7 @@ def test_no_load_of_overlapping_steps_is_lost_where_its_request_is_computed_agai
     assert lost > 2
 
 
-def test_requests_of_offloading_mostly_end_with_a_block_and_are_preempted_as_they_fill_one() -> None:
+def test_offloading_requests_end_at_blocks_and_are_preempted_there() -> None:
     ends, preempted = [], 0
     for trace in having(VLLM_V1, "offloading"):
         names = {event.request for event in trace.events if isinstance(event, Preempt)}
@@ -245,7 +245,7 @@ def test_requests_of_offloading_mostly_end_with_a_block_and_are_preempted_as_the
     assert preempted > len(ends) // 5
 
 
-def test_windows_have_no_connector_and_are_narrower_and_wider_than_blocks() -> None:
+def test_windows_exclude_connectors_and_vary_around_block_size() -> None:
     specs = [trace.spec for trace in having(VLLM, "sliding_windows")]
     assert min(spec.window for spec in specs) < 32 < max(spec.window for spec in specs)
     assert {spec.layers for spec in specs} == {"windows"}
@@ -253,16 +253,16 @@ def test_windows_have_no_connector_and_are_narrower_and_wider_than_blocks() -> N
     assert {spec.drafter for spec in specs if spec.num_speculative_tokens} >= {"eagle", "draft_model"}
 
 
-def test_drafts_are_looked_up_on_the_device_with_attention_too() -> None:
-    specs = [trace.spec for trace in drawn(VLLM_V1) if trace.spec.layers == "attention"]
+def test_device_lookup_is_generated_with_attention_only() -> None:
+    specs = [trace.spec for trace in engine_traces(VLLM_V1) if trace.spec.layers == "attention"]
     drafters = [spec.drafter for spec in specs if spec.num_speculative_tokens]
     assert drafters.count("ngram_gpu") >= 8
     assert drafters.count("eagle") >= 8
 
 
-def test_pauses_of_sglang_send_requests_back_when_one_came_with_the_step_before() -> None:
+def test_sglang_pause_preempts_after_request_of_last_step() -> None:
     found = 0
-    for trace in drawn(SGLANG):
+    for trace in engine_traces(SGLANG):
         begun = {each.tick for each in trace.submits()}
         pauses = [each for each in trace.events if isinstance(each, Pause)]
         found += any(each.mode == "keep" and each.clear_cache and each.tick - 1 in begun for each in pauses)

@@ -1,4 +1,4 @@
-"""Traces generated for each engine, made once in a process: tests of their situations look at the same ones."""
+"""Traces generated for each engine, once per process, shared by the tests of situations."""
 
 from functools import cache
 
@@ -8,7 +8,7 @@ from scenarios.generation.situation import Generated
 from scenarios.trace import Trace
 from workers.targets.registry import kind_of
 
-NUM_DRAWN = 400
+NUM_TRACES = 400
 
 
 @cache
@@ -19,16 +19,16 @@ def random_traces() -> tuple[Trace, ...]:
 
 @cache
 def generated(engine: str) -> tuple[Generated, ...]:
-    """Return the traces of the first NUM_DRAWN seeds for an engine, with their situations."""
+    """Return an engine's traces of the first NUM_TRACES seeds, with their situations."""
     capabilities = kind_of(engine).capabilities
-    return tuple(generated_for(labelled(seed), capabilities) for seed in range(NUM_DRAWN))
+    return tuple(generated_for(labelled(seed), capabilities) for seed in range(NUM_TRACES))
 
 
-def drawn(engine: str) -> tuple[Trace, ...]:
-    """Return the same traces alone."""
+def engine_traces(engine: str) -> tuple[Trace, ...]:
+    """Return an engine's traces of the first NUM_TRACES seeds."""
     return tuple(trace for trace, _ in generated(engine))
 
 
 def having(engine: str, *names: str) -> list[Trace]:
-    """Return those traces that have one of some situations."""
+    """Return an engine's traces with at least one of the situations."""
     return [trace for trace, situations in generated(engine) if {*names} & {*situations}]
