@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, get_args
 
 from scenarios.events import (
-    OF_SUBMITS,
     PLACES,
+    SUBMIT_FEATURES,
     AnyEvent,
     Continuation,
     Event,
@@ -30,7 +30,7 @@ PLAIN = SamplingParams()
 # The feature of a prompt that continues another request.
 CONTINUES = "continues"
 EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))
-FEATURES = (*OF_SUBMITS, CONTINUES, *PARAMS)
+FEATURES = (*SUBMIT_FEATURES, CONTINUES, *PARAMS)
 
 T = TypeVar("T")
 
@@ -39,13 +39,13 @@ T = TypeVar("T")
 class Excess(Generic[T]):
     """An unsupported value: its key, the value found, the allowed values, and the reason.
 
-    `mended` is the event, specification or trace with a supported value; None removes an event.
+    `fixed` is the event, specification or trace with a supported value; None removes an event.
     """
 
     key: str
     seen: object
     allowed: str
-    mended: T | None
+    fixed: T | None
     reason: str = ""
 
     def message(self, where: str = "") -> str:
@@ -90,8 +90,8 @@ class OneOf:
         value = getattr(event, self.key) if isinstance(event, self.kind) else None
         if value is None or value in self.values:
             return None
-        mended = event.model_copy(update={self.key: self.values[0]})
-        return Excess(self.key, value, f"allowed {self.name} are {listed(self.values)}", mended)
+        fixed = event.model_copy(update={self.key: self.values[0]})
+        return Excess(self.key, value, f"allowed {self.name} are {listed(self.values)}", fixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class Places:
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
         """Return the excess of an event at an unsupported hook.
 
-        `mended` moves the event to the next supported hook, perhaps in the next tick.
+        `fixed` moves the event to the next supported hook, perhaps in the next tick.
         """
-        allowed = tuple(at for at in PLACES if at in (*self.places, *self.besides.get(event.do, ())))
+        allowed = tuple(at for at in PLACES if at in (*self.places, *self.others.get(event.do, ())))
         if event.at in allowed:
             return None
         later = next((at for at in PLACES[PLACES.index(event.at) :] if at in allowed), None)
@@ -147,24 +147,24 @@ class KeyAtMost:
 
 
 @dataclass(frozen=True, slots=True)
-class NothingBeside:
+class ExcludedBy:
     """Limit: `key` must be off while another key has a given value.
 
-    `beside` is that other key and its value; mending sets the other key to `otherwise`.
+    `other` is that other key and its value; the fix sets the other key to `fallback`.
     """
 
     key: str
-    beside: tuple[str, str]
-    otherwise: str
+    other: tuple[str, str]
+    fallback: str
     reason: str
 
     def __call__(self, spec: EngineSpec) -> Excess[EngineSpec] | None:
         """Return the excess of a specification with both `key` on and the excluded value."""
-        seen, (other, value) = getattr(spec, self.key), self.beside
+        seen, (other, value) = getattr(spec, self.key), self.other
         if not seen or getattr(spec, other) != value:
             return None
         allowed = f"with {other} {value} {type(seen)()} is allowed"
-        return Excess(self.key, seen, allowed, spec.model_copy(update={other: self.otherwise}), self.reason)
+        return Excess(self.key, seen, allowed, spec.model_copy(update={other: self.fallback}), self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,16 +290,16 @@ def _features(
     if not isinstance(event, Submit):
         return None
     for feature in lacks:
-        if asks(event, feature):
+        if uses_feature(event, feature):
             seen = f"a request with {feature}"
             return Excess("", seen, f"allowed features are {listed(allowed)}", _not_asking(event, feature))
     return None
 
 
-def asks(event: Submit, feature: str) -> bool:
+def uses_feature(event: Submit, feature: str) -> bool:
     """Return whether a request uses a feature."""
-    if feature in OF_SUBMITS:
-        return getattr(event, feature) not in (_default(feature), *OF_SUBMITS[feature].plain)
+    if feature in SUBMIT_FEATURES:
+        return getattr(event, feature) not in (_default(feature), *SUBMIT_FEATURES[feature].plain)
     if feature == CONTINUES:
         return isinstance(event.prompt, Continuation)
     return bool(getattr(event.params, feature) != getattr(PLAIN, feature))
@@ -311,7 +311,7 @@ def _default(feature: str) -> object:
 
 def _not_asking(event: Submit, feature: str) -> Submit:
     """Return the request without a feature."""
-    if feature in OF_SUBMITS:
+    if feature in SUBMIT_FEATURES:
         return event.model_copy(update={feature: _default(feature)})
     if feature == CONTINUES:
         return event.model_copy(update={"prompt": PromptDraw(tokens=event.prompt_length)})
@@ -364,8 +364,8 @@ def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
     for probe in trace.expect:
         if probe not in capabilities.probes:
             others = {each: least for each, least in trace.expect.items() if each != probe}
-            mended = trace.model_copy(update={"expect": others})
-            return Excess(f"expect.{probe}", None, f"allowed probes are {listed(capabilities.probes)}", mended)
+            fixed = trace.model_copy(update={"expect": others})
+            return Excess(f"expect.{probe}", None, f"allowed probes are {listed(capabilities.probes)}", fixed)
     return None
 
 
@@ -373,8 +373,8 @@ def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
     """Limit: a trace has faults only if the engine supports them."""
     if not trace.faults or capabilities.faults:
         return None
-    mended = trace.model_copy(update={"faults": ()})
-    return Excess("faults", trace.faults[0], "the engine has no faults to switch on", mended)
+    fixed = trace.model_copy(update={"faults": ()})
+    return Excess("faults", trace.faults[0], "the engine has no faults to switch on", fixed)
 
 
 def listed(names: tuple[Any, ...]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from scenarios.explain import of_problem, of_validation
+from scenarios.explain import problem_complaint, validation_complaints
 from scenarios.input_file import read_file
 from scenarios.limits import over_limits
 from scenarios.scenario_file import RunOn, ScenarioFile
@@ -136,10 +136,10 @@ def _file(text: str, name: str, is_limited: bool) -> ScenarioFile:
     try:
         trace = ScenarioFile.model_validate(data, context={"problems_listed": True})
     except ValidationError as error:
-        complaints, more = of_validation(error, data, lines)
+        complaints, more = validation_complaints(error, data, lines)
     else:
         found = problems(trace) or (over_limits(trace) if is_limited else [])
-        complaints = [of_problem(problem, lines) for problem in found]
+        complaints = [problem_complaint(problem, lines) for problem in found]
         if not complaints:
             return trace
     first, *others = sorted(complaints, key=lambda complaint: complaint.rank)

@@ -18,7 +18,7 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
     return SamplingParams.model_validate(_decoded(number, "params", spec)) if number else SamplingParams()
 
 
-def with_chance(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
+def with_sampling(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
     """Return the parameters with temperature, top-k, top-p and seed from a number (0: greedy)."""
     return params.model_copy(update=_decoded(number, "chance", spec)) if number else params
 
@@ -36,7 +36,7 @@ def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:
     return method, given if method == "synthetic" else ()
 
 
-class Chance(NamedTuple):
+class SamplingMode(NamedTuple):
     """Random sampling in a trace: temperature, draft verification, and sampled draft tokens.
 
     `method` encodes a verification method and its rates. `needs_guesses` requires a drafter that predicts tokens:
@@ -49,19 +49,19 @@ class Chance(NamedTuple):
     draws_drafts: bool = False
 
 
-def chance_of(source: Source) -> Chance:
+def sampling_mode_of(source: Source) -> SamplingMode:
     """Generate a trace's sampling mode: greedy in 2 of 5 traces, otherwise sampled.
 
     In 1 of 3 sampled traces the draft tokens are sampled, too.
     """
     if source("chance", 0).below(5) < 2:
-        return Chance()
+        return SamplingMode()
     digits, draws_drafts = source("method", 0), source("drafts", 0).one_in(3)
     # Only "standard" and "block" verification use the distribution that a draft token was sampled from.
     numbers = (1, 0, 1, 3, 1, 2, 3, 3) if draws_drafts else (0, 0, 0, 1, 1, 2, 3, 3)
     method = digits.of(numbers) + len(METHODS) * digits.below(_RATES * _RATES)
     is_weighed = method_of(method)[0] in ("standard", "block")
-    return Chance(True, method, is_weighed and source("method", 1).one_in(2), draws_drafts)
+    return SamplingMode(True, method, is_weighed and source("method", 1).one_in(2), draws_drafts)
 
 
 class Params:
@@ -71,11 +71,11 @@ class Params:
     If draft tokens are sampled, 1 of 2 traces has grammars: a request with a grammar gets greedy draft tokens.
     """
 
-    def __init__(self, source: Source, chance: Chance) -> None:
+    def __init__(self, source: Source, mode: SamplingMode) -> None:
         swarm = source("params", 0)
         self._exist, self._kinds = swarm.one_in(2), swarm.below(64)
-        self._has_grammars = source("grammars", 0).one_in(2 if chance.draws_drafts else 3)
-        self._chance, self._source = chance, source
+        self._has_grammars = source("grammars", 0).one_in(2 if mode.draws_drafts else 3)
+        self._mode, self._source = mode, source
 
     def number(self, request_index: int) -> int:
         """Return the encoded sampling parameters of a request."""
@@ -88,9 +88,9 @@ class Params:
             number |= GRAMMAR | 128 * grammars.below(1 << 20)
         return number
 
-    def chance_number(self, request_index: int) -> int:
+    def sampling_number(self, request_index: int) -> int:
         """Return a request's encoded temperature, top-k, top-p and seed; 0 (greedy) for 1 of 3."""
-        if not self._chance.exists:
+        if not self._mode.exists:
             return 0
         digits = self._source("chance", 1 + request_index)
         number = digits.below(1 << 20)

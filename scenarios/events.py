@@ -97,7 +97,7 @@ class Submit(Event):
 
 
 # The request features that are fields of a submit; sampling parameters declare the others.
-OF_SUBMITS = declared(Submit)
+SUBMIT_FEATURES = declared(Submit)
 
 
 class Abort(Event):

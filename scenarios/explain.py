@@ -41,12 +41,12 @@ class Complaint:
         return self.line, self.is_missing
 
 
-def of_problem(problem: Problem, lines: Lines) -> Complaint:
+def problem_complaint(problem: Problem, lines: Lines) -> Complaint:
     """Return the complaint about a problem of a well-formed trace, with its line."""
     return Complaint(_line(lines, problem.path), problem.path, f"{_dotted(problem.path)}: {problem.message}")
 
 
-def of_validation(error: ValidationError, data: Data, lines: Lines) -> tuple[list[Complaint], int]:
+def validation_complaints(error: ValidationError, data: Data, lines: Lines) -> tuple[list[Complaint], int]:
     """Return one complaint per path for pydantic's errors, and the number of other errors.
 
     For a union type, only the errors of the member that matched deepest are kept. The first EXPLAINED_MAX errors of

@@ -33,7 +33,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
 NUM_REQUESTS_MAX = 8
-KINDS = (
+EVENT_KINDS = (
     "submit",
     "abort",
     "preempt",
@@ -59,7 +59,7 @@ CONV_WIDTHS = (3, 2, 4, 5, 8)
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 130)
 FEW_TOKENS = (3, 2, 4, 5, 33)
 # Pairs of vocab_tile and vocab_block.
-CUTS = ((128, 4096), (4, 8), (8, 16), (8, 32), (16, 16), (4, 4))
+VOCABULARY_TILINGS = ((128, 4096), (4, 8), (8, 16), (8, 32), (16, 16), (4, 4))
 POLICIES = get_args(Schedule.model_fields["policy"].annotation)
 PATTERNS: tuple[str | AcceptRate, ...] = (
     "all",
@@ -154,7 +154,7 @@ def spec_of(numbers: SpecNumbers) -> EngineSpec:
     k, block_size = min(numbers.k, 1 if traits.proposes_one else 8), 1 + min(numbers.block_size, 31)
     sampling, rates = draw_params.method_of(numbers.method)
     vocabularies = FEW_TOKENS if traits.repeats else VOCABULARIES
-    tile, block = CUTS[numbers.cuts % len(CUTS)]
+    tile, block = VOCABULARY_TILINGS[numbers.cuts % len(VOCABULARY_TILINGS)]
     return EngineSpec(
         sampling=sampling,
         synthetic_rates=rates,
@@ -190,7 +190,7 @@ def spec_of(numbers: SpecNumbers) -> EngineSpec:
 def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
     tick, at = min(flat.tick, 255), PLACES[flat.place % len(PLACES)]
     request = f"r{flat.request_index % NUM_REQUESTS_MAX}"
-    match KINDS[flat.kind % len(KINDS)]:
+    match EVENT_KINDS[flat.kind % len(EVENT_KINDS)]:
         case "submit":
             return _submit(flat, spec)
         case "abort":
@@ -236,7 +236,7 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
         max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
         accept=_pattern(flat.c),
         stop=stop,
-        params=draw_params.with_chance(draw_params.params_of(flat.f, spec), flat.i, spec),
+        params=draw_params.with_sampling(draw_params.params_of(flat.f, spec), flat.i, spec),
         priority=min(flat.h, 255),
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 # Probes of engines with a KV connector to a store or to host memory.
-OF_TRANSFERS: Mapping[str, str] = {
+TRANSFER_PROBES: Mapping[str, str] = {
     "load": "a KV connector loads blocks of a request into the KV cache",
     "partial_load": "a KV connector loads some of a request's missing full blocks; it does not hold the others",
     "lookup_wait": "a request waits for the KV connector's lookup of its blocks",
@@ -16,7 +16,7 @@ OF_TRANSFERS: Mapping[str, str] = {
     "store_eviction": "a KV connector's store evicts a block to make room for another block",
 }
 # Probes of engines with disaggregated prefill: a producer computes the prompts.
-OF_HANDOFFS: Mapping[str, str] = {
+HANDOFF_PROBES: Mapping[str, str] = {
     "send": "the producer keeps the blocks of a computed prompt until the consumer has read them",
     "handoff": "a request moves to the consumer after the producer has computed its prompt",
     "handoff_of_rest": "the consumer has a prefix-cache hit on part of a prompt and loads the rest from the producer",
@@ -27,11 +27,11 @@ OF_HANDOFFS: Mapping[str, str] = {
     "producer_preemption_in_flight": "the producer preempts a request with a step of the producer in flight",
 }
 # Probes of engines that detokenize outputs.
-OF_TEXTS: Mapping[str, str] = {
+TEXT_PROBES: Mapping[str, str] = {
     "stop_word": "a complete stop word in the output text ends a request",
 }
 # Probes of engines with streaming sessions.
-OF_SESSIONS: Mapping[str, str] = {
+SESSION_PROBES: Mapping[str, str] = {
     "session_part": "a part of a session begins after the tokens of the previous part",
     "session_part_queued": "a part of a session waits until the previous part has ended",
 }
@@ -151,9 +151,9 @@ PROBES: Mapping[str, str] = {
     "prompt_block": "a prompt as long as a block",
     "prompt_block_plus_1": "a prompt one token longer than a block",
     "prompt_other": "a prompt of any other length",
-    **OF_TRANSFERS,
-    **OF_HANDOFFS,
-    **OF_SESSIONS,
-    **OF_TEXTS,
+    **TRANSFER_PROBES,
+    **HANDOFF_PROBES,
+    **SESSION_PROBES,
+    **TEXT_PROBES,
     **CONTROL_PROBES,
 }

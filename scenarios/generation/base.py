@@ -12,12 +12,12 @@ from scenarios.drafters import DRAFTERS, TRAITS
 from scenarios.draw import Digits, Draws, Source
 from scenarios.events import PLACES
 from scenarios.flat_traces import (
-    CUTS,
-    KINDS,
+    EVENT_KINDS,
     PATTERNS,
     POLICIES,
     UNDEFINED,
     VOCABULARIES,
+    VOCABULARY_TILINGS,
     FlatEvent,
     SpecNumbers,
     interpret,
@@ -53,7 +53,7 @@ class FlatTrace:
 
     def __init__(self, source: Source, seed: int, weights: Weights) -> None:
         self.source, self.seed, self._weights = source, seed, weights
-        self.chance = draw_params.chance_of(source)
+        self.sampling = draw_params.sampling_mode_of(source)
         self.situations: list[str] = []
         self.numbers = _random_spec(self)
         self.spec = spec_of(self.numbers)
@@ -138,15 +138,15 @@ def _random_spec(flat: FlatTrace) -> SpecNumbers:
         # Rows share leading blocks only by prefix-cache hits.
         is_cascading=source("cascade", 0).one_in(2 if has_prefix_cache else 4),
         has_prefix_cache=has_prefix_cache,
-        drafter=DRAFTERS.index("draft_model") if flat.chance.needs_guesses else drafter,
+        drafter=DRAFTERS.index("draft_model") if flat.sampling.needs_guesses else drafter,
         drafter_length=_drafter_length(flat, flat.has("drafter_position_limit", drafters), drafters.below(32)),
         is_logprob_processed=source("logprobs", 0).one_in(3),
         has_priorities=flat.has("mixed_priorities", source("priorities", 0)),
-        method=flat.chance.method,
+        method=flat.sampling.method,
         conv_width=source("conv_width", 0).of((0, 0, 0, 0, 1, 2, 3, 4)),
-        is_drawing=flat.chance.draws_drafts,
+        is_drawing=flat.sampling.draws_drafts,
         vocabulary=_seldom_nonzero(source, "vocabulary", 4, len(VOCABULARIES)),
-        cuts=_seldom_nonzero(source, "cuts", 2, len(CUTS)),
+        cuts=_seldom_nonzero(source, "cuts", 2, len(VOCABULARY_TILINGS)),
         takes_last_match=takes_last_match,
     )
 
@@ -193,7 +193,7 @@ def _submit_requests(flat: FlatTrace) -> None:
     edges = (1, k, k + 1, block - 1, block, block + 1)
     long = source("long", 0)
     longest = long.below(count) if flat.has("long_prompt", long) else None
-    params = draw_params.Params(source, flat.chance)
+    params = draw_params.Params(source, flat.sampling)
     for request_index in range(count):
         digits = source("submit", request_index)
         length = max(1, digits.of(edges)) if digits.below(2) else 1 + digits.below(lengths_max)
@@ -210,7 +210,7 @@ def _submit_requests(flat: FlatTrace) -> None:
             c=pattern if pattern < len(PATTERNS) else len(PATTERNS) + digits.below(4096),
             d=1 + digits.below(spec.vocab_size) if has_stops else 0,
             f=params.number(request_index),
-            i=params.chance_number(request_index),
+            i=params.sampling_number(request_index),
         )
         flat.requests += (submit,)
 
@@ -228,7 +228,7 @@ def pool_of_one_request(flat: FlatTrace) -> None:
 # too few of the other events, so these two kinds are rare.
 EVENT_SITUATIONS: Mapping[str, str] = dict(
     zip(
-        KINDS[1:],
+        EVENT_KINDS[1:],
         (
             *("aborts", "preemptions", "stalls", "reorders", "draft_count_changes", "no_valid_tokens", "nan_logits"),
             *("cache_resets", "dummy_steps", "spoiled_logits", "spoiled_drafts"),
@@ -244,13 +244,13 @@ def _add_events(flat: FlatTrace) -> None:
     ticks = swarm.of((8, 16, 31))
     for kind, name in enumerate(EVENT_SITUATIONS.values(), 1):
         exists, most = flat.has_kind(name, swarm), swarm.of((1, 2, 4))
-        if KINDS[kind] in _RARE:
-            exists &= source(KINDS[kind], -1).one_in(_RARE[KINDS[kind]])
-        if KINDS[kind] == "reset_prefix_cache" and not spec.prefix_cache:
+        if EVENT_KINDS[kind] in _RARE:
+            exists &= source(EVENT_KINDS[kind], -1).one_in(_RARE[EVENT_KINDS[kind]])
+        if EVENT_KINDS[kind] == "reset_prefix_cache" and not spec.prefix_cache:
             exists = source("reset", 0).one_in(8)
         for index in range(1 + swarm.below(most) if exists else 0):
-            digits = source(KINDS[kind], index)
-            size = spec.num_speculative_tokens + 1 if KINDS[kind] == "set_k" else 4
+            digits = source(EVENT_KINDS[kind], index)
+            size = spec.num_speculative_tokens + 1 if EVENT_KINDS[kind] == "set_k" else 4
             flat.events.append(
                 FlatEvent(
                     kind=kind,
@@ -260,7 +260,7 @@ def _add_events(flat: FlatTrace) -> None:
                     a=digits.below(size),
                     b=digits.below(spec.vocab_size),
                     # Three of four spoiled logits are infinite: nan_logits covers NaN.
-                    c=min(1, digits.below(4)) if KINDS[kind] == "spoil_logit" else digits.below(4),
+                    c=min(1, digits.below(4)) if EVENT_KINDS[kind] == "spoil_logit" else digits.below(4),
                 )
             )
 
@@ -330,7 +330,7 @@ def undefined_draft_logits(flat: FlatTrace) -> None:
         spoiled = sampling[digits.below(len(sampling))]
         flat.events.append(
             FlatEvent(
-                kind=KINDS.index("spoil_draft"),
+                kind=EVENT_KINDS.index("spoil_draft"),
                 tick=spoiled.tick + 1 + digits.below(12),
                 place=digits.below(len(PLACES)),
                 request_index=spoiled.request_index,
@@ -354,9 +354,9 @@ def preempt_in_first_step(flat: FlatTrace) -> None:
         return
     request = kept[digits.below(len(kept))]
     request_index, tick, mode = request.request_index, request.tick, digits.below(2)
-    flat.events.append(FlatEvent(KINDS.index("preempt"), tick, 1 + digits.below(2), request_index, mode))
-    aborted = FlatEvent(KINDS.index("abort"), tick + 1, 0, request_index)
-    stalled = FlatEvent(KINDS.index("stall"), tick, len(PLACES) - 1, request_index, 1)
+    flat.events.append(FlatEvent(EVENT_KINDS.index("preempt"), tick, 1 + digits.below(2), request_index, mode))
+    aborted = FlatEvent(EVENT_KINDS.index("abort"), tick + 1, 0, request_index)
+    stalled = FlatEvent(EVENT_KINDS.index("stall"), tick, len(PLACES) - 1, request_index, 1)
     flat.events.append(aborted if digits.below(2) else stalled)
     flat.requests = tuple(each._replace(place=0, a=0) if each is request else each for each in flat.requests)
 
@@ -371,7 +371,7 @@ def request_id_reuse(flat: FlatTrace) -> None:
         old = flat.requests[digits.below(len(flat.requests))]
         tick, place = old.tick + 1 + digits.below(16), digits.below(len(PLACES))
         if digits.below(2):
-            flat.reused.append(old._replace(kind=KINDS.index("abort"), tick=tick, place=place))
+            flat.reused.append(old._replace(kind=EVENT_KINDS.index("abort"), tick=tick, place=place))
             place = min(len(PLACES) - 1, place + digits.below(2))
         flat.reused.append(old._replace(tick=tick, place=place, b=digits.below(16), e=digits.below(3)))
 
@@ -391,7 +391,7 @@ def abort_at_last_token(flat: FlatTrace) -> None:
         abort_tick = _last_tick(flat.spec, tick, num_prompt, max_tokens) + digits.of((0, 1, 1, 1, 2))
         place, request_index = digits.below(len(PLACES)), digits.below(len(flat.requests))
         flat.reused.append(FlatEvent(0, tick, 0, request_index, num_prompt - 1, max_tokens - 1))
-        flat.reused.append(FlatEvent(KINDS.index("abort"), abort_tick, place, request_index))
+        flat.reused.append(FlatEvent(EVENT_KINDS.index("abort"), abort_tick, place, request_index))
 
 
 def _last_tick(spec: EngineSpec, tick: int, num_prompt: int, max_tokens: int) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from scenarios.capabilities import Capabilities, NothingBeside
+from scenarios.capabilities import Capabilities, ExcludedBy
 from scenarios.drafters import DRAFTERS, Drafter
 from scenarios.features import refusals
 from scenarios.generation.builder import TraceBuilder
@@ -48,8 +48,8 @@ def gated_delta_layers(trace: TraceBuilder) -> None:
 
 def _not_with_hybrids(engine: Capabilities) -> Sequence[str]:
     """Return the keys of features that the hybrid models of an engine lack."""
-    limits = [limit for limit in engine.limits.spec if isinstance(limit, NothingBeside)]
-    return [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
+    limits = [limit for limit in engine.limits.spec if isinstance(limit, ExcludedBy)]
+    return [limit.key for limit in limits if limit.other == ("layers", "hybrid")]
 
 
 def _defaults(*keys: str) -> Mapping[str, object]:

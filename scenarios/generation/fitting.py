@@ -13,28 +13,28 @@ from scenarios.trace import Trace, problems
 
 LENGTH_MAX = 1024
 # Bound on the values that one limit changes, and on the rounds until a trace exceeds no limit.
-_MENDS_MAX = 64
+_FIXES_MAX = 64
 T = TypeVar("T")
 
 
 def within(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace without what the engine does not support, rescaled to its block size."""
-    for _ in range(_MENDS_MAX):
+    for _ in range(_FIXES_MAX):
         if lacking(trace, capabilities) is None:
             return trace
-        trace = _mended(trace, capabilities)
+        trace = _fixed(trace, capabilities)
     raise AssertionError(f"changes for one limit exceed another: {lacking(trace, capabilities)}")
 
 
-def _mended(trace: Trace, capabilities: Capabilities) -> Trace:
+def _fixed(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with limits applied once: to its events, then to its specification."""
     sizes = capabilities.allowed("block_size")
     if sizes is not None and trace.spec.block_size not in sizes:
         trace = rescaled(trace, sizes[0])
     of_events = event_limits(capabilities, trace.spec)
-    events = tuple(each for event in trace.events if (each := _mended_by(of_events, event)) is not None)
-    spec = _mended_by(spec_limits(capabilities), trace.spec)
-    found = _mended_by(trace_limits(capabilities), trace.model_copy(update={"events": events, "spec": spec}))
+    events = tuple(each for event in trace.events if (each := _fixed_by(of_events, event)) is not None)
+    spec = _fixed_by(spec_limits(capabilities), trace.spec)
+    found = _fixed_by(trace_limits(capabilities), trace.model_copy(update={"events": events, "spec": spec}))
     assert found is not None, "a trace can be changed to fit"
     # Remove requests that do not fit into the smaller KV cache or the shorter model.
     wrong = {problem.path[1] for problem in problems(found) if problem.path[0] == "events"}
@@ -42,16 +42,16 @@ def _mended(trace: Trace, capabilities: Capabilities) -> Trace:
     return found.model_copy(update={"events": fitting}) if wrong else found
 
 
-def _mended_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
+def _fixed_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
     """Return a value with the limits applied in order; None if a limit removes the value."""
     for limit in limits:
-        for _ in range(_MENDS_MAX):
+        for _ in range(_FIXES_MAX):
             excess = limit(asked)
             if excess is None:
                 break
-            if excess.mended is None:
+            if excess.fixed is None:
                 return None
-            asked = excess.mended
+            asked = excess.fixed
     return asked
 
 

@@ -11,9 +11,9 @@ from scenarios.capabilities import (
     FEATURES,
     Capabilities,
     Excess,
+    ExcludedBy,
     KeyAtMost,
     Limits,
-    NothingBeside,
     OneOf,
     ParamAtMost,
     Without,
@@ -48,7 +48,7 @@ SOME = Capabilities(
         features=(Without(("stop", "top_k"), when=lambda spec: spec.num_speculative_tokens > 0),),
         events=(OneOf(Preempt, "mode", ("drop",), "modes"), ParamAtMost("num_logprobs", lambda submit: 2)),
         spec=(
-            NothingBeside("prefix_cache", beside=("layers", "hybrid"), otherwise="attention", reason="states are lost"),
+            ExcludedBy("prefix_cache", other=("layers", "hybrid"), fallback="attention", reason="states are lost"),
             KeyAtMost("max_num_seqs", lambda spec: spec.num_blocks, "num_blocks"),
         ),
     ),
@@ -66,11 +66,11 @@ def test_within_changes_only_refused_traces_until_supported(engine: str) -> None
     for seed in range(60):
         original = random_traces()[seed]
         for trace in (original, for_engine(original, capabilities)):
-            mended = within(trace, capabilities)
-            assert (mended == trace) is (lacking(trace, capabilities) is None)
-            assert lacking(mended, capabilities) is None
-            assert problems(mended) == []
-            assert within(mended, capabilities) is mended
+            fixed = within(trace, capabilities)
+            assert (fixed == trace) is (lacking(trace, capabilities) is None)
+            assert lacking(fixed, capabilities) is None
+            assert problems(fixed) == []
+            assert within(fixed, capabilities) is fixed
 
 
 SPEC = EngineSpec(block_size=8, num_speculative_tokens=2)
@@ -122,9 +122,9 @@ REFUSED: dict[str, tuple[Trace, Trace]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_limit_message_and_replacement_cover_one_value(message: str) -> None:
-    trace, mended = REFUSED[message]
+    trace, fixed = REFUSED[message]
     assert lacking(trace, SOME) == message
-    assert within(trace, SOME) == mended
+    assert within(trace, SOME) == fixed
 
 
 def test_feature_unsupported_with_drafts_is_removed_only_there() -> None:
@@ -148,9 +148,9 @@ def test_lacking_reports_first_event_for_any_order_of_limits() -> None:
 def test_within_removes_request_too_large_for_new_specification() -> None:
     long = ASKED.model_copy(update={"request": "b", "prompt": tuple(range(30))})
     small = Capabilities(spec={**dict.fromkeys(EngineSpec.model_fields, ()), "num_blocks": (2,)})
-    mended = within(Trace(spec=SPEC, events=(ASKED, long)), small)
-    assert mended.spec.num_blocks == 2
-    assert [event.request for event in mended.submits()] == ["a"]
+    fixed = within(Trace(spec=SPEC, events=(ASKED, long)), small)
+    assert fixed.spec.num_blocks == 2
+    assert [event.request for event in fixed.submits()] == ["a"]
 
 
 def test_within_asserts_if_limits_exceed_each_other() -> None:
@@ -159,8 +159,8 @@ def test_within_asserts_if_limits_exceed_each_other() -> None:
 
     def never_none(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
         wants_more = isinstance(event, Submit) and event.params.num_logprobs < 2
-        mended = event.model_copy(update={"params": SamplingParams(num_logprobs=3)})
-        return Excess("params.num_logprobs", "few", "more are wanted", mended) if wants_more else None
+        fixed = event.model_copy(update={"params": SamplingParams(num_logprobs=3)})
+        return Excess("params.num_logprobs", "few", "more are wanted", fixed) if wants_more else None
 
     with pytest.raises(AssertionError, match="changes for one limit exceed another"):
         within(BASE, replace(SOME, limits=Limits(events=(to(1), never_none))))

@@ -3,7 +3,7 @@
 import pytest
 
 from scenarios.codec import ScenarioError, dumps, loads
-from scenarios.draw_params import METHODS, method_of, params_of, with_chance
+from scenarios.draw_params import METHODS, method_of, params_of, with_sampling
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.targets.specstorm import Specstorm
@@ -51,7 +51,7 @@ def test_params_are_kept_in_yaml_and_defaults_not_written() -> None:
 @pytest.mark.parametrize("vocab_size", [2, 32])
 def test_params_of_any_number_are_allowed_and_all_kinds_occur(vocab_size: int) -> None:
     spec = EngineSpec(vocab_size=vocab_size)
-    found = [with_chance(params_of(number, spec), number, spec) for number in range(1024)]
+    found = [with_sampling(params_of(number, spec), number, spec) for number in range(1024)]
     assert found[0] == SamplingParams()
     for params in found:
         assert [*params.problems(vocab_size)] == []

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
-from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_SESSIONS, OF_TEXTS, OF_TRANSFERS, PROBES
+from scenarios.probes import CONTROL_PROBES, HANDOFF_PROBES, PROBES, SESSION_PROBES, TEXT_PROBES, TRANSFER_PROBES
 from scenarios.sampling import PARAMS, Output
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
@@ -161,7 +161,7 @@ class Specstorm(TargetKind):
         probes=tuple(
             probe
             for probe in PROBES
-            if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_HANDOFFS, *OF_SESSIONS, *OF_TEXTS)
+            if probe not in (*CONTROL_PROBES, *TRANSFER_PROBES, *HANDOFF_PROBES, *SESSION_PROBES, *TEXT_PROBES)
         ),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),

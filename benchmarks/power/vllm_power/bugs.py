@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import yaml
 
-from scenarios.capabilities import EVENTS, FEATURES, asks, lacking
+from scenarios.capabilities import EVENTS, FEATURES, lacking, uses_feature
 from scenarios.codec import SUFFIX, load
 from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
@@ -148,7 +148,7 @@ def has(trace: Trace, part: str) -> bool:
     if key in EVENTS:
         return any(event.do == key for event in trace.events)
     if key in FEATURES:
-        return any(asks(submit, key) for submit in trace.submits())
+        return any(uses_feature(submit, key) for submit in trace.submits())
     owner: object = trace.spec
     if key.startswith(f"{TRANSFER}."):
         owner, key = trace.spec.transfer, key.removeprefix(f"{TRANSFER}.")

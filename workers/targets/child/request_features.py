@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from scenarios.capabilities import PLAIN, EventLimit, Excess, Without, asks, with_params
+from scenarios.capabilities import PLAIN, EventLimit, Excess, Without, uses_feature, with_params
 from scenarios.events import AnyEvent, Submit
 from scenarios.spec import EngineSpec
 
@@ -50,7 +50,7 @@ class NotWith:
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
         """Return how a request of that kind exceeds the limit, or None."""
-        if not isinstance(event, Submit) or not asks(event, self.param) or not self.is_of_kind(event, spec):
+        if not isinstance(event, Submit) or not uses_feature(event, self.param) or not self.is_of_kind(event, spec):
             return None
         default = getattr(PLAIN, self.param)
         allowed = f"with {self.other} {'none' if default == () else default} is allowed"
@@ -93,6 +93,8 @@ class RequestFeatures:
     def unwritten(self, event: Submit) -> str | None:
         """Return the first feature of a request that no exported test can use, and why; or None."""
         found = (
-            f"{each.feature} {each.unwritten}" for each in self.rows if each.unwritten and asks(event, each.feature)
+            f"{each.feature} {each.unwritten}"
+            for each in self.rows
+            if each.unwritten and uses_feature(event, each.feature)
         )
         return next(found, None)

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, NothingBeside, OneOf
+from scenarios.capabilities import Capabilities, Excess, ExcludedBy, KeyAtMost, Limits, OneOf
 from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Preempt, SetK
-from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_TRANSFERS
+from scenarios.probes import CONTROL_PROBES, HANDOFF_PROBES, TRANSFER_PROBES
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.connector_limits import (
     at_most_one_connector,
@@ -132,10 +132,10 @@ def no_load_weights_with_mtp(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEve
 
 
 # Holds for vLLM's CPU kernels only.
-_NO_DRAFTS_WITH_HYBRID = NothingBeside(
+_NO_DRAFTS_WITH_HYBRID = ExcludedBy(
     "num_speculative_tokens",
-    beside=("layers", "hybrid"),
-    otherwise="attention",
+    other=("layers", "hybrid"),
+    fallback="attention",
     reason="vLLM's CPU kernels cannot roll a recurrent state back to before a rejected draft",
 )
 # A request of max_model_len tokens fits into the block pool, and no prefill chunk is longer than such a request.
@@ -211,8 +211,8 @@ FIRST_RUNNER = Capabilities(
         "grammar_drafts",
         "grammar_cut",
         "stop_word",
-        *OF_TRANSFERS,
-        *OF_HANDOFFS,
+        *TRANSFER_PROBES,
+        *HANDOFF_PROBES,
         "dummy_step",
         "k_change",
         *CONTROL_PROBES,

@@ -3,7 +3,7 @@
 import pytest
 
 from scenarios.capabilities import FEATURES
-from scenarios.events import OF_SUBMITS, Submit
+from scenarios.events import SUBMIT_FEATURES, Submit
 from scenarios.sampling import PARAMS, Feature, SamplingParams
 from scenarios.spec import EngineSpec
 from workers.judge.contracts.judge import CONTRACTS
@@ -28,7 +28,7 @@ def submit_of(priority: int = 0, stop: tuple[int, ...] = (), **params: object) -
 
 
 def test_declared_contracts_exist() -> None:
-    declared = {contract for each in (*PARAMS.values(), *OF_SUBMITS.values()) for contract in each.contracts}
+    declared = {contract for each in (*PARAMS.values(), *SUBMIT_FEATURES.values()) for contract in each.contracts}
     assert declared <= CONTRACTS.keys()
 
 
@@ -67,4 +67,4 @@ def test_lacks_depend_on_the_spec_and_limits_on_the_request() -> None:
     excess = limit(submit_of(seed=7, stop=(1,)), SPEC)
     assert excess is not None
     assert excess.message("events.0") == "events.0.params.seed: 7; with stop 0 is allowed: it is greedy"
-    assert excess.mended == submit_of(stop=(1,))
+    assert excess.fixed == submit_of(stop=(1,))
