@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, get_args
 
 from scenarios.events import (
-    PLACES,
+    HOOKS,
     SUBMIT_FEATURES,
     AnyEvent,
     Continuation,
     Event,
-    Place,
+    Hook,
     Policy,
     PromptDraw,
     Schedule,
@@ -95,21 +95,21 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Limit: an event happens at a hook in `places`, or in `besides` for its kind of event."""
+class AtHooks:
+    """Limit: an event happens at a hook in `hooks`, or in `by_event` for its kind of event."""
 
-    places: tuple[Place, ...]
-    besides: Mapping[str, tuple[Place, ...]]
+    hooks: tuple[Hook, ...]
+    by_event: Mapping[str, tuple[Hook, ...]]
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
         """Return the excess of an event at an unsupported hook.
 
         `fixed` moves the event to the next supported hook, perhaps in the next tick.
         """
-        allowed = tuple(at for at in PLACES if at in (*self.places, *self.others.get(event.do, ())))
+        allowed = tuple(at for at in HOOKS if at in (*self.hooks, *self.by_event.get(event.do, ())))
         if event.at in allowed:
             return None
-        later = next((at for at in PLACES[PLACES.index(event.at) :] if at in allowed), None)
+        later = next((at for at in HOOKS[HOOKS.index(event.at) :] if at in allowed), None)
         moved = {"at": allowed[0], "tick": event.tick + 1} if later is None else {"at": later}
         return Excess("at", event.at, f"allowed are {listed(allowed)}", event.model_copy(update=moved))
 
@@ -181,8 +181,8 @@ class Capabilities:
     """The capabilities that an engine's target declares.
 
     Supported input:
-    - `events`: kinds of events in addition to `submit`; `places`: hooks of a step at which any event may happen;
-      `places_besides`: more hooks for some kinds of events;
+    - `events`: kinds of events in addition to `submit`; `hooks`: hooks of a step at which any event may happen;
+      `hooks_by_event`: more hooks for some kinds of events;
     - `features`: request features: fields of a submit, sampling parameters, and a prompt that continues a request;
     - `spec`: the allowed values of each key of the specification, the fallback first; an empty tuple allows any value,
       and a missing key must have its default;
@@ -199,8 +199,8 @@ class Capabilities:
     """
 
     events: tuple[str, ...] = ()
-    places: tuple[Place, ...] = PLACES
-    places_besides: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
+    hooks: tuple[Hook, ...] = HOOKS
+    hooks_by_event: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
     features: tuple[str, ...] = ()
     spec: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"sim": ()})
@@ -272,7 +272,7 @@ def event_limits(
     lacks = tuple(feature for feature in FEATURES if feature not in allowed)
     return [
         partial(_kind, spec=spec, kinds=("submit", *capabilities.events)),
-        partial(Places(capabilities.places, capabilities.places_besides), spec=spec),
+        partial(AtHooks(capabilities.hooks, capabilities.hooks_by_event), spec=spec),
         partial(_features, spec=spec, allowed=allowed, lacks=lacks),
         *(partial(limit, spec=spec) for limit in capabilities.limits.events),
     ]

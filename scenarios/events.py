@@ -13,8 +13,8 @@ from scenarios.draw import below
 from scenarios.sampling import Feature, SamplingParams, declared
 from scenarios.spec import Count, Index, Name, Ticks, Value
 
-Place: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
-PLACES: tuple[Place, ...] = ("before_schedule", "after_launch", "before_process")
+Hook: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
+HOOKS: tuple[Hook, ...] = ("before_schedule", "after_launch", "before_process")
 
 PreemptMode: TypeAlias = Literal["deliver", "drop"]
 PauseMode: TypeAlias = Literal["abort", "wait", "keep"]
@@ -64,7 +64,7 @@ class Event(Value):
     """Base of all events: the tick (a call of `Engine.step`) and the hook in it (`at`)."""
 
     tick: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
-    at: Place = "before_schedule"
+    at: Hook = "before_schedule"
 
 
 class Submit(Event):

@@ -9,8 +9,8 @@ from typing import NamedTuple, get_args
 from scenarios import draw_params
 from scenarios.drafters import DRAFTERS, TRAITS
 from scenarios.events import (
+    HOOKS,
     LANES,
-    PLACES,
     Abort,
     AcceptRate,
     AnyEvent,
@@ -114,7 +114,7 @@ class FlatEvent(NamedTuple):
 
     kind: int
     tick: int
-    place: int
+    hook: int
     request_index: int
     a: int = 0
     b: int = 0
@@ -188,7 +188,7 @@ def spec_of(numbers: SpecNumbers) -> EngineSpec:
 
 
 def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
-    tick, at = min(flat.tick, 255), PLACES[flat.place % len(PLACES)]
+    tick, at = min(flat.tick, 255), HOOKS[flat.hook % len(HOOKS)]
     request = f"r{flat.request_index % NUM_REQUESTS_MAX}"
     match EVENT_KINDS[flat.kind % len(EVENT_KINDS)]:
         case "submit":
@@ -230,7 +230,7 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
     stop = ((flat.d - 1) % spec.vocab_size,) if flat.d else ()
     return Submit(
         tick=min(flat.tick, 255),
-        at=PLACES[flat.place % len(PLACES)],
+        at=HOOKS[flat.hook % len(HOOKS)],
         request=f"r{flat.request_index % NUM_REQUESTS_MAX}",
         prompt=prompt,
         max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationInfo, model_validator
 
 from scenarios.events import (
+    HOOKS,
     LANES,
-    PLACES,
     AnyEvent,
     Continuation,
     EndSession,
@@ -57,7 +57,7 @@ class Trace(Value):
 
     def submitted(self) -> tuple[Submit, ...]:
         """Return the submits in the order in which the engine receives them: by tick and hook."""
-        return tuple(sorted(self.submits(), key=lambda submit: (submit.tick, PLACES.index(submit.at))))
+        return tuple(sorted(self.submits(), key=lambda submit: (submit.tick, HOOKS.index(submit.at))))
 
     def explicit(self) -> "Trace":
         """Return the trace with prompts and acceptance scripts expanded to token ids and bits."""
@@ -93,7 +93,7 @@ def _session_problems(trace: Trace) -> list[Problem]:
     found, spec = [], trace.spec
     names = Counter(submit.request for submit in trace.submits())
     before: dict[str, int] = {}
-    in_order = sorted(enumerate(trace.events), key=lambda each: (each[1].tick, PLACES.index(each[1].at)))
+    in_order = sorted(enumerate(trace.events), key=lambda each: (each[1].tick, HOOKS.index(each[1].at)))
     for index, part in in_order:
         if isinstance(part, EndSession) and part.session not in before:
             found.append(Problem(("events", index, "session"), f"session {part.session!r} has no part by then"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from scenarios.draw import below
 from scenarios.events import (
-    PLACES,
+    HOOKS,
     Abort,
     AnyEvent,
     DisturbTransfer,
@@ -68,7 +68,7 @@ def _nudged(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
             case 3 | 4 | 5:
                 yield _at(event, event.tick - 2 + below(5, seed, _SITE, "tick", index))
             case 6 | 7:
-                yield event.model_copy(update={"at": PLACES[below(len(PLACES), seed, _SITE, "place", index)]})
+                yield event.model_copy(update={"at": HOOKS[below(len(HOOKS), seed, _SITE, "place", index)]})
             case 8 | 9 | 10 if isinstance(event, Submit):
                 yield _resized(event, seed, index)
             case _:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from scenarios import draw_params
 from scenarios.drafters import DRAFTERS, TRAITS
 from scenarios.draw import Digits, Draws, Source
-from scenarios.events import PLACES
+from scenarios.events import HOOKS
 from scenarios.flat_traces import (
     EVENT_KINDS,
     PATTERNS,
@@ -185,7 +185,7 @@ def _submit_requests(flat: FlatTrace) -> None:
     source, spec, swarm = flat.source, flat.spec, flat.source("requests", 0)
     count = swarm.of((1, 2, 3, 3, 4, 4, 5, 5, 6, 7))
     spread = swarm.of((1, 8, 24))
-    has_other_places, has_stops = swarm.below(2), flat.has("stop_tokens", swarm)
+    has_other_hooks, has_stops = swarm.below(2), flat.has("stop_tokens", swarm)
     lengths_max, tokens_max = swarm.of((6, 12, 24)), swarm.of((12, 24, 24))
     patterns = tuple(swarm.of((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8)) for _ in range(2))
     k, block = spec.num_speculative_tokens, spec.block_size
@@ -203,7 +203,7 @@ def _submit_requests(flat: FlatTrace) -> None:
         submit = FlatEvent(
             kind=0,
             tick=digits.below(spread),
-            place=digits.of((0, 0, 1, 2)) if has_other_places else 0,
+            hook=digits.of((0, 0, 1, 2)) if has_other_hooks else 0,
             request_index=request_index,
             a=length - 1,
             b=tokens_max // 2 + digits.below(tokens_max // 2) if digits.below(4) else digits.below(tokens_max),
@@ -255,7 +255,7 @@ def _add_events(flat: FlatTrace) -> None:
                 FlatEvent(
                     kind=kind,
                     tick=digits.below(ticks),
-                    place=digits.below(len(PLACES)),
+                    hook=digits.below(len(HOOKS)),
                     request_index=digits.below(len(flat.requests)),
                     a=digits.below(size),
                     b=digits.below(spec.vocab_size),
@@ -284,11 +284,11 @@ def shared_prefixes(flat: FlatTrace) -> None:
         some = digits.below(2 + length // block) * block + digits.below(2)
         if are_alike:
             length += (1 - length) % block
-        tick, place = (first.tick, first.place) if are_together else (request.tick, request.place)
+        tick, hook = (first.tick, first.hook) if are_together else (request.tick, request.hook)
         # Most prompts are computed before the next request arrives, which then has one token left to compute.
         tick = first.tick + spacing * request.request_index if are_alike and not are_together else tick
         is_whole = digits.below(4 if are_alike else 2) > 0
-        found.append(request._replace(tick=tick, place=place, a=length - 1, g=length if is_whole else some))
+        found.append(request._replace(tick=tick, hook=hook, a=length - 1, g=length if is_whole else some))
     flat.requests = tuple(found)
 
 
@@ -313,7 +313,7 @@ def mixed_priorities(flat: FlatTrace) -> None:
     if flat.spec.policy == "priority":
         count, is_later = len(flat.requests), "later_requests_first" in flat.situations
         flat.requests = tuple(
-            request._replace(tick=request.request_index, place=0, h=count - request.request_index)
+            request._replace(tick=request.request_index, hook=0, h=count - request.request_index)
             if is_later
             else request._replace(h=flat.source("priority", request.request_index).below(3))
             for request in flat.requests
@@ -332,7 +332,7 @@ def undefined_draft_logits(flat: FlatTrace) -> None:
             FlatEvent(
                 kind=EVENT_KINDS.index("spoil_draft"),
                 tick=spoiled.tick + 1 + digits.below(12),
-                place=digits.below(len(PLACES)),
+                hook=digits.below(len(HOOKS)),
                 request_index=spoiled.request_index,
                 a=digits.below(4),
                 b=digits.below(flat.spec.vocab_size),
@@ -356,9 +356,9 @@ def preempt_in_first_step(flat: FlatTrace) -> None:
     request_index, tick, mode = request.request_index, request.tick, digits.below(2)
     flat.events.append(FlatEvent(EVENT_KINDS.index("preempt"), tick, 1 + digits.below(2), request_index, mode))
     aborted = FlatEvent(EVENT_KINDS.index("abort"), tick + 1, 0, request_index)
-    stalled = FlatEvent(EVENT_KINDS.index("stall"), tick, len(PLACES) - 1, request_index, 1)
+    stalled = FlatEvent(EVENT_KINDS.index("stall"), tick, len(HOOKS) - 1, request_index, 1)
     flat.events.append(aborted if digits.below(2) else stalled)
-    flat.requests = tuple(each._replace(place=0, a=0) if each is request else each for each in flat.requests)
+    flat.requests = tuple(each._replace(hook=0, a=0) if each is request else each for each in flat.requests)
 
 
 @situation(stage="base")
@@ -369,11 +369,11 @@ def request_id_reuse(flat: FlatTrace) -> None:
     for index in range(1 + count if exists else 0):
         digits = flat.source("reuse", 1 + index)
         old = flat.requests[digits.below(len(flat.requests))]
-        tick, place = old.tick + 1 + digits.below(16), digits.below(len(PLACES))
+        tick, hook = old.tick + 1 + digits.below(16), digits.below(len(HOOKS))
         if digits.below(2):
-            flat.reused.append(old._replace(kind=EVENT_KINDS.index("abort"), tick=tick, place=place))
-            place = min(len(PLACES) - 1, place + digits.below(2))
-        flat.reused.append(old._replace(tick=tick, place=place, b=digits.below(16), e=digits.below(3)))
+            flat.reused.append(old._replace(kind=EVENT_KINDS.index("abort"), tick=tick, hook=hook))
+            hook = min(len(HOOKS) - 1, hook + digits.below(2))
+        flat.reused.append(old._replace(tick=tick, hook=hook, b=digits.below(16), e=digits.below(3)))
 
 
 @situation(stage="base")
@@ -389,9 +389,9 @@ def abort_at_last_token(flat: FlatTrace) -> None:
         tick, num_prompt = 40 + 12 * index + digits.below(8), 1 + digits.below(6)
         max_tokens = 1 + run * (1 + digits.below(3)) if digits.below(3) else 2 + digits.below(8)
         abort_tick = _last_tick(flat.spec, tick, num_prompt, max_tokens) + digits.of((0, 1, 1, 1, 2))
-        place, request_index = digits.below(len(PLACES)), digits.below(len(flat.requests))
+        hook, request_index = digits.below(len(HOOKS)), digits.below(len(flat.requests))
         flat.reused.append(FlatEvent(0, tick, 0, request_index, num_prompt - 1, max_tokens - 1))
-        flat.reused.append(FlatEvent(EVENT_KINDS.index("abort"), abort_tick, place, request_index))
+        flat.reused.append(FlatEvent(EVENT_KINDS.index("abort"), abort_tick, hook, request_index))
 
 
 def _last_tick(spec: EngineSpec, tick: int, num_prompt: int, max_tokens: int) -> int:

@@ -31,7 +31,7 @@ from workers.targets.registry import kind_of, known_engines
 # An engine that supports some, not all, values of each kind of capability.
 SOME = Capabilities(
     events=("abort", "preempt"),
-    places=("before_schedule", "after_launch"),
+    hooks=("before_schedule", "after_launch"),
     features=tuple(feature for feature in FEATURES if feature != "grammar"),
     spec={
         **dict.fromkeys(EngineSpec.model_fields, ()),

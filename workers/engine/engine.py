@@ -13,9 +13,9 @@ from scenarios.events import (
     Abort,
     AnyEvent,
     DummyStep,
+    Hook,
     NanLogits,
     NoValidToken,
-    Place,
     Preempt,
     Reorder,
     ResetPrefixCache,
@@ -83,10 +83,10 @@ class Engine:
         requests, drafts_of = self.requests.values(), self.runner.host_drafts.requests
         return host_observations.drained(self.tick, self.scheduler, requests, drafts_of)
 
-    def step(self, happen: Callable[[Place], None]) -> None:
+    def step(self, happen: Callable[[Hook], None]) -> None:
         """Schedule and launch one step; process the oldest step if `depth` steps are in flight.
 
-        `happen` is called at each place of the step where events take effect.
+        `happen` is called at each hook of the step where events take effect.
         """
         assert len(self._in_flight) < self._spec.depth, (
             f"{len(self._in_flight)} steps in flight: the rings of pinned memory are full"

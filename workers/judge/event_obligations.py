@@ -12,13 +12,13 @@ expected values, which `referee` compares.
 from typing import TypeAlias
 
 from scenarios.events import (
-    PLACES,
+    HOOKS,
     Abort,
     AnyEvent,
     DummyStep,
+    Hook,
     NanLogits,
     NoValidToken,
-    Place,
     Preempt,
     Reorder,
     ResetPrefixCache,
@@ -62,15 +62,15 @@ class EventObligations:
         self._events: list[tuple[Moment, int, AnyEvent]] = []
         num_submits = 0
         for event in trace.events:
-            self._events.append(((event.tick, PLACES.index(event.at)), num_submits, event))
+            self._events.append(((event.tick, HOOKS.index(event.at)), num_submits, event))
             num_submits += isinstance(event, Submit)
         self._events.sort(key=lambda each: each[0])
         self._next = 0
-        self._now: Moment = (-1, len(PLACES) - 1)
+        self._now: Moment = (-1, len(HOOKS) - 1)
 
-    def advance_to(self, tick: int, place: Place) -> Violation | None:
+    def advance_to(self, tick: int, hook: Hook) -> Violation | None:
         """Apply all events up to a hook of a tick; return a violation if one is missing, or None."""
-        self._now = (tick, PLACES.index(place))
+        self._now = (tick, HOOKS.index(hook))
         if not self._apply_until(self._now):
             return None
         event = self._events[self._next][2]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from scenarios.capabilities import Capabilities
-from scenarios.events import Abort, AnyEvent, Continuation, EndSession, Pausing, Place, Submit, prompt_tokens
+from scenarios.events import Abort, AnyEvent, Continuation, EndSession, Hook, Pausing, Submit, prompt_tokens
 from scenarios.trace import Trace
 from workers.judge.contracts.judge import Contracts
 from workers.oracle.incremental_tape import script_of
@@ -17,15 +17,15 @@ class EventQueue:
 
     def __init__(self, events: Sequence[AnyEvent]) -> None:
         self.last_tick = max((event.tick for event in events), default=-1)
-        self._events: dict[tuple[int, Place], list[tuple[AnyEvent, int]]] = {}
+        self._events: dict[tuple[int, Hook], list[tuple[AnyEvent, int]]] = {}
         num_submits = 0
         for event in events:
             self._events.setdefault((event.tick, event.at), []).append((event, num_submits))
             num_submits += isinstance(event, Submit)
 
-    def at(self, tick: int, place: Place) -> Sequence[tuple[AnyEvent, int]]:
+    def at(self, tick: int, hook: Hook) -> Sequence[tuple[AnyEvent, int]]:
         """Return the events at a hook of a step, in order."""
-        return self._events.get((tick, place), ())
+        return self._events.get((tick, hook), ())
 
 
 class EventFeed:
@@ -63,8 +63,8 @@ class EventFeed:
         self._begin_parts()
         self.tick += 1
 
-    def _happen(self, place: Place) -> None:
-        for event, submit in self.events.at(self.tick, place):
+    def _happen(self, hook: Hook) -> None:
+        for event, submit in self.events.at(self.tick, hook):
             match event:
                 case Submit():
                     self._submit(event, submit)

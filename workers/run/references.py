@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from scenarios.capabilities import Capabilities, with_params
 from scenarios.events import (
     CONTROL_EVENTS,
-    PLACES,
+    HOOKS,
     Abort,
     AnyEvent,
     DummyStep,
@@ -118,7 +118,7 @@ def undisturbed(trace: Trace, has_sessions: bool = False) -> Trace | None:
     If the trace loads weights, the last ones are loaded at the start, and only the requests submitted after them are
     kept. There is none if these requests may use KV cache entries of older weights, by a prefix cache or by sessions.
     """
-    events = sorted(trace.events, key=lambda event: (event.tick, PLACES.index(event.at)))
+    events = sorted(trace.events, key=lambda event: (event.tick, HOOKS.index(event.at)))
     loads = [(index, event) for index, event in enumerate(events) if isinstance(event, LoadWeights)]
     kept: list[AnyEvent] = []
     if loads:
@@ -209,7 +209,7 @@ def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabiliti
     allowed = {key: value for key, value in keys.items() if capabilities.allows(key, value)}
     plain = {key: EngineSpec.model_fields[key].default for key in _UNDISTURBED}
     update = {**{key: value for key, value in plain.items() if capabilities.allows(key, value)}, **allowed}
-    first = {"tick": 0, "at": PLACES[0]}
+    first = {"tick": 0, "at": HOOKS[0]}
     loads = [event.model_copy(update=first) for event in trace.events if isinstance(event, LoadWeights)]
     events = (*loads, *[submit.model_copy(update={**first, "priority": 0}) for submit in submits])
     return trace.model_copy(

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from scenarios.capabilities import EVENTS, Capabilities
-from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
+from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Hook, Submit
 from scenarios.probes import CONTROL_PROBES, HANDOFF_PROBES, PROBES, SESSION_PROBES, TEXT_PROBES, TRANSFER_PROBES
 from scenarios.sampling import PARAMS, Output
 from scenarios.spec import EngineSpec
@@ -94,7 +94,7 @@ class SpecstormTarget(Target):
     def apply(self, event: AnyEvent) -> None:
         self.engine.apply(event)
 
-    def step(self, happen: Callable[[Place], None]) -> None:
+    def step(self, happen: Callable[[Hook], None]) -> None:
         self.engine.step(happen)
 
     def drained(self) -> bool:

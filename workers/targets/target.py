@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from scenarios.capabilities import Capabilities
-from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.events import Abort, AnyEvent, Hook, Submit
 from scenarios.generation.weights import Area
 from scenarios.sampling import Output
 from scenarios.scenario_file import RunOn
@@ -207,7 +207,7 @@ class Target(Protocol):
         """Apply an event that is neither a submit nor an abort."""
 
     @abstractmethod
-    def step(self, happen: Callable[[Place], None]) -> None:
+    def step(self, happen: Callable[[Hook], None]) -> None:
         """Run one step; call `happen` at each point of it where events take effect, in order."""
 
     @abstractmethod

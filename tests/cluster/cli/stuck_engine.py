@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 
 from cluster.cli.main import main
-from scenarios.events import Place
+from scenarios.events import Hook
 from scenarios.trace import Trace
 from tests.workers.targets.black_box import BlackBox, BlackBoxKind
 from workers.targets import registry
@@ -54,7 +54,7 @@ def hang() -> None:
 class StuckBox(BlackBox):
     """Hangs in a step."""
 
-    def step(self, happen: Callable[[Place], None]) -> None:
+    def step(self, happen: Callable[[Hook], None]) -> None:
         hang()
 
 

@@ -12,7 +12,7 @@ from scenarios.trace import Trace
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "strategies.md"
 LITTLE = Capabilities(
-    events=("abort", "stall"), places=("before_schedule",), features=("stop",), spec={"num_speculative_tokens": (0, 2)}
+    events=("abort", "stall"), hooks=("before_schedule",), features=("stop",), spec={"num_speculative_tokens": (0, 2)}
 )
 
 

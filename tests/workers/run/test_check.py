@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios.events import NoValidToken, Place, Schedule, Submit
+from scenarios.events import Hook, NoValidToken, Schedule, Submit
 from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
@@ -252,9 +252,9 @@ def test_finding_has_counts_up_to_its_step_and_ends_run() -> None:
     assert ran["roll_back"] <= 2 * verdict.stats.steps
 
 
-@pytest.mark.parametrize("place", ["before_schedule", "after_launch", "before_process"])
-def test_engine_that_ignores_only_event_is_found(place: Place) -> None:
-    trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
+@pytest.mark.parametrize("hook", ["before_schedule", "after_launch", "before_process"])
+def test_engine_that_ignores_only_event_is_found(hook: Hook) -> None:
+    trace = Trace(events=(Submit(tick=0, at=hook, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
     run = Run(trace, TAPES, Options(), Specstorm(Parts()))
     run.feed.events = EventQueue(())
     broken = difference_in(run).actual

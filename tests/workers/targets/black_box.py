@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from scenarios.capabilities import Capabilities
-from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.events import Abort, AnyEvent, Hook, Submit
 from scenarios.sampling import Output
 from scenarios.trace import Trace
 from workers.judge.judge import PLANES_OF_STEPS
@@ -72,7 +72,7 @@ class BlackBox(Target):
     def apply(self, event: AnyEvent) -> None:
         raise AssertionError(f"{event.do} is not an event of this engine")
 
-    def step(self, happen: Callable[[Place], None]) -> None:
+    def step(self, happen: Callable[[Hook], None]) -> None:
         happen("before_schedule")
         live = self._live()
         if self.mistake == "crash" and len(live) > 2:
@@ -168,7 +168,7 @@ class BlackBoxKind(TargetKind):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             events=("abort",),
-            places=("before_schedule",),
+            hooks=("before_schedule",),
             spec={"depth": (1, 2), "vocab_size": (), "max_num_seqs": ()},
             planes=(*PLANES_OF_STEPS, RACES),
         )

@@ -12,7 +12,7 @@ from math import exp, inf, log
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
-from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.events import Abort, AnyEvent, Hook, Submit
 from scenarios.sampling import Output, SamplingParams
 from scenarios.trace import Trace
 from workers.targets.target import Progress, RunConfig, Target, TargetKind, Watch
@@ -76,7 +76,7 @@ class SamplerBox(Target):
     def apply(self, event: AnyEvent) -> None:
         raise AssertionError(f"{event.do} is not an event of this engine")
 
-    def step(self, happen: Callable[[Place], None]) -> None:
+    def step(self, happen: Callable[[Hook], None]) -> None:
         happen("before_schedule")
         step = []
         for request in self.requests.values():
@@ -266,7 +266,7 @@ class SamplerBoxKind(TargetKind):
         sizes = ("vocab_size", "max_model_len", "logprobs_mode")
         return Capabilities(
             events=("abort",),
-            places=("before_schedule",),
+            hooks=("before_schedule",),
             features=FEATURES,
             spec={"depth": (1, 2), **dict.fromkeys(sizes, ())},
             logit_margin=self.logit_margin,

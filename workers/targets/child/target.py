@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from scenarios.events import Abort, AnyEvent, EndSession, Pausing, Place, Submit
+from scenarios.events import Abort, AnyEvent, EndSession, Hook, Pausing, Submit
 from scenarios.sampling import Output
 from scenarios.spec import ENGINE, Value
 from scenarios.trace import Trace
@@ -161,7 +161,7 @@ class ChildTarget(Target):
                 pass
         self._pending.append(event.model_dump(mode="json"))
 
-    def step(self, happen: Callable[[Place], None]) -> None:
+    def step(self, happen: Callable[[Hook], None]) -> None:
         """Run one step, unless there is nothing to do.
 
         Each event names the point of the step at which it takes effect; the engine's process applies it there.

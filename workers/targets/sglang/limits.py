@@ -119,7 +119,7 @@ def pool_has_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
 CAPABILITIES = Capabilities(
     events=("abort", "pause", "resume"),
     # SGLang's event loop receives requests between two steps.
-    places=("before_schedule",),
+    hooks=("before_schedule",),
     features=FEATURES.names,
     spec={
         "layers": ("attention",),

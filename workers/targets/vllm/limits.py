@@ -150,9 +150,9 @@ FIRST_RUNNER = Capabilities(
         *("abort", "preempt", "stall", "reset_prefix_cache", "disturb_transfer", "set_k", "dummy_step", "end_session"),
         *CONTROL_EVENTS,
     ),
-    places=("before_schedule",),
+    hooks=("before_schedule",),
     # Before it processes a step's results, the server handles aborts that arrived during the step, and no other event.
-    places_besides={"abort": ("before_process",)},
+    hooks_by_event={"abort": ("before_process",)},
     features=FIRST.names,
     spec={
         "layers": ("attention", "hybrid", "windows"),

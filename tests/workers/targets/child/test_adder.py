@@ -33,7 +33,7 @@ class Adder(ChildKind):
     name = "adder"
     capabilities = Capabilities(
         events=("abort",),
-        places=("before_schedule",),
+        hooks=("before_schedule",),
         spec={"depth": (1, 2), "num_speculative_tokens": (0,), "layers": ()},
         probes=("abort",),
     )

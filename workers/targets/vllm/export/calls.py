@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from scenarios.events import (
-    PLACES,
+    HOOKS,
     Abort,
     AnyEvent,
     DisturbTransfer,
@@ -61,7 +61,7 @@ class Caller:
         Raises:
             ExportError: an event has no call.
         """
-        for event in sorted(self._trace.events, key=lambda each: (each.tick, PLACES.index(each.at))):
+        for event in sorted(self._trace.events, key=lambda each: (each.tick, HOOKS.index(each.at))):
             if event.tick < self._tick:
                 raise ExportError(f"tick {event.tick}: {event.do} in the step of a preemption has no call")
             self._step_to(event.tick)
