@@ -1,19 +1,19 @@
 #!/bin/sh
-# One Ray node on this machine with a job server, for this user alone, until Ctrl-C:
+# Run one Ray node with a job server on this machine, only for this user, until Ctrl-C:
 #
 #   ray_configs/local/head.sh [OPTION OF `ray start`]...
 #
-# Every socket is on the loopback interface, and who has no token is refused. A job that is stopped has 30 seconds to
-# close its campaign. Beside another Ray it takes other ports, but for the job server's, at which it is looked for.
+# All sockets are on the loopback interface, and a client without a token is refused. A stopped job has 30 seconds to
+# close its campaign. If another Ray runs, this one uses other ports, except for the job server, whose port is fixed.
 set -eu
 bin=$(dirname "$0")/../../.venv/bin
 if [ -x "$bin/ray" ]; then PATH=$(cd "$bin" && pwd):$PATH; fi
 
 export RAY_USAGE_STATS_ENABLED=0 RAY_DEDUP_LOGS=0 RAY_JOB_STOP_WAIT_TIME_S=30
-# Without this Ray listens on every interface, whatever address it is given.
+# Without this Ray listens on every interface, even with a given address.
 export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0
 export RAY_AUTH_MODE=token
-# With a port that is taken Ray itself does without it, waits for minutes, or prints a traceback.
+# If a port is in use, Ray itself continues without it, waits for minutes, or prints a traceback.
 ports=$(python3 - "$@" <<'PYTHON'
 import socket
 import sys
