@@ -1,1 +1,1 @@
-"""Control plane: command line, campaigns, dispatch to workers, storage, reports and statistics."""
+"""Control plane: command line, campaigns, dispatch, storage, reports and statistics."""

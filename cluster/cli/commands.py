@@ -132,7 +132,7 @@ class WatchedSuite(Suite):
             verdict = self.results[record.job].judgement.verdict
             show(f"{verdict.kind:<9} {name}  {self.seconds.get(name, 0.0):.2f} s", to=self._stream)
 
-    def may_go_on(self, budget: Budget) -> bool:
+    def may_continue(self, budget: Budget) -> bool:
         """Whether time is left and there are fewer findings than `maxfail`."""
         return budget.has_time() and (self._maxfail is None or self.counts().findings < self._maxfail)
 
@@ -242,7 +242,7 @@ def _carry_out(
         if not suite.missing:
             return EXIT_AGREED
         with open_pool(len(suite.missing)) as pool:
-            drive(suite, pool, stop, progress, store, lambda: suite.may_go_on(budget))
+            drive(suite, pool, stop, progress, store, lambda: suite.may_continue(budget))
     except CampaignFailure as error:
         report_failure(error, store.folder, context)
         return exit_code(suite.verdicts()) or EXIT_NOT_JUDGED

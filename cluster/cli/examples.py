@@ -1,4 +1,4 @@
-"""Example of each command, shown at the end of its help; what a user types may name any engine."""
+"""Example of each command, shown at the end of its help; examples may name any engine."""
 
 from collections.abc import Mapping
 

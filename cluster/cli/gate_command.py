@@ -142,7 +142,7 @@ def _config_of(engine: str, home: str, path: str, fixes: str) -> RunConfig:
 
 
 class Chosen(NamedTuple):
-    """The changed files, the selected scenarios, whether these are all, the focus of the hunt, and a description."""
+    """The scenarios and the hunt focus that `gate` selects for the changed files."""
 
     changes: Changes
     scenarios: Sequence[Scenario]

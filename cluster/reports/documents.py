@@ -73,7 +73,7 @@ def probes_document() -> ProbesDocument:
 
 
 class SituationInfo(Value):
-    """A situation of an engine: in which share of the traces it is, if it is possible, and the bugs that it is for."""
+    """A situation of an engine: share of the traces, requirements, and the bugs that it finds."""
 
     name: str
     weight: str
@@ -134,7 +134,7 @@ class ReleaseEntry(Value):
 
 
 class BisectDocument(Document):
-    """The first or last release with a bug; `between` are skipped releases beside the change."""
+    """The first or last release with a bug; `between` are skipped releases next to the change."""
 
     file: str
     bug: str | None

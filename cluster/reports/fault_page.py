@@ -1,4 +1,4 @@
-"""Write the results of a measurement of faults into `docs/results/faults.md`: tables and summary.
+"""Write the measured faults into `docs/results/faults.md`: tables and a summary.
 
 `specstorm faults measure --trials 10 --traces 200 --out DIR`, then `python -m cluster.reports.fault_page
 DIR/faults.json --on "16 cores of ..."`. A fault without a measurement has dashes.
