@@ -292,7 +292,7 @@ def _features(
     for feature in lacks:
         if uses_feature(event, feature):
             seen = f"a request with {feature}"
-            return Excess("", seen, f"allowed features are {listed(allowed)}", _not_asking(event, feature))
+            return Excess("", seen, f"allowed features are {listed(allowed)}", _without_feature(event, feature))
     return None
 
 
@@ -309,7 +309,7 @@ def _default(feature: str) -> object:
     return Submit.model_fields[feature].default
 
 
-def _not_asking(event: Submit, feature: str) -> Submit:
+def _without_feature(event: Submit, feature: str) -> Submit:
     """Return the request without a feature."""
     if feature in SUBMIT_FEATURES:
         return event.model_copy(update={feature: _default(feature)})

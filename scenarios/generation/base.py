@@ -67,12 +67,12 @@ class FlatTrace:
         return self.take(name, digits.chance(self._weights[name]))
 
     def has_kind(self, name: str, digits: Draws) -> bool:
-        """Return the same for a kind of event: the highest numbers stand for it."""
+        """Return `has` for a kind of event, which the highest numbers of the stream select."""
         weight = self._weights[name]
         return self.take(name, digits.below(weight.denominator) >= weight.denominator - weight.numerator)
 
     def has_size(self, name: str, digits: Draws) -> bool:
-        """Return the same for a size: the lowest numbers stand for it."""
+        """Return `has` for a size, which the lowest numbers of the stream select."""
         weight = self._weights[name]
         return self.take(name, digits.below(weight.denominator) < weight.numerator)
 
@@ -173,7 +173,7 @@ def _drafter_length(flat: FlatTrace, has_limit: bool, usual: int) -> int:
 
 @situation(PRIORITY, stage="base", part_of="mixed_priorities")
 def later_requests_first(flat: FlatTrace) -> None:
-    """Give each request a higher priority than earlier ones, and a step too small a budget."""
+    """Give later requests a higher priority, with a token budget too small for three rows."""
     if flat.spec.policy == "priority" and flat.has("later_requests_first", flat.source("urgency", 0)):
         k, digits = flat.spec.num_speculative_tokens, flat.source("urgency", 1)
         num_rows, budget = 2 + digits.below(3), (1 + k) * (1 + digits.below(2))

@@ -36,7 +36,7 @@ def logprobs_are_logits(trace: TraceBuilder) -> None:
 
 @situation(anything("reasoning_end"), stage="feature")
 def grammars_wait_for_reasoning(trace: TraceBuilder) -> None:
-    """Let grammars begin after a token of the output."""
+    """Let grammars apply only after a reasoning-end token."""
     trace.set(reasoning_end=trace.pick(trace.spec.vocab_size, "reasoning end"))
 
 
@@ -93,7 +93,7 @@ def drafters_of_the_engine(trace: TraceBuilder) -> None:
 
 
 def _of_parameter(key: str) -> Situation[TraceBuilder]:
-    """Return the situation of requests with a sampling parameter, which its declaration adds."""
+    """Return the situation that adds a sampling parameter to requests, as its feature declares."""
 
     def add(trace: TraceBuilder) -> None:
         trace.add_param(key)

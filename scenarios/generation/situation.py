@@ -106,25 +106,25 @@ class Situation(Generic[T]):
 
     @property
     def area(self) -> Area:
-        """The area of the engine that it is about."""
+        """The area of the engine that the situation tests."""
         return TABLE[self.name][1]
 
     @property
     def finds(self) -> str:
-        """The bugs that it is for, in one line."""
+        """The bugs that the situation finds, in one line."""
         return TABLE[self.name][2]
 
     @property
     def requires(self) -> str:
-        """The requirements in words."""
+        """The requirements of the situation in words."""
         return ", ".join(need.text for need in self.needs) or "nothing"
 
     def is_possible(self, engine: Capabilities) -> bool:
-        """Whether some trace of an engine can have it."""
+        """Whether some trace of an engine can have the situation."""
         return all(need.engine(engine) for need in self.needs)
 
     def is_possible_in(self, engine: Capabilities, spec: EngineSpec) -> bool:
-        """Whether a trace of a specification can have it."""
+        """Whether a trace with this specification can have the situation."""
         return self.is_possible(engine) and all(need.spec(engine, spec) for need in self.needs)
 
 

@@ -38,7 +38,7 @@ AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.Provider"
 
 
 class _Drawn:
-    """Draws by Hypothesis, which shrink towards 0, the first item and false."""
+    """A stream of numbers from Hypothesis, which shrink towards 0, the first item and false."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[int]], int]) -> None:
         self._draw = draw
