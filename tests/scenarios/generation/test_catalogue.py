@@ -67,7 +67,7 @@ def is_valid(trace: Trace) -> bool:
 
 
 def test_traces_of_an_engine_with_small_blocks_and_few_features_are_valid() -> None:
-    engine = Capabilities(events=("abort",), places=("before_schedule",), spec={"depth": (1, 2), "max_num_seqs": ()})
+    engine = Capabilities(events=("abort",), hooks=("before_schedule",), spec={"depth": (1, 2), "max_num_seqs": ()})
     found = [generated_for(labelled(seed), engine) for seed in range(200)]
     assert all(is_valid(each.trace) for each in found)
     assert any("outgrown_pool" in each.situations for each in found)
