@@ -1,1 +1,1 @@
-"""Robustness: commands, workers and stores under hostile input, kills and damage."""
+"""Test commands, workers and stores with hostile input, killed processes and damaged files."""

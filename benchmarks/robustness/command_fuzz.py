@@ -1,7 +1,7 @@
-"""Fuzz of the command line in this process: hostile options, paths, files and environments.
+"""Fuzz the command line in this process: hostile options, paths, files and environments.
 
-Verifies: that every run ends with a documented exit code, without a traceback and without an internal error.
-Does not verify: what is printed otherwise; commands that begin long work are given none.
+Verifies: every run ends with a documented exit code, without a traceback and without an internal error.
+Does not verify: other output; commands that would start long work are not given any.
 
     python -m benchmarks.robustness.command_fuzz --runs 2000
 """
@@ -83,7 +83,7 @@ PATHS = (
     "folder/../good.yaml",
     "good.yaml/below",
 )
-# Where these are not given, a command may begin a long work or a Ray of its own.
+# Without these options a command may start long work or its own Ray.
 CALM: Mapping[str, tuple[str, ...]] = {
     "run": ("--ray", "off"),
     "hunt": ("--minutes", "0", "--ray", "off"),
@@ -92,7 +92,7 @@ CALM: Mapping[str, tuple[str, ...]] = {
     "measure": ("--ray", "127.0.0.1:1"),
     "submit": ("--address", "http://127.0.0.1:1"),
 }
-# One waits for what may never come, one tries a Ray and a GPU: by design.
+# Excluded by design: `watch` may wait without end, `doctor` starts a Ray and uses a GPU.
 LONG = ("doctor", "watch")
 ENVIRONMENTS: tuple[Mapping[str, str], ...] = (
     {},
@@ -107,7 +107,7 @@ ENVIRONMENTS: tuple[Mapping[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run: what was typed, where it ended, and what it said."""
+    """One run: its arguments, its exit code, and its output."""
 
     arguments: tuple[str, ...]
     code: object
@@ -115,13 +115,13 @@ class Outcome:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the end is not a documented one."""
+        """Return whether the run ended in an undocumented way."""
         return self.code not in CODES or "Traceback" in self.said or "internal error" in self.said
 
 
 @contextlib.contextmanager
 def playground() -> Iterator[Path]:
-    """Provide a folder with good and hostile files, as the working directory."""
+    """Make a temporary folder with good and hostile files the working directory."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="specstorm-fuzz-") as name:
         folder = Path(name)
@@ -151,7 +151,7 @@ def fuzzed(seed: int, folder: Path) -> Outcome:
         _mutate(rng, folder / "good.yaml")
     else:
         (folder / "good.yaml").write_text(SCENARIO)
-    # Nobody's Ray is joined or started: nothing listens there.
+    # No Ray is joined or started: no process listens at this address.
     environment = {"RAY_ADDRESS": "127.0.0.1:1", **rng.choice(ENVIRONMENTS)}
     said = io.StringIO()
     nothing = io.TextIOWrapper(io.BytesIO(b""))
@@ -180,7 +180,7 @@ def _arguments(rng: random.Random) -> list[str]:
         command = command.commands[name]
         words.append(name)
     typed = [*_options(rng, command), *_operands(rng, command)]
-    # What is typed last counts.
+    # The last occurrence of an option counts.
     return [*words, *_shuffled(rng, typed), *(CALM.get(words[-1], ()) if "submit" not in words else ())]
 
 
@@ -198,7 +198,7 @@ def _options(rng: random.Random, command: Any) -> list[list[str]]:
 def _operands(rng: random.Random, command: Any) -> list[list[str]]:
     if all(each.opts[0].startswith("-") for each in command.params):
         return [[_word(rng)]] if rng.random() < 0.05 else []
-    # A log may well be a pipe, whose writer is waited for.
+    # A log may be a pipe, and reading one waits for its writer.
     paths = [path for path in PATHS if path != "pipe.yaml" or command.name != "extract"]
     return [[rng.choice(paths) if rng.random() < 0.85 else _word(rng)] for _ in range(rng.choice((0, 1, 1, 1, 2)))]
 
@@ -228,12 +228,12 @@ def _mutate(rng: random.Random, path: Path) -> None:
 
 
 def main() -> int:
-    """Run many and print what ended wrongly; return 1 if anything did."""
+    """Run many command lines and print the wrong outcomes; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    # What reads without end fails here, and not the machine.
+    # Unbounded reading fails at this limit instead of exhausting the machine's memory.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
     codes: Counter[object] = Counter()
     wrong, begin, slowest = 0, time.monotonic(), (0.0, "")

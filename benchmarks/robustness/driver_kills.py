@@ -1,8 +1,8 @@
-"""Kill the driver of a campaign in each phase: no process of it survives, and the same command completes it.
+"""Kill the driver of a campaign in each phase; its processes must end and it must resume.
 
-`python -m benchmarks.robustness.driver_kills --ray local`. Each command, with or without a private Ray, gets signal 9
-at the moment at which its folder shows the phase. The same command without Ray must then come to the results, findings
-and artefacts of a campaign that was not disturbed. Exit code 1 if anything is otherwise.
+`python -m benchmarks.robustness.driver_kills --ray local`. Each command, with or without a private Ray, gets SIGKILL
+when its folder shows the phase. The same command without Ray must then reach the results, findings and artefacts of a
+campaign that was not disturbed. Exit code 1 if any check fails.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.robustness.ray_parts import END_SECONDS, START_SECONDS, Place, still_alive
+from benchmarks.robustness.ray_parts import END_SECONDS, START_SECONDS, RayPlace, still_alive
 from cluster.storage.lines import RESULTS
 from tests.cluster.jobs.head import ROOT
 from tests.cluster.processes import descendants
@@ -29,7 +29,7 @@ NUM_SCENARIOS = 2
 
 
 class Phase(NamedTuple):
-    """Phase of a campaign: the command that reaches it, and a test of its folder for having reached it."""
+    """Phase of a campaign: a command that reaches it, and a test of its folder that detects it."""
 
     command: tuple[str, ...]
     is_reached: Callable[[Path], bool]
@@ -55,7 +55,7 @@ PHASES = {
 
 def _start(folder: Path, words: tuple[str, ...], ray: str, out: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "cluster", *words, "--ray", ray, "--out", out]
-    environment = Place(None, folder).environment
+    environment = RayPlace(None, folder).environment
     return subprocess.Popen(
         [*command, "--workers", "1"],
         cwd=folder,
@@ -67,17 +67,17 @@ def _start(folder: Path, words: tuple[str, ...], ray: str, out: str) -> "subproc
 
 
 def results(folder: Path) -> list[Any]:
-    """Return the results of a campaign and its artefacts, whoever recorded them in which attempt."""
+    """Return the results of a campaign and its artefacts, without attempts and run data."""
     found: list[Any] = []
     for path in sorted(folder.rglob(RESULTS)):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        # Who ran, in which attempt, and how long a trial of a fault took differ from run to run.
+        # Runs differ in these: command, attempt, and the duration of a fault's trial.
         found += [{**line, "attempt": 0} for line in lines if line["kind"] not in ("run", "trial")]
     return [*found, *((path.name, path.read_text()) for path in sorted(folder.rglob("artefacts/*.yaml")))]
 
 
 def killed(folder: Path, phase: Phase, ray: str = "off") -> str:
-    """Kill a driver in a phase and run its command again; return what is wrong, empty if nothing is."""
+    """Kill a driver in a phase and run its command again; return what is wrong, or ""."""
     (folder / "scn").mkdir()
     for path in sorted((ROOT / "scenarios" / "smoke").glob("*.yaml"))[:NUM_SCENARIOS]:
         (folder / "scn" / path.name).write_text(path.read_text())
@@ -97,15 +97,15 @@ def killed(folder: Path, phase: Phase, ray: str = "off") -> str:
     again = _start(folder, phase.command, "off", "killed")
     text, _ = again.communicate(timeout=START_SECONDS)
     if again.returncode != calm.returncode:
-        return f"run again it ended with exit code {again.returncode}, undisturbed with {calm.returncode}: {text}{said}"
+        return f"the second run ended with exit code {again.returncode}, undisturbed {calm.returncode}: {text}{said}"
     left = [path.name for path in (folder / "killed").rglob("*.tmp")]
     if left:
         return f"{', '.join(left)} is left"
-    return "" if results(folder / "killed") == results(folder / "calm") else "its results are not those undisturbed"
+    return "" if results(folder / "killed") == results(folder / "calm") else "results differ from an undisturbed run"
 
 
 def main() -> int:
-    """Kill, run again, print; return the exit code."""
+    """Kill each phase's driver, run it again, and print the results; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--phase", action="append", choices=list(PHASES), help="default: all")
     parser.add_argument("--ray", choices=["off", "local"], default="local", help="default local")

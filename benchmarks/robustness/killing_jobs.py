@@ -1,9 +1,9 @@
-"""Run campaigns with a job that kills its worker at once, on a busy machine: only that job is ever lost.
+"""Run campaigns with a job that kills its worker, on a busy machine; only that job is lost.
 
 `python -m benchmarks.robustness.killing_jobs --runs 200 --busy 4`. Each campaign has one job that ends its worker's
-process within microseconds and three that agree, on two actors. The verdicts and the number of attempts must be the
-same in each run, whatever the load: the job that kills is lost after three attempts, and the others agree. Exit code 1
-if any campaign differs.
+process within microseconds and three jobs that agree, on two actors. The verdicts and the number of attempts must be
+the same in each run, regardless of load: the killing job is lost after three attempts, and the others agree. Exit code
+1 if any campaign differs.
 """
 
 import argparse
@@ -39,7 +39,7 @@ LOST = Lost(reason=f"{LOSSES_MAX} attempts were lost: its process died")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Outcome of one campaign: deaths of workers with and without a begun job, and why it is wrong, empty if right."""
+    """Outcome of a campaign: worker deaths during and before a job, and what is wrong, or ""."""
 
     deaths: int
     failed_starts: int
@@ -47,7 +47,7 @@ class Run:
 
 
 class CountingPool(RayPool):
-    """Counts the workers that were lost, by whether they had begun a job."""
+    """Counts lost workers, separately for those that had and had not begun a job."""
 
     def __init__(self, cluster: RayCluster) -> None:
         super().__init__(cluster, WORKERS, DEADLINE_SECONDS, FAKE_JUDGE, start_seconds=DEADLINE_SECONDS)
@@ -87,7 +87,7 @@ def campaign(cluster: RayCluster, folder: Path) -> Run:
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Keep processors busy with some processes that loop."""
+    """Keep processors busy with processes that loop."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
@@ -98,12 +98,12 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the campaigns and print what was counted; return the exit code."""
+    """Run the campaigns and print the counts; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200, help="campaigns (default 200)")
-    parser.add_argument("--busy", type=int, default=4, help="processes that loop meanwhile (default 4)")
+    parser.add_argument("--busy", type=int, default=4, help="looping processes (default 4)")
     arguments = parser.parse_args()
-    # Ray starts its workers with niceness 15, which leaves them nothing beside processes that loop.
+    # Ray starts its workers with niceness 15; looping processes would leave them no CPU time.
     os.environ.setdefault("RAY_worker_niceness", "0")
     runs: list[Run] = []
     loads: list[float] = []

@@ -1,9 +1,8 @@
-"""Kill workers with SIGKILL at random moments of a hunt: nothing that ran is lost, and no finding is lost or doubled.
+"""Kill workers with SIGKILL at random moments of a hunt; no trace or finding may be lost.
 
-`python -m benchmarks.robustness.kills --kills 200`. After each kill the trace that was running has to be on the disk,
-be one of its shard's, and run again; at the end the hunt must have come to the same, byte for byte, as one that nobody
-disturbed: its report and its artefacts. Candidates of the shrinker are not on the disk, but the finding that they
-belong to is. Exit code 1 if anything is otherwise.
+`python -m benchmarks.robustness.kills --kills 200`. After each kill the running trace must be on disk, be a trace of
+its shard, and run again; at the end the hunt's report and artefacts must equal, byte for byte, those of an undisturbed
+hunt. Candidates of the shrinker are not on disk, but their finding is. Exit code 1 if any check fails.
 """
 
 import argparse
@@ -41,9 +40,9 @@ DEADLINE_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Kills:
-    """What killing showed: `kept` traces on the disk that ran again, `before` kills of a worker that ran none of them.
+    """Counts of kills: `kept` left a trace that ran again, `before` hit a worker without one.
 
-    `others` had no shard: in a hunt they explained, shrank or confirmed a finding. `wrong` is what was lost.
+    `others` hit a job without a shard, which explained, shrank or confirmed a finding. `wrong` lists what was lost.
     """
 
     wanted: int
@@ -59,10 +58,9 @@ class Kills:
 
 
 class KillingPool(RayPool):
-    """Kills workers at random moments, every `seconds` at most, and looks at what they left behind.
+    """Kills workers at random moments, at most every `seconds`, and checks what they left.
 
-    No job loses so many that it is given up, that would be the job's own verdict: `losses` are allowed of one without a
-    shard, and two of a shard.
+    A job never loses enough workers for the verdict "lost": at most `losses` without a shard, and two with one.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class KillingPool(RayPool):
         super().dispatch(slot, job, attempt)
 
     def wait(self, seconds: float) -> list[Event]:
-        """Wait for a random time, then perhaps kill a worker; report what happened."""
+        """Wait for a random time, then perhaps kill a worker; return the events."""
         before = dict(self._running)
         events = super().wait(self._random.random() * self._seconds)
         for event in events:
@@ -98,7 +96,7 @@ class KillingPool(RayPool):
         if self._kills.made < self._kills.wanted and not self._waits_for_a_trace(job):
             self._killed[job.key] += 1
             os.kill(pid, signal.SIGKILL)
-            # Until it is replaced this worker is dead, and a second kill would count for nothing.
+            # Until this worker is replaced it is dead, and a second kill would not count.
             del self._running[slot]
             if isinstance(job, ShardJob):
                 self._look(job)
@@ -107,7 +105,7 @@ class KillingPool(RayPool):
         return events
 
     def _waits_for_a_trace(self, job: AnyJob) -> bool:
-        """Tell whether this would be the last kill, and all of them would be of workers that ran nothing yet."""
+        """Return whether this would be the last kill and no killed worker has had a trace."""
         is_idle = isinstance(job, ShardJob) and not running_file(Path(job.running), job.key).exists()
         return is_idle and self._kills.before + 1 >= self._kills.wanted
 
@@ -118,9 +116,9 @@ class KillingPool(RayPool):
             return
         left = codec.load(file)
         if left not in shard_traces(job.shard):
-            self._kills.wrong.append(f"{file.name} is none of its shard's traces")
+            self._kills.wrong.append(f"{file.name} is not a trace of its shard")
         elif (kind := check(left.explicit(), self._tapes).kind) not in ("agreed", "diverged", "vacuous"):
-            self._kills.wrong.append(f"{file.name} came to {kind} when it was run again")
+            self._kills.wrong.append(f"{file.name} ended with verdict {kind} when it was run again")
         else:
             self._kills.kept += 1
 
@@ -142,7 +140,7 @@ def compare(
     faults: tuple[str, ...] = (FAULT,),
     workers: int = WORKERS,
 ) -> list[str]:
-    """Hunt undisturbed and under fire; return what is wrong."""
+    """Run a hunt undisturbed and one with kills; return the differences."""
     with RayPool(cluster, workers, DEADLINE_SECONDS) as pool:
         calm = outcome(folder / "calm", pool, num_traces, faults)
     with KillingPool(cluster, workers, kills, seed) as killing:
@@ -150,25 +148,25 @@ def compare(
     wrong = list(kills.wrong)
     if disturbed != calm:
         lines = unified_diff(calm.splitlines(), disturbed.splitlines(), "undisturbed", "killed", lineterm="", n=0)
-        wrong.append("the hunt came to something else than undisturbed:\n" + "\n".join(lines))
+        wrong.append("the hunt's report differs from the undisturbed one:\n" + "\n".join(lines))
     if kills.made < kills.wanted:
         wrong.append(f"only {kills.made} workers were killed; give more --traces")
     written = [
         {path.name: path.read_bytes() for path in (folder / one / "artefacts").iterdir()} for one in ("calm", "killed")
     ]
     differ = sorted(name for name in written[0] | written[1] if written[0].get(name) != written[1].get(name))
-    wrong += [f"artefacts/{name} is not the same in both" for name in differ]
+    wrong += [f"artefacts/{name} differs" for name in differ]
     left = [path.name for path in (folder / "killed" / "running").iterdir()]
-    return [*wrong, *(f"running/{name} was left behind" for name in left)]
+    return [*wrong, *(f"running/{name} was not removed" for name in left)]
 
 
 def main() -> int:
-    """Kill, compare, print; return the exit code."""
+    """Kill workers, compare, and print the results; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200, help="workers to kill (default 200)")
-    parser.add_argument("--traces", type=int, help="traces to hunt through (default: 8 a kill)")
-    parser.add_argument("--seed", type=int, default=0, help="which moments (default 0)")
-    parser.add_argument("--workers", type=int, default=WORKERS, help=f"workers at a time (default {WORKERS})")
+    parser.add_argument("--traces", type=int, help="traces of the hunt (default: 8 for each kill)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments of the kills (default 0)")
+    parser.add_argument("--workers", type=int, default=WORKERS, help=f"concurrent workers (default {WORKERS})")
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help=f"default {FAULT}")
     arguments = parser.parse_args()
     kills, begin = Kills(arguments.kills), time.monotonic()
@@ -178,9 +176,9 @@ def main() -> int:
         wrong = compare(cluster, Path(folder), kills, num_traces, arguments.seed, faults, arguments.workers)
     print(
         f"{kills.made} workers killed during {num_traces} traces, {time.monotonic() - begin:.0f} s: {kills.kept} left "
-        f"the trace they ran, and it ran again; {kills.before} ran none; {kills.others} were at work on a finding"
+        f"their trace, which ran again; {kills.before} had no trace; {kills.others} were processing a finding"
     )
-    print("\n".join(wrong) or "nothing was lost or doubled")
+    print("\n".join(wrong) or "no trace or finding was lost or doubled")
     return 1 if wrong else 0
 
 

@@ -1,7 +1,8 @@
-"""Processor time and memory of what a campaign of many results goes through: opened, gone on with, reported, merged.
+"""Measure CPU time and memory of opening, resuming, reporting and merging a large campaign.
 
-`python -m benchmarks.robustness.large_store --results 200000`. The results are those of `benchmarks.speed.report_page`,
-and each action runs in a process of its own, by the code of its command. Exit code 1 if an action loses a result.
+`python -m benchmarks.robustness.large_store --results 200000`. The results are generated as in
+`benchmarks.speed.report_page`, and each action runs the code of its command in a separate process. Exit code 1 if an
+action loses a result.
 """
 
 import argparse
@@ -30,7 +31,7 @@ def opened(folder: Path, count: int) -> None:
 
 
 def resumed(folder: Path, count: int) -> None:
-    """Go on with a suite all of whose scenarios have results."""
+    """Resume a suite in which all scenarios have results."""
     agreed, found = (judgement.trace for judgement in judgements())
     jobs = (Job(key=f"{at:032x}", trace=agreed if at % FINDING_EVERY else found, sweep=True) for at in range(count))
     scenarios = [Scenario(job.key, job) for job in jobs]
@@ -61,7 +62,7 @@ def merged(folder: Path, count: int) -> None:
 ACTIONS: Mapping[str, Callable[[Path, int], None]] = {
     "filled": fill,
     "opened and checked": opened,
-    "gone on with": resumed,
+    "resumed": resumed,
     "written as lines": written,
     "reported": reported,
     "merged": merged,
@@ -69,7 +70,7 @@ ACTIONS: Mapping[str, Callable[[Path, int], None]] = {
 
 
 def in_a_process(action: Callable[[Path, int], None], folder: Path, count: int) -> tuple[int, float, int]:
-    """Return exit code, processor seconds and the most kilobytes resident of an action in a process of its own."""
+    """Run an action in a forked process; return exit code, CPU seconds and peak memory in kB."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -83,7 +84,7 @@ def in_a_process(action: Callable[[Path, int], None], folder: Path, count: int) 
 
 
 def main() -> int:
-    """Fill a campaign, go through the actions, print what each took; return the exit code."""
+    """Fill a campaign, run the actions, and print their costs; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=int, default=RESULTS_DEFAULT)
     count, codes = parser.parse_args().results, []
@@ -92,7 +93,7 @@ def main() -> int:
         for name, action in ACTIONS.items():
             code, seconds, kilobytes = in_a_process(action, folder, count)
             codes.append(code)
-            print(f"{name:<20} {seconds:8.1f} s of processor time, {kilobytes / 1000:6.0f} MB resident", flush=True)
+            print(f"{name:<20} {seconds:8.1f} s of CPU time, {kilobytes / 1000:6.0f} MB resident", flush=True)
         size = (folder / "campaign.sqlite").stat().st_size
     print(f"{count:,} results, {size / 1e6:.0f} MB")
     return 1 if any(codes) else 0

@@ -1,7 +1,7 @@
-"""Fuzz of what reads text that others wrote: archives, logs and metadata of jobs, messages of an engine's process.
+"""Fuzz the parsers of foreign text: archives, job logs, job metadata, engine messages.
 
-Verifies: that nothing but documented errors is raised, that nothing is written outside of a campaign and no
-link inside, and that no run takes long. Does not verify: what is read otherwise.
+Verifies: only documented errors are raised, no file is written outside a campaign and no link inside, and no run takes
+long. Does not verify: the values that are read.
 
     python -m benchmarks.robustness.parser_fuzz --runs 10000
 """
@@ -88,7 +88,7 @@ MESSAGES = (
     {"number": 3, "answer": {"version": "0.32.0"}},
 )
 KINDS = (answers.Stepped, answers.Reported, answers.Nothing, answers.Greeting, answers.Harmed)
-# What stands in an input, and what may be put in its place.
+# Bytes that are spliced into an input.
 SPLICES = (
     *(b"\0", b"\n", b"\r", b"\xff", b"\x1b[2J", b"{", b"}" * 9, b"[" * 3000, b'"', b"-1", b"1e999", b"NaN", b"\\ud800"),
     *(b"9" * 5000, b"null", b"true", b"&a [*a]", b"../", b"!!python/object:os.system", "\u2028é".encode(), b" " * 999),
@@ -96,7 +96,7 @@ SPLICES = (
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """Change bytes: flip, cut, repeat, move and splice, a few times."""
+    """Flip, cut, repeat, move or splice bytes, up to 16 times."""
     content = bytearray(data)
     for _ in range(rng.choice((0, 1, 1, 2, 4, 16))):
         at = rng.randrange(len(content) + 1)
@@ -121,14 +121,14 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 
 def mutated_text(text: str, rng: random.Random) -> str:
-    """Change a text as its bytes; what is none any more stays, as lone surrogates."""
+    """Mutate the UTF-8 bytes of `text`; invalid bytes become lone surrogates or U+FFFD."""
     return mutated(text.encode("utf-8", "surrogateescape"), rng).decode(
         "utf-8", rng.choice(("replace", "surrogateescape"))
     )
 
 
 def archive_log(rng: random.Random) -> str:
-    """Return the log of a job that has packed something, changed before, between or after its layers."""
+    """Return the log of a packing job, mutated in or after one of its layers."""
     buffer = io.BytesIO()
     form = rng.choice((tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))
     with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
@@ -169,7 +169,7 @@ def fuzz_archive(rng: random.Random) -> None:
     home = CAMPAIGNS / rng.choice(("a", "run-0001"))
     with contextlib.suppress(ArchiveError):
         unpacked = unpack(archive_log(rng), home)
-        assert unpacked is None or unpacked.artefacts >= 0, "a number of artefacts"
+        assert unpacked is None or unpacked.artefacts >= 0, "the number of artefacts is not negative"
     left = [path.name for path in CAMPAIGNS.iterdir() if path.name.startswith(".")]
     assert not left, f"left behind: {left}"
 
@@ -182,16 +182,16 @@ def fuzz_log(rng: random.Random) -> None:
         parts = path.parts
         assert parts[0] == CAMPAIGNS.name, f"{path} is not below {CAMPAIGNS}"
         assert ".." not in parts, f"{path} leads out of {CAMPAIGNS}"
-    assert len(replay_lines(artefacts)) <= len(artefacts), "a line for each at most"
+    assert len(replay_lines(artefacts)) <= len(artefacts), "at most one line for each artefact"
     lines: list[str] = []
     show = WithoutArtefacts(lambda line: lines.append(shown(line)))
     for line in log.split("\n"):
         show(line)
-    assert all(map(str.isprintable, lines)), "a terminal obeys nothing"
+    assert all(map(str.isprintable, lines)), "no line contains control characters"
 
 
 class Server:
-    """A job server that says anything."""
+    """A job server with fuzzed output."""
 
     address = "http://127.0.0.1:1"
 
@@ -208,11 +208,11 @@ class Server:
 
 
 def fuzz_metadata(rng: random.Random) -> None:
-    """Read the metadata of a job in its environment, and bring the campaign home that it names."""
+    """Read a job's metadata from its environment, and fetch the campaign that it names."""
     environment = {"RAY_JOB_CONFIG_JSON_ENV_VAR": mutated_text(rng.choice(ENVIRONMENTS), rng)}
     metadata: Mapping[str, str] = job_metadata(environment)
-    assert job_id(environment) is None or job_id(environment) in metadata.values(), "an id that was given"
-    assert reader_program(environment) is None or job_id(environment), "a program of a job"
+    assert job_id(environment) is None or job_id(environment) in metadata.values(), "the id is in the metadata"
+    assert reader_program(environment) is None or job_id(environment), "a program needs a job"
     folder = rng.choice(FOLDERS)
     folder = mutated_text(folder, rng) if rng.random() < 0.5 else folder
     said = io.StringIO()
@@ -226,7 +226,7 @@ def fuzz_metadata(rng: random.Random) -> None:
 
 
 def fuzz_messages(rng: random.Random) -> None:
-    """Read what an engine's process says."""
+    """Read a message of an engine's process."""
     content = mutated(json.dumps(rng.choice(MESSAGES)).encode() + b"\n", rng)
     stream = io.BytesIO(content)
     with contextlib.suppress(MessageError):
@@ -247,7 +247,7 @@ PARSERS: Mapping[str, Callable[[random.Random], None]] = {
 
 @contextlib.contextmanager
 def playground() -> Iterator[Path]:
-    """Provide a working directory with `campaigns` and what links below it lead to, outside."""
+    """Make a temporary working directory with `campaigns`, and a folder outside for its links."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="specstorm-fuzz-") as name:
         (Path(name) / "here").mkdir()
@@ -260,7 +260,7 @@ def playground() -> Iterator[Path]:
 
 
 def _furnish() -> None:
-    """Make `campaigns` anew: an own campaign, and links out of it at two depths."""
+    """Create `campaigns` again: one real campaign, and links out of it at two depths."""
     shutil.rmtree(CAMPAIGNS, ignore_errors=True)
     (CAMPAIGNS / "inside").mkdir(parents=True)
     (CAMPAIGNS / "linked").symlink_to("../../outside")
@@ -269,12 +269,12 @@ def _furnish() -> None:
 
 
 def wrong_of(parser: str, seed: int, folder: Path) -> str | None:
-    """Run one parser once; describe what was wrong, None if nothing was."""
+    """Run one parser once; return a description of what was wrong, or None."""
     _furnish()
     begin = time.process_time()
     try:
         PARSERS[parser](random.Random(f"{parser} {seed}"))
-    except Exception as error:  # whatever it is, none is documented here
+    except Exception as error:  # no exception is documented here
         return f"{type(error).__name__}: {str(error)[:200]!r}"
     seconds = time.process_time() - begin
     if seconds > SECONDS_MAX:
@@ -291,11 +291,11 @@ def wrong_of(parser: str, seed: int, folder: Path) -> str | None:
 def main() -> int:
     """Run each parser many times and print what was wrong; return 1 if anything was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10_000, help="of each parser (default 10,000)")
+    parser.add_argument("--runs", type=int, default=10_000, help="runs of each parser (default 10,000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=PARSERS)
     chosen = parser.parse_args()
-    # What reads without end fails here, and not the machine.
+    # Unbounded reading fails at this limit instead of exhausting the machine's memory.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
     counts: Counter[str] = Counter()
     with playground() as folder:

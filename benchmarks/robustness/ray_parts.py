@@ -1,8 +1,8 @@
-"""Kill each process of Ray under a campaign, or let it hang: how and how soon it ends, what goes on with it.
+"""Kill or stop each process of Ray during a campaign; it must continue, or end with a cause.
 
-`python -m benchmarks.robustness.ray_parts --times 3`. On a private Ray and on a head that was joined. A campaign either
-goes on, or ends with exit code 3, a cause and a command; that command must then come to the results of a campaign that
-nobody disturbed. Exit code 1 if anything is otherwise.
+`python -m benchmarks.robustness.ray_parts --times 3`. Runs on a private Ray and on a joined head. A campaign either
+continues, or ends with exit code 3, a cause and a command; that command must then reach the results of an undisturbed
+campaign. Exit code 1 if any check fails.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import TypeAlias
 from tests.cluster.jobs.head import ROOT, Head, running_head
 from tests.cluster.processes import descendants
 
-# What a command line of each begins with or has in it.
+# Substring of the command line of each process.
 PARTS = {
     "worker": "ray::EngineHost",
     "raylet": "/raylet/raylet",
@@ -36,7 +36,7 @@ PARTS = {
     "autoscaler's monitor": "/autoscaler/_private/monitor.py",
     "driver": "",
 }
-# Those without which a driver gets nowhere may hang, too.
+# Processes that a driver cannot work without are also stopped (SIGSTOP).
 STOPPABLE = ("GCS", "raylet")
 NUM_SCENARIOS = 6
 SECONDS_MAX = 60.0
@@ -49,7 +49,7 @@ Rows: TypeAlias = list[tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """What became of a campaign; `wrong` is empty if it is as promised."""
+    """Outcome of a campaign; `wrong` is empty if it behaved as specified."""
 
     part: str
     by: signal.Signals
@@ -60,14 +60,14 @@ class Kill:
 
 
 def command(ray: str, out: Path) -> list[str]:
-    """Return the command of a campaign: on a Ray, or `off`, in its own process."""
+    """Return the command of a campaign, on a Ray or, with `off`, in its own process."""
     paths = sorted(map(str, (ROOT / "scenarios" / "smoke").glob("*.yaml")))[:NUM_SCENARIOS]
     words = ["run", *paths, "--ray", ray, "--workers", "1" if ray == "off" else "2", "--out", str(out)]
     return [sys.executable, "-m", "cluster", *words]
 
 
-class Place:
-    """A Ray on which campaigns run: a private one each, or a head that they join."""
+class RayPlace:
+    """A Ray that campaigns run on: a private one for each campaign, or a head that they join."""
 
     def __init__(self, head: Head | None, folder: Path) -> None:
         self._head = head
@@ -87,14 +87,14 @@ class Place:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return the environment of a command on it."""
+        """Return the environment variables of a command."""
         if self._head is None:
             kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
             return {**kept, "PYTHONPATH": str(ROOT)}
         return {**self._head.environment, "RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
     def pid_of(self, part: str, driver: int) -> int | None:
-        """Return a process that is such a part."""
+        """Return the id of a process that is the given part."""
         if part == "driver":
             return driver
         for pid in sorted(descendants(driver if self._head is None else self._head.pid)):
@@ -108,25 +108,25 @@ class Place:
 
 
 @contextmanager
-def place(joined: bool) -> Iterator[Place]:
-    """Provide a Ray."""
+def place(joined: bool) -> Iterator[RayPlace]:
+    """Provide a private or a joined Ray."""
     with tempfile.TemporaryDirectory() as folder, running_head() if joined else nullcontext() as head:
-        yield Place(head, Path(folder))
+        yield RayPlace(head, Path(folder))
 
 
 def undisturbed() -> Rows:
-    """Return the results of a campaign in which nothing is killed: they are the same without Ray."""
+    """Return the results of an undisturbed campaign; they do not depend on Ray."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "calm")
-        environment = Place(None, out).environment
+        environment = RayPlace(None, out).environment
         subprocess.run(command("off", out), env=environment, capture_output=True, timeout=START_SECONDS, check=True)
         return rows(out)
 
 
-def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKILL, goes_on: str = "local") -> Kill:
-    """Kill a part in the middle of a campaign, or stop it; go on with it, and tell what came of it.
+def killed(ray: RayPlace, part: str, calm: Rows, by: signal.Signals = signal.SIGKILL, resume_on: str = "local") -> Kill:
+    """Kill or stop a part during a campaign, then resume; return the outcome.
 
-    It `goes_on` on a private Ray (`local`), or without one (`off`).
+    The campaign is resumed on a private Ray (`resume_on="local"`) or without Ray (`"off"`).
     """
     out = ray.folder / f"killed-{time.monotonic_ns()}"
     process = ray.start(out)
@@ -136,7 +136,7 @@ def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKIL
     pid = ray.pid_of(part, process.pid)
     if pid is None or process.poll() is not None:
         process.kill()
-        return Kill(part, by, process.wait(), 0.0, "", f"there is nothing to kill: {process.communicate()[1]}")
+        return Kill(part, by, process.wait(), 0.0, "", f"no process to kill: {process.communicate()[1]}")
     below = descendants(process.pid)
     os.kill(pid, by)
     begun = time.monotonic()
@@ -146,7 +146,7 @@ def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKIL
         process.kill()
         _, err = process.communicate()
     with suppress(ProcessLookupError):
-        # What was stopped has not ended.
+        # A stopped process has not ended.
         os.kill(pid, signal.SIGKILL)
     seconds, code = time.monotonic() - begun, process.returncode
     said = " ".join(line for line in err.splitlines() if line.startswith("specstorm: "))
@@ -157,12 +157,12 @@ def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKIL
         wrong = wrong if code == -signal.SIGKILL else f"exit code {code}"
     else:
         wrong = _end_of(code, seconds, said, words, out)
-    wrong = wrong or _after(goes_on, out, calm)
+    wrong = wrong or _after(resume_on, out, calm)
     return Kill(part, by, code, seconds, said, wrong and f"{wrong}\n{err}")
 
 
 def still_alive(pids: set[int]) -> set[int]:
-    """Return the processes that are alive after `END_SECONDS`; return at once when all have ended."""
+    """Return the processes still alive after `END_SECONDS`; return at once if all have ended."""
     end = time.monotonic() + END_SECONDS
     while (alive := {pid for pid in pids if Path(f"/proc/{pid}").exists()}) and time.monotonic() < end:
         time.sleep(0.1)
@@ -170,13 +170,13 @@ def still_alive(pids: set[int]) -> set[int]:
 
 
 def _end_of(code: int, seconds: float, said: str, words: list[str], out: Path) -> str:
-    """Return what is wrong with how a campaign ended."""
+    """Return what is wrong with the end of a campaign, or ""."""
     if code not in (0, 3):
         return f"exit code {code}"
     if code == 3 and not re.search(r"specstorm: Ray's (GCS|raylet) .*: no answer for ", said):
-        return "no cause was named"
+        return "the output names no cause"
     if code == 3 and shlex.join(words[2:]) not in said.partition("; continue with: ")[2]:
-        return "no command that goes on"
+        return "the output has no command to resume"
     if code == 3 and seconds > SECONDS_MAX:
         return f"it took {seconds:.0f} s"
     left = sorted(path.name for path in out.glob("campaign.sqlite*"))
@@ -184,21 +184,21 @@ def _end_of(code: int, seconds: float, said: str, words: list[str], out: Path) -
 
 
 def _after(ray: str, out: Path, calm: Rows) -> str:
-    """Return what is wrong with a campaign after its command has run again, on a private Ray or without one."""
+    """Return what is wrong with a campaign after its command has run again, or ""."""
     kept = num_results(out)
     again = subprocess.run(
         command(ray, out),
         capture_output=True,
         text=True,
-        env=Place(None, out).environment,
+        env=RayPlace(None, out).environment,
         timeout=START_SECONDS,
         check=False,
     )
     if again.returncode != 0:
-        return f"gone on with: exit code {again.returncode}: {again.stderr}"
+        return f"resumed: exit code {again.returncode}: {again.stderr}"
     if f"kept from an earlier run: {kept} of {NUM_SCENARIOS}" not in again.stdout:
-        return f"gone on with {kept} results: {again.stdout}"
-    return "" if rows(out) == calm else "gone on with, it came to something else than undisturbed"
+        return f"resumed with {kept} results: {again.stdout}"
+    return "" if rows(out) == calm else "the resumed campaign has other results than an undisturbed one"
 
 
 def rows(folder: Path) -> Rows:
@@ -208,7 +208,7 @@ def rows(folder: Path) -> Rows:
 
 
 def num_results(folder: Path) -> int:
-    """Return the number of results of a campaign that may be being written."""
+    """Return the number of results of a campaign, which may still be running."""
     try:
         return len(rows(folder))
     except sqlite3.Error:
@@ -216,7 +216,7 @@ def num_results(folder: Path) -> int:
 
 
 def main() -> int:
-    """Kill, compare, print; return the exit code."""
+    """Kill, compare, and print the outcomes; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=3, help="kills of each part (default 3)")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="default: all")
@@ -229,7 +229,7 @@ def main() -> int:
         ways = [(part, signal.SIGKILL) for part in parts]
         ways += [(part, signal.SIGSTOP) for part in parts if part in STOPPABLE]
         for part, by in ways * arguments.times:
-            # A head does not outlive its parts.
+            # A head does not survive the loss of its processes.
             with place(where == "joined") as ray:
                 kills.append(killed(ray, part, calm, by))
             kill = kills[-1]

@@ -1,14 +1,16 @@
-"""Start one command in four processes at once, many times: no folder is lost, and exit code 0 means results.
+"""Start one command in four processes at once; no folder may be lost.
+
+Exit code 0 of a process means that the folder has its results.
 
 `python -m benchmarks.robustness.simultaneous --rounds 200`. A round is a new folder and one command. With `--kill` one
-of the four processes gets signal 9 at a random moment, and the command is run once more at the end.
+of the four processes gets SIGKILL at a random moment, and the command is run again at the end.
 
-Verifies, of each round:
-- an exit code is that of the command alone, or 2 with the message that another process writes the folder;
-- some process was not refused; if any was not, the folder holds the whole result;
+Verifies, for each round:
+- each exit code is the command's usual one, or 2 with the message that another process writes the folder;
+- at least one process was not refused, and then the folder has the complete result;
 - no attempt of a job was made twice, no entry of a shared file is lost, no message is a traceback;
-- a campaign that was given up removed nothing of another process, and no temporary file is left.
-Exit code 1 if anything is otherwise.
+- an abandoned campaign removed no file of another process, and no temporary file is left.
+Exit code 1 if any check fails.
 """
 
 import argparse
@@ -49,7 +51,7 @@ from workers.record.verdict import NO_STATS, Diverged
 PROCESSES = 4
 SECONDS_MAX = 120.0
 KILL_SECONDS_MAX = 0.5
-GAVE_UP = 4
+ABANDONED = 4
 DAY = date(2026, 11, 28)
 HELD = "another process is writing this campaign"
 SCENARIO = """
@@ -63,24 +65,24 @@ spec: {layers: attention, sampling: standard, block_size: 32, num_speculative_to
 events:
 - {tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 3, stop: [5]}
 """
-# Fingerprints whose file would have the same name.
+# Fingerprints that map to the same file name.
 BUGS = tuple(f"state{mark} r0" for mark in "!?+~")
 NUM_SCENARIOS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A command: what it needs, what a process of a number does, its exit code alone, and what is wrong afterwards.
+    """A command: preparation, work of a numbered process, checks, and usual exit code.
 
-    All work in the folder of the round. `problems` is given the number of processes that were not refused.
-    `can_give_up` says that a process may give its campaign up, so that no other one needs to end with a result.
+    All of them run in the folder of the round. `problems` gets the number of processes that were not refused.
+    `can_abandon` says that a process may abandon its campaign, so that no process needs to end with a result.
     """
 
     prepare: Callable[[], None]
     work: Callable[[int], int]
     problems: Callable[[int], Iterable[str]]
     alone: int = 0
-    can_give_up: bool = False
+    can_abandon: bool = False
 
 
 def _write_scenarios() -> None:
@@ -94,7 +96,7 @@ def _run(*words: str) -> int:
 
 
 def _missing(folder: Path, num_results: int = NUM_SCENARIOS) -> list[str]:
-    """Return what a campaign lacks of its results, in the database and as lines."""
+    """Return what is missing of a campaign's results, in the database and in the JSON lines."""
     if not (folder / DATABASE).is_file():
         return [f"{folder} holds {sorted(path.name for path in folder.glob('*'))}"]
     with Campaign(folder) as campaign:
@@ -115,15 +117,15 @@ def _missing_of_numbered(num_kept: int) -> list[str]:
     return [] if len(whole) >= num_kept else [f"{num_kept} processes have {len(whole)} whole folders of {folders}"]
 
 
-def _use_or_give_up(number: int) -> int:
-    """Record a run in a campaign, or give the campaign up as a command does that cannot reach Ray."""
+def _use_or_abandon(number: int) -> int:
+    """Record a run in a campaign, or abandon it like a command that cannot reach Ray."""
     try:
         with Store(Path("x")) as store:
             if number % 2:
-                raise ReachError("nothing listens there")
+                raise ReachError("no Ray listens at this address")
             Path(store.folder, "mine").write_text(store.run.run)
     except ReachError:
-        return GAVE_UP
+        return ABANDONED
     except CampaignError as error:
         print(error, file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -132,8 +134,8 @@ def _use_or_give_up(number: int) -> int:
 
 def _missing_of_used(num_kept: int) -> list[str]:
     if not num_kept:
-        # The process that made the folder may have been refused before another one gave it up.
-        return [f"{path} is left of a campaign that was given up" for path in Path("x").glob("*")]
+        # The process that made the folder may have been refused before another process abandoned the campaign.
+        return [f"{path} is left of an abandoned campaign" for path in Path("x").glob("*")]
     with Campaign(Path("x")) as campaign:
         runs = {run.run for run in campaign.runs() if run.ended}
     return [] if Path("x", "mine").read_text() in runs else ["the run that ended last is not recorded"]
@@ -219,7 +221,7 @@ def _incomplete_night(_: int) -> list[str]:
 CASES = {
     "run": Case(_write_scenarios, lambda _: _run("--out", "x"), lambda _: _missing(Path("x"))),
     "run without --out": Case(_write_scenarios, lambda _: _run(), _missing_of_numbered),
-    "campaign given up": Case(lambda: None, _use_or_give_up, _missing_of_used, can_give_up=True),
+    "abandoned campaign": Case(lambda: None, _use_or_abandon, _missing_of_used, can_abandon=True),
     "merge": Case(
         _begin_campaigns, lambda _: cli.run(["merge", "c0", "c1", "--out", "x"]), lambda _: _missing(Path("x"))
     ),
@@ -227,7 +229,7 @@ CASES = {
     "export": Case(_write_finding, _export, _incomplete_export),
     "triage": Case(_see_all, _triage, _untriaged),
     "seen.json": Case(lambda: None, _see, _unseen),
-    # Without a canary a night is not judged.
+    # Without a canary the night is not judged.
     "nightly": Case(_write_scenarios, _night, _incomplete_night, alone=3),
 }
 
@@ -247,7 +249,7 @@ def _start(name: str, act: Callable[[], int], barrier: Barrier | None = None) ->
         os._exit(code)
 
     sys.stdout.flush()
-    # One that is killed at once has an output, too.
+    # A process that is killed at once also needs an output file.
     Path(f"output-{name}").touch()
     process = multiprocessing.get_context("fork").Process(target=begin, name=name)
     process.start()
@@ -255,12 +257,12 @@ def _start(name: str, act: Callable[[], int], barrier: Barrier | None = None) ->
 
 
 def _code(process: BaseProcess) -> int:
-    """Return the exit code of a process, that of signal 9 if it does not end."""
+    """Return the exit code of a process; kill it first if it does not end in time."""
     process.join(SECONDS_MAX)
     if process.is_alive():
         process.kill()
         process.join()
-    assert process.exitcode is not None, "it was waited for"
+    assert process.exitcode is not None, "the process was joined"
     return process.exitcode
 
 
@@ -282,22 +284,22 @@ def play(case: Case, random: Random, is_killing: bool) -> list[str]:
         processes[victim].kill()
         for process in processes:
             _code(process)
-        # The others have ended, so that this one is not refused.
+        # The others have ended, so this process is not refused.
         processes.append(_start("again", partial(case.work, victim)))
     return _problems(case, {process.name: _code(process) for process in processes}, is_killing)
 
 
 def _problems(case: Case, codes: Mapping[str, int], is_killing: bool) -> list[str]:
-    """Return what is wrong with the end of a round, given the exit codes by process."""
+    """Return what is wrong at the end of a round, given the exit codes by process."""
     texts = {name: Path(f"output-{name}").read_text() for name in codes}
-    allowed = {case.alone, *([GAVE_UP] if case.can_give_up else []), *([-signal.SIGKILL] if is_killing else [])}
+    allowed = {case.alone, *([ABANDONED] if case.can_abandon else []), *([-signal.SIGKILL] if is_killing else [])}
     wrong = [
         f"process {name}: exit code {code}: {texts[name]}"
         for name, code in codes.items()
         if "Traceback" in texts[name] or not (code in allowed or (code == EXIT_BAD_INPUT and HELD in texts[name]))
     ]
     num_kept = list(codes.values()).count(case.alone)
-    if not num_kept and not case.can_give_up:
+    if not num_kept and not case.can_abandon:
         wrong.append(f"no process ended with exit code {case.alone}: {list(codes.values())}")
     try:
         wrong += case.problems(num_kept)
@@ -307,12 +309,12 @@ def _problems(case: Case, codes: Mapping[str, int], is_killing: bool) -> list[st
 
 
 def main() -> int:
-    """Play, count, print; return the exit code."""
+    """Play rounds and print the counts; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200, help="rounds of each case (default 200)")
     parser.add_argument("--case", action="append", choices=list(CASES), help="default: all")
     parser.add_argument("--kill", action="store_true", help="kill one process of each round at a random moment")
-    parser.add_argument("--seed", type=int, default=0, help="which process is killed, and when (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the process to kill and the moment (default 0)")
     arguments = parser.parse_args()
     num_wrong = 0
     for name in arguments.case or CASES:

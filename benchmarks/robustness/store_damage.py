@@ -1,11 +1,11 @@
-"""Damage to a campaign: flipped bits, truncations and a disk that gets full, each followed by the same command again.
+"""Damage a campaign (flipped bits, truncation, full disk) and resume it.
 
-What is flipped or cut off is the database; the log of one whose process was killed; or the file of a finding.
+Flipped or truncated is the database, the log of a killed process's database, or the file of a finding.
 
 Run with `python -m benchmarks.robustness.store_damage`. A suite and a hunt's shards are recorded, then damaged at
-random, then resumed: every result must be there and be the one that an undisturbed campaign records, and whatever had
-been altered must be said or have no effect. The judge is one that needs no time. A disk that gets full is a limit on
-the size of files, in a process of its own.
+random, then resumed: every result must exist and equal that of an undisturbed campaign, and each damage must be
+reported or have no effect. The judge takes no time. A full disk is simulated by a limit on file sizes in a separate
+process.
 """
 
 import argparse
@@ -44,10 +44,10 @@ CUT_LOG = f"truncation of {DATABASE}-wal"
 
 
 class InstantJudge:
-    """Finds something in each eighth trace, at once; what it finds is a function of the trace."""
+    """Finds a crash in every eighth trace, immediately; the verdict depends on the trace only."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Return a verdict that tells the trace's seed."""
+        """Return a verdict that contains the trace's seed."""
         stats = Stats(
             requests=1,
             steps=trace.seed,
@@ -70,9 +70,9 @@ def scenarios_of(count: int) -> list[Scenario]:
 
 
 def run(folder: Path, scenarios: list[Scenario], left: Path | None = None) -> tuple[int, list[str]]:
-    """Run what has no result yet; return how many results were kept, and what was said about the store.
+    """Run scenarios without results; return the number of stored results, and the remarks.
 
-    `left` is where to copy the campaign as a process leaves it that is killed when all has run.
+    `left` is where to copy the campaign in the state that a process killed after the last job would leave.
     """
     with Store(folder) as store:
         suite = Suite(scenarios, store)
@@ -83,7 +83,7 @@ def run(folder: Path, scenarios: list[Scenario], left: Path | None = None) -> tu
 
 
 def results_of(folder: Path) -> dict[str, Result]:
-    """Return what a campaign holds, checked row by row, whichever attempt it took."""
+    """Return the results of a campaign, checked row by row, without attempt numbers."""
     with Campaign(folder) as campaign:
         results = {result.job: replace(result, attempt=0) for result in campaign.results()}
         assert not campaign.remarks, campaign.remarks
@@ -91,7 +91,7 @@ def results_of(folder: Path) -> dict[str, Result]:
 
 
 def traces_of(folder: Path) -> dict[str, Trace]:
-    """Return the traces that the artefacts of a campaign hold, whatever a comment says."""
+    """Return the traces in a campaign's artefacts, without their comments."""
     return {path.name: codec.load(path) for path in (folder / "artefacts").glob("*.yaml")}
 
 
@@ -105,14 +105,14 @@ def flip(path: Path, draw: random.Random) -> str:
 
 
 def truncate(path: Path, draw: random.Random) -> str:
-    """Cut a file off."""
+    """Truncate a file."""
     size = draw.choice((0, draw.randrange(path.stat().st_size), draw.randrange(path.stat().st_size) // 4096 * 4096))
     os.truncate(path, size)
     return f"cut to {size} bytes"
 
 
 def fill(folder: Path, scenarios: list[Scenario], draw: random.Random) -> str:
-    """Run in a process that may write files of so many bytes only, into a folder that is empty or not."""
+    """Run the campaign in a child with a file-size limit, in an empty or an existing folder."""
     if draw.random() < 0.5:
         shutil.rmtree(folder)
     path = folder / DATABASE
@@ -131,12 +131,12 @@ def fill(folder: Path, scenarios: list[Scenario], draw: random.Random) -> str:
             os._exit(code)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    assert code in (0, FULL), f"a full disk ended it with {code}"
+    assert code in (0, FULL), f"a full disk ended the child with exit code {code}"
     return f"files of {limit} bytes, from {size}: {'full' if code else 'enough'}"
 
 
 def damage(folder: Path, scenarios: list[Scenario], draw: random.Random) -> tuple[str, str]:
-    """Do one thing to a campaign at random; return its kind and what it was."""
+    """Damage a campaign at random; return the kind of damage and a description."""
     kind = draw.choice(("flip", "truncation", "full disk"))
     if kind == "full disk":
         return kind, fill(folder, scenarios, draw)
@@ -162,29 +162,31 @@ def campaign(folder: Path, num_damages: int, num_scenarios: int, seed: int) -> t
         counts[kind] += 1
         counts[f"{kind}, said"] += bool(said)
         counts[f"{kind}, results run again"] += num_scenarios - kept
-        # A log that ends between two transactions is what a process leaves that was killed there.
+        # A log that ends between two transactions is a normal state after a process was killed.
         if kind not in ("full disk", CUT_LOG) and kept < num_scenarios and not said:
-            wrong.append(f"{kind}, {what}: {num_scenarios - kept} results were lost without a word")
+            wrong.append(f"{kind}, {what}: {num_scenarios - kept} results were lost without a message")
         if results_of(damaged) != expected:
-            wrong.append(f"{kind}, {what}: not the results of an undisturbed campaign")
+            wrong.append(f"{kind}, {what}: results differ from an undisturbed campaign")
         if traces_of(damaged) != artefacts:
-            wrong.append(f"{kind}, {what}: not the artefacts of an undisturbed campaign")
+            wrong.append(f"{kind}, {what}: artefacts differ from an undisturbed campaign")
         shutil.rmtree(damaged)
     return wrong, counts
 
 
 def main() -> int:
-    """Damage, resume, compare, print; return the exit code."""
+    """Damage, resume, compare, and print the counts; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--damages", type=int, default=DAMAGES, help=f"how many (default {DAMAGES})")
-    parser.add_argument("--scenarios", type=int, default=SCENARIOS, help=f"results each time (default {SCENARIOS})")
-    parser.add_argument("--seed", type=int, default=0, help="which ones (default 0)")
+    parser.add_argument("--damages", type=int, default=DAMAGES, help=f"number of damages (default {DAMAGES})")
+    parser.add_argument(
+        "--scenarios", type=int, default=SCENARIOS, help=f"results of the campaign (default {SCENARIOS})"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the damages (default 0)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         wrong, counts = campaign(Path(folder), arguments.damages, arguments.scenarios, arguments.seed)
     for name, count in sorted(counts.items()):
         print(f"{count:5}  {name}")
-    print("\n".join(wrong) or "nothing was lost, and nothing wrong was kept")
+    print("\n".join(wrong) or "no result was lost, and no wrong result was kept")
     return 1 if wrong else 0
 
 

@@ -1,1 +1,1 @@
-"""Speed: medians, and ratios to a named reference in the same run."""
+"""Measure speed: medians, and ratios to a named reference in the same run."""

@@ -1,9 +1,9 @@
-"""The bookkeeping of a step on a GPU: two fused kernels against the same arithmetic as separate tensor operations.
+"""Compare two fused GPU kernels with the same arithmetic as separate tensor operations.
 
-Run with `python -m benchmarks.speed.bookkeeping`. Before the model: true counts through the rows of the step before,
-lengths, positions, slots, token ids, drafts. After sampling: accepted counts, valid counts, next tokens. The separate
-operations leave slots, token ids and drafts out. A compiled kernel is launched without Triton's dispatch; a graph
-replays a captured call.
+Run with `python -m benchmarks.speed.bookkeeping`. Before the model: computed counts by the rows of the previous step,
+sequence lengths, positions, slot mapping, token ids, draft tokens. After sampling: accepted counts, valid counts, next
+tokens. The separate operations omit slot mapping, token ids and draft tokens. A compiled kernel is launched without
+Triton's dispatch; a graph replays a captured call.
 """
 
 import statistics
@@ -31,7 +31,7 @@ GRAPH_CALLS = 20
 
 
 class Step:
-    """The device buffers of a decode step of `num_rows` rows, every one of which moves."""
+    """Device buffers of a decode step of `num_rows` rows, all of which move."""
 
     def __init__(self, num_rows: int) -> None:
         random = np.random.default_rng(num_rows)
@@ -70,7 +70,7 @@ class Step:
         count_sampled(self.counts())
 
     def inputs(self) -> PrepareInputs:
-        """Return what `prepare_inputs` takes."""
+        """Return the arguments of `prepare_inputs`."""
         return PrepareInputs(
             self.previous, self.prev_scheduled, self.prev_drafts, self.prev_computed, self.valid, self.next,
             self.draft_tokens, self.slot_accepted, self.computed_host, self.start, self.scheduled, self.drafts,
@@ -79,14 +79,14 @@ class Step:
         )  # fmt: skip
 
     def counts(self) -> CountSampled:
-        """Return what `count_sampled` takes."""
+        """Return the arguments of `count_sampled`."""
         return CountSampled(
             self.sampled, self.discard, self.backup, self.ids, self.start, self.scheduled, self.drafts, self.slot,
             self.slot_accepted, self.accepted, self.valid, self.next, self.index, WIDTH, VOCAB_SIZE,
         )  # fmt: skip
 
     def separate(self) -> None:
-        """Compute counts, lengths, positions and next tokens by one tensor operation after the other."""
+        """Compute counts, lengths, positions and next tokens with separate tensor operations."""
         row = self.previous.clamp(min=0)
         true = self.prev_computed[row] + self.prev_scheduled[row] - self.prev_drafts[row] + self.valid[row] - 1
         self.computed.copy_(torch.where(self.previous >= 0, true, self.computed_host))
@@ -119,7 +119,7 @@ def bound(step: Step) -> Call:
 
 
 def check_equal(num_rows: int) -> None:
-    """Make sure that both forms compute the same."""
+    """Assert that both forms compute the same values."""
     one, other = Step(num_rows), Step(num_rows)
     one.fused()
     other.separate()
@@ -128,9 +128,9 @@ def check_equal(num_rows: int) -> None:
 
 
 def main() -> int:
-    """Print the table; 3 where there is no GPU."""
+    """Print the table; return 3 without a GPU."""
     if not torch.cuda.is_available():
-        print("this measures a GPU, and there is none", file=sys.stderr)
+        print("this benchmark needs a GPU", file=sys.stderr)
         return 3
     print(f"on {torch.cuda.get_device_name()}, K = {NUM_SPECULATIVE_TOKENS}, microseconds a step, median of {TURNS}")
     print(f"{'rows':>5} {'form':18} {'eager':>8} {'P99':>8} {'graph':>8} {'eager ratio':>12} {'graph ratio':>12}")
@@ -139,7 +139,7 @@ def main() -> int:
         step = Step(num_rows)
         forms: dict[str, Call] = {"separate": step.separate, "fused": step.fused, "fused, bound": bound(step)}
         eager = turn_times_us(forms, TURNS, torch.cuda.synchronize)
-        # A bound launch names its stream, a graph captures another one; what it would capture is the same.
+        # A bound launch names its stream, but capture uses another one; the captured kernels would be the same.
         graphs = {name: captured([forms[name]] * GRAPH_CALLS) for name in ("separate", "fused")}
         replayed = turn_times_us(graphs, TURNS, torch.cuda.synchronize)
         graph = {name: [time / GRAPH_CALLS for time in times] for name, times in replayed.items()}

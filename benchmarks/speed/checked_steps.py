@@ -1,9 +1,9 @@
-"""Checked steps a second on one core: 4 requests, K = 3, hybrid, every plane compared; and random traces.
+"""Measure checked steps per second on one core, for 4 requests and for random traces.
 
-Run with `python -m benchmarks.speed.checked_steps`. The reference of the ratios is the run with races on and prompts
-whose values are known, as in the 46 schedules of one scenario. Random traces are those of the soak, in which every
-feature and every schedule is drawn; they are short, so that setting an engine up counts too. Figures depend on how the
-interpreter was built: it is named below them.
+Run with `python -m benchmarks.speed.checked_steps`: K = 3, hybrid, every plane compared. Ratios refer to the run with
+race detection and prompts seen before, as in the 46 schedules of one scenario. Random traces are those of the soak,
+with random features and schedules; they are short, so that setting up an engine counts too. The figures depend on the
+interpreter's build, which is printed below them.
 """
 
 import platform
@@ -31,7 +31,7 @@ NUM_DRAWN = 10
 
 
 def workload(seed: int) -> Trace:
-    """Return 40 requests that arrive as fast as a batch of 4 rows serves them: prompts of 12 to 24 tokens, 40 each."""
+    """Return a trace of 40 requests, prompts of 12 to 24 tokens, that fill a batch of 4 rows."""
     events: list[AnyEvent] = [
         Submit(
             tick=4 * index,
@@ -46,7 +46,7 @@ def workload(seed: int) -> Trace:
 
 
 def checked(trace: Trace, tapes: Tapes, races: bool) -> tuple[float, float]:
-    """Return checked steps and request commits per second of processor time."""
+    """Return checked steps and request commits per second of CPU time."""
     start = time.process_time()
     verdict = check(trace, tapes, Options(races=races))
     spent = time.process_time() - start
@@ -55,7 +55,7 @@ def checked(trace: Trace, tapes: Tapes, races: bool) -> tuple[float, float]:
 
 
 def repeated(trace: Trace, tapes: Tapes) -> tuple[float, float]:
-    """Return the same of a run behind the first of a sweep, which is compared with that one."""
+    """Return the rates of a later run of a sweep, which is only compared with the first run."""
     compared = References()
     check(trace, tapes, Options(compared=compared))
     first = compared.agreed
@@ -68,7 +68,7 @@ def repeated(trace: Trace, tapes: Tapes) -> tuple[float, float]:
 
 
 def drawn(trace: Trace, tapes: Tapes) -> tuple[float, float]:
-    """Return the same of random traces, other ones for each workload, with prompts nobody has seen."""
+    """Return the rates of random traces, new ones for each workload, with new prompts."""
     first = trace.seed * NUM_DRAWN
     traces = [random_trace(seed).explicit() for seed in range(first, first + NUM_DRAWN)]
     start = time.process_time()
@@ -80,7 +80,7 @@ def drawn(trace: Trace, tapes: Tapes) -> tuple[float, float]:
 
 
 def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
-    """Return the same of the engine alone: captures are taken, nothing is compared."""
+    """Return the rates of the engine alone: observations are captured, but not compared."""
     run = Run(trace, tapes, Options(races=False), Specstorm(Parts()))
     start = time.process_time()
     while not run.feed.drained():
@@ -98,14 +98,14 @@ CONFIGURATIONS: dict[str, Callable[[Trace, Tapes], tuple[float, float]]] = {
     "every plane, races on, fresh prompts": lambda trace, tapes: checked(trace, Tapes(), True),
     REFERENCE: lambda trace, tapes: checked(trace, tapes, True),
     "every plane, races off, prompts seen before": lambda trace, tapes: checked(trace, tapes, False),
-    "a further run of a sweep, as the first, races off": repeated,
+    "a later run of a sweep, equal to the first, races off": repeated,
     "engine alone: captures, no comparison": unchecked,
     "random traces, every feature drawn": drawn,
 }
 
 
 def main() -> None:
-    """Print medians over repeats; all configurations take turns on each trace, and ratios are of the same turn."""
+    """Print medians over repeats; the configurations alternate on each trace."""
     prepare_process()
     tapes = Tapes()
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in CONFIGURATIONS}

@@ -1,8 +1,10 @@
-"""Coordination: jobs a second through driver, coordinator, pool and store when an engine needs no time, and memory.
+"""Measure jobs per second and memory of driver, coordinator, pool and store.
 
-Run with `python -m benchmarks.speed.coordination`. `--ray off` leaves Ray out: what is left is ours. `bare` asks the
-same actors for the same answers with nothing around them: what is left is Ray's. Each job is a small trace, written
-ahead, judged, and recorded as a result, as `specstorm run` does.
+No engine runs, so that only the coordination takes time.
+
+Run with `python -m benchmarks.speed.coordination`. `--ray off` leaves Ray out and measures only our code. The bare
+calls measure only Ray: the same actors give the same answers without our code. Each job is a small trace that is
+written before it runs, judged, and recorded as a result, as in `specstorm run`.
 """
 
 import argparse
@@ -37,7 +39,7 @@ SAMPLES = 10
 
 
 def tree_seconds() -> float:
-    """Return the processor time of this process and all below it that live: of the driver, the actors, and Ray."""
+    """Return the CPU time of this process and all its live descendants: driver, actors and Ray."""
     ticks, parents = dict[int, int](), dict[int, int]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -53,22 +55,22 @@ def tree_seconds() -> float:
     return sum(ticks[pid] for pid in tree) / os.sysconf("SC_CLK_TCK")
 
 
-def told(what: str, num_jobs: int, seconds: float, busy: float, all_busy: float) -> str:
-    """Return one line on how fast something went, and on the processor time that each one took."""
+def rate_line(what: str, num_jobs: int, seconds: float, busy: float, all_busy: float) -> str:
+    """Return one line with the rate of jobs or calls, and the CPU time of each."""
     own, whole = busy / num_jobs * 1e6, all_busy / num_jobs * 1e6
-    return f"  {num_jobs / seconds:8,.0f} {what}/s; processor time each: {own:,.0f} us here, {whole:,.0f} us in all"
+    return f"  {num_jobs / seconds:8,.0f} {what}/s; CPU time each: {own:,.0f} us here, {whole:,.0f} us in all"
 
 
 class NoEngine:
-    """Agrees at once."""
+    """A judge that agrees at once."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Return what takes no time."""
+        """Return a constant verdict."""
         return Judgement(verdict=Agreed(stats=STATS), trace=trace, schedules=1)
 
 
 class Stream:
-    """Planner of so many jobs, each a trace of its own, asked for as there is room and then forgotten."""
+    """Planner of `num_jobs` jobs with different traces, created on demand and then dropped."""
 
     def __init__(self, store: Store, num_jobs: int) -> None:
         self._store = store
@@ -77,7 +79,7 @@ class Stream:
         self._jobs: dict[str, Job] = {}
 
     def tasks(self, slots: int, room: int) -> Sequence[Task]:
-        """Return the next jobs, no more than there is room for."""
+        """Return the next jobs, at most `room`."""
         tasks = []
         for number in range(self._asked, min(self._num_jobs, self._asked + max(0, room))):
             job = Job(key=f"{number:032x}", trace=Trace(seed=number, events=(SUBMIT,)), sweep=False)
@@ -87,51 +89,51 @@ class Stream:
         return tasks
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Write the trace down before it runs."""
+        """Record the trace before it runs."""
         self._store.begin(self._jobs[job.key], attempt, slot, "no-op")
 
     def take(self, record: Record) -> None:
-        """Write a result down."""
+        """Record a result."""
         assert isinstance(record.result, Judgement), record
         self._store.record(self._jobs.pop(record.job), record.attempt, record.result, "no-op")
         self._done += 1
 
     def is_done(self) -> bool:
-        """Whether every job has its result."""
+        """Return whether every job has its result."""
         return self._done == self._num_jobs
 
     def counts(self) -> Counts:
-        """Return how many jobs have results."""
+        """Return the number of jobs with results."""
         return Counts(self._done, self._num_jobs, 0)
 
 
 class Sampled:
-    """Progress that notes the resident memory of this process now and then."""
+    """Progress that samples the resident memory of this process."""
 
     def __init__(self, num_jobs: int) -> None:
         self._every = max(1, num_jobs // SAMPLES)
         self.samples: list[tuple[int, float]] = []
 
     def update(self, counts: Counts) -> None:
-        """Note it, if enough jobs are done since."""
+        """Take a sample if enough jobs have finished since the last one."""
         if counts.done >= self._every * (len(self.samples) + 1):
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             self.samples.append((counts.done, pages * resource.getpagesize() / 2**20))
 
 
 def through_everything(pool: WorkerPool, num_jobs: int, folder: Path) -> list[tuple[int, float]]:
-    """Print the jobs a second, and return resident megabytes on the way."""
+    """Print the jobs per second; return samples of resident megabytes."""
     sampled = Sampled(num_jobs)
     with Store(folder) as store:
         begin, spent, whole = time.perf_counter(), time.process_time(), tree_seconds()
         drive(Stream(store, num_jobs), pool, Stop(), sampled, store)
         seconds, spent, whole = time.perf_counter() - begin, time.process_time() - spent, tree_seconds() - whole
-    print(told("jobs", num_jobs, seconds, spent, whole))
+    print(rate_line("jobs", num_jobs, seconds, spent, whole))
     return sampled.samples
 
 
 def bare(cluster: RayCluster, workers: int, num_jobs: int) -> None:
-    """Print the calls a second of the same actors, kept busy one call each, without anything else."""
+    """Print the calls per second of the actors, each busy with one call, without our code."""
     ray = cluster.module
     actors = [ray.remote(EngineHost).remote(JUDGE) for _ in range(workers)]
     ray.get([actor.ready.remote() for actor in actors])
@@ -145,7 +147,7 @@ def bare(cluster: RayCluster, workers: int, num_jobs: int) -> None:
         calls[actor.perform.remote(job)] = actor
     seconds, spent, whole = time.perf_counter() - begin, time.process_time() - spent, tree_seconds() - whole
     print(f"bare calls of {workers} actors, one at a time each:")
-    print(told("calls", num_jobs, seconds, spent, whole))
+    print(rate_line("calls", num_jobs, seconds, spent, whole))
     for actor in actors:
         ray.kill(actor)
 

@@ -1,4 +1,4 @@
-"""CUDA graphs of what a benchmark measures."""
+"""CUDA graphs of the calls that a benchmark measures."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from benchmarks.speed.turns import Call, turn_times_us
 
 
 def captured(calls: Sequence[Call]) -> Callable[[], None]:
-    """Return a replay of some calls, captured as one CUDA graph; each is made once before, to compile what it needs."""
+    """Capture calls as one CUDA graph, after one warm-up call each, and return its replay."""
     for call in calls:
         call()
     torch.cuda.synchronize()
@@ -20,7 +20,7 @@ def captured(calls: Sequence[Call]) -> Callable[[], None]:
 
 
 def eager_and_graph_us(calls: Sequence[Call], turns: int) -> tuple[list[float], list[float]]:
-    """Return the microseconds of all calls together in each turn: made one by one, and as a CUDA graph."""
+    """Return the microseconds of all calls in each turn: called one by one, and as a CUDA graph."""
 
     def every() -> None:
         for call in calls:

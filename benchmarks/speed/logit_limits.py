@@ -1,9 +1,9 @@
-"""Top-k and top-p on a GPU: the time to find the floors of a step's logits, and what reading them once takes.
+"""Measure top-k and top-p on a GPU against the time of reading the logits once.
 
-Run with `python -m benchmarks.speed.logit_limits`. The limit is the logits, each read once, over the rate at which the
+Run with `python -m benchmarks.speed.logit_limits`. The limit is the size of the logits divided by the rate at which the
 device copies memory. Eager calls launch compiled kernels without Triton's dispatch; a graph replays captured calls.
-Each call works on one of several sets of buffers, together larger than the cache. `kept` is the largest share of a line
-that stays. Logits are normal, 4 times as wide as in `flat`.
+Each call uses one of several sets of buffers, together larger than the cache. `kept` is the largest share of a row's
+logits that remain. Logits are normal with standard deviation 4, and 1 in `flat`.
 """
 
 import statistics
@@ -20,7 +20,7 @@ from workers.kernels.launch.triton import bind
 from workers.kernels.logit_floors.definition import LogitFloors, workspace_length_of
 from workers.kernels.logit_floors.triton import logit_floors
 
-# What is drawn, and the limits: how many logits stay (0: all), with how much of the probability.
+# Standard deviation, top-k (0: none) and top-p of each kind.
 KINDS: dict[str, tuple[float, int, float]] = {
     "none": (4, 0, 1),
     "k = 50": (4, 50, 1),
@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[float, int, float]] = {
 
 
 class Step:
-    """The device buffers of one step whose logits are limited."""
+    """Device buffers of one step with limited logits."""
 
     def __init__(self, kind: str, vocab_size: int, num_rows: int, seed: int) -> None:
         spread, top_k, top_p = KINDS[kind]
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def num_bytes(self) -> int:
-        """The logits that have to be read."""
+        """Return the bytes of logits that must be read."""
         return 4 * self.lines.numel()
 
     def bound(self) -> Callable[[], None]:
@@ -63,7 +63,7 @@ class Step:
         return launched(bind(logit_floors, self.arguments))
 
     def kept(self) -> float:
-        """Return the largest share of a line that stays, after a check against a sort."""
+        """Check the floors with a sort; return the largest share of a row that remains."""
         ordered = self.lines.sort(dim=1, descending=True).values
         floors = self.floors[:, None]
         limited = ordered[:, : self.top_k] if self.top_k else ordered
@@ -81,9 +81,9 @@ class Step:
 
 
 def main() -> int:
-    """Print the table; 3 where there is no GPU."""
+    """Print the table; return 3 without a GPU."""
     if not torch.cuda.is_available():
-        print("this measures a GPU, and there is none", file=sys.stderr)
+        print("this benchmark needs a GPU", file=sys.stderr)
         return 3
     rate = copy_rate()
     print(f"on {torch.cuda.get_device_name()}, copies {rate / 1e6:.2f} TB/s; K = {K}")

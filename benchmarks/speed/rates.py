@@ -1,9 +1,9 @@
-"""Rate of a hunt, and where its time goes: `python -m benchmarks.speed.rates`.
+"""Measure the rate of a hunt, and where its time goes: `python -m benchmarks.speed.rates`.
 
-On one core: engine steps a second with every check on, traces a second, what race detection costs, and what share of
-the time each generator takes; processor time, medians over shards. Then a hunt of as much a worker on some workers of a
-private Ray, wall clock, with the processor time of the workers, of the coordinator and of Ray beside it, and as many
-plain processes that judge as many shards each, without Ray: what those lose too, the machine loses.
+On one core: engine steps per second with every check, traces per second, the cost of race detection, and the share of
+each generator; CPU time, medians over shards. Then a hunt with the same work for each worker on a private Ray: wall
+clock, and the CPU time of workers, coordinator and Ray. Plain processes that judge as many shards without Ray show how
+much of the loss is due to the machine.
 """
 
 import argparse
@@ -40,7 +40,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def spent(call: Callable[[], object]) -> float:
-    """Return the seconds of processor time that a call takes."""
+    """Return the CPU seconds that a call takes."""
     start = time.process_time()
     call()
     return time.process_time() - start
@@ -58,9 +58,9 @@ def steps_of(traces: list[Trace], tapes: Tapes, races: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One shard on one core: `seconds` of the whole shard, of generating it, of its eager runs with races and without.
+    """One shard on one core: seconds of all, of generation, of eager runs with or without races.
 
-    `steps` and `eager_steps` are those of the whole shard and of its eager runs.
+    `steps` and `eager_steps` count the steps of the whole shard and of its eager runs.
     """
 
     seconds: float
@@ -72,7 +72,7 @@ class Turn:
 
 
 def turn(shard: Shard) -> Turn:
-    """Measure a shard; with races and without, its traces are run once before, and take turns in being first."""
+    """Measure a shard; its traces run once before, and alternate between races first and last."""
     tapes = Tapes()
     generating = spent(lambda: shard_traces(shard))
     start = time.process_time()
@@ -96,13 +96,13 @@ def print_turns(turns: dict[Profile, list[Turn]]) -> None:
         return statistics.median(map(of, turns[profile]))
 
     count = len(turns["labelled"])
-    print(f"one core, medians over {count} shards of {TRACES_PER_SHARD} traces, processor time")
+    print(f"one core, medians over {count} shards of {TRACES_PER_SHARD} traces, CPU time")
     print(f"  {median(lambda each: each.eager_steps / each.with_races):8.0f} checked steps/s, every check and races")
     print(
         f"  {median(lambda each: each.steps / each.seconds):8.0f} checked steps/s of a hunt: races in one run of three"
     )
     print(f"  {median(lambda each: TRACES_PER_SHARD / each.seconds):8.1f} traces/s, under three schedules each")
-    print(f"  {median(lambda each: each.seconds):8.2f} s a shard")
+    print(f"  {median(lambda each: each.seconds):8.2f} s for each shard")
     print(f"  {median(lambda each: each.with_races / each.without_races):8.2f} cost of race detection (ratio)")
     for profile in turns:
         share = median(lambda each: each.generating / each.seconds, profile)
@@ -110,7 +110,7 @@ def print_turns(turns: dict[Profile, list[Turn]]) -> None:
 
 
 class WarmPool(RayPool):
-    """A pool whose workers have all judged something before it is handed out."""
+    """A pool with workers that have all judged a shard before it is used."""
 
     def __init__(self, cluster: RayCluster, workers: int, folder: Path) -> None:
         super().__init__(cluster, workers, 600.0)
@@ -127,7 +127,7 @@ class WarmPool(RayPool):
         assert all(isinstance(event, ResultArrived) for event in answers), answers
 
     def wait(self, seconds: float) -> list[Event]:
-        """Tell first that the workers are ready."""
+        """Return the events of ready workers first."""
         if self._ready:
             ready, self._ready = self._ready, []
             return ready
@@ -135,7 +135,7 @@ class WarmPool(RayPool):
 
 
 def processor_times() -> dict[int, tuple[int, float]]:
-    """Return of every process its parent and its processor time so far in seconds."""
+    """Return the parent and the CPU seconds of each process."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -146,8 +146,8 @@ def processor_times() -> dict[int, tuple[int, float]]:
     return found
 
 
-def below_here(times: dict[int, tuple[int, float]]) -> set[int]:
-    """Return the processes that this one has begun, and those they have."""
+def descendants_here(times: dict[int, tuple[int, float]]) -> set[int]:
+    """Return the descendants of this process."""
     found, before = {os.getpid()}, 0
     while len(found) > before:
         before = len(found)
@@ -157,9 +157,9 @@ def below_here(times: dict[int, tuple[int, float]]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A hunt on some workers: seconds of wall clock, and of processor time in the workers, here and in the rest of Ray.
+    """A hunt: wall-clock seconds, and CPU seconds of workers, coordinator and Ray.
 
-    `traces` counts those of the hunt; the canary and what is judged twice come on top.
+    `traces` counts the hunt's traces; the canary and traces that are judged twice are not included.
     """
 
     workers: int
@@ -171,7 +171,7 @@ class Row:
 
     @property
     def rate(self) -> float:
-        """Traces a second of wall clock."""
+        """Return traces per second of wall clock."""
         return self.traces / self.wall
 
     def line(self) -> str:
@@ -183,7 +183,7 @@ class Row:
 
 
 def judge_alone(number: int, shards: int, ready: Barrier) -> None:
-    """Judge shards in a process of its own, from when all others are as warm."""
+    """Judge shards in a separate process, once all processes are warm."""
     prepare_process()
     tapes = Tapes()
     judge_shard(Shard(profile="labelled", seed=SEED + 1, number=number), tapes, lambda trace: None)
@@ -193,7 +193,7 @@ def judge_alone(number: int, shards: int, ready: Barrier) -> None:
 
 
 def alone(workers: int, shards: int) -> float:
-    """Return the traces a second of plain processes, each with as many shards."""
+    """Return the traces per second of plain processes with `shards` shards each."""
     begun = get_context("spawn")
     ready = begun.Barrier(workers + 1)
     processes = [begun.Process(target=judge_alone, args=(number, shards, ready)) for number in range(workers)]
@@ -211,7 +211,7 @@ HEAD = f"{'workers':>7} {'wall s':>7} {'traces/s':>9} {'working s':>10} {'coordi
 
 
 def hunt_of(cluster: RayCluster, workers: int, shards: int) -> Row:
-    """Hunt on workers that are warm."""
+    """Hunt on warm workers."""
     traces = shards * TRACES_PER_SHARD
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -223,14 +223,14 @@ def hunt_of(cluster: RayCluster, workers: int, shards: int) -> Row:
         drive(planner, pool, Stop(), None, store)
         wall, here, after = time.perf_counter() - start, time.process_time() - here, processor_times()
         assert planner.hunt.totals.tally.traces == traces, "the hunt did not end"
-        used = {pid: after[pid][1] - before.get(pid, (0, 0.0))[1] for pid in below_here(after)}
+        used = {pid: after[pid][1] - before.get(pid, (0, 0.0))[1] for pid in descendants_here(after)}
         working = sum(used.pop(pid) for pid in pool.pids if pid is not None)
     return Row(workers, traces, wall, working, here, sum(used.values()))
 
 
 def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
-    """Hunt on each number of workers in turn, up and down, and print every row and the median efficiencies."""
-    print(f"\na hunt of {shards} shards a worker on a private Ray, {len(os.sched_getaffinity(0))} CPUs here")
+    """Hunt on each number of workers, up and down; print rows and median efficiencies."""
+    print(f"\na hunt of {shards} shards for each worker on a private Ray, {len(os.sched_getaffinity(0))} CPUs here")
     print(HEAD)
     rows: dict[int, list[Row]] = {workers: [] for workers in counts}
     plain: dict[int, list[float]] = {workers: [] for workers in counts}
@@ -246,7 +246,7 @@ def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
         beside = statistics.median((row.here + row.ray) / row.working for row in rows[workers])
         print(
             f"{workers:>4} workers: {gained:5.2f} x {counts[0]}, efficiency {gained * counts[0] / workers:.3f}; "
-            f"coordinator and Ray take {beside:.1%} of what the workers take"
+            f"coordinator and Ray use {beside:.1%} of the workers' CPU time"
         )
         lone = statistics.median(plain[workers])
         machine = statistics.median(here / one for here, one in zip(plain[workers], plain[counts[0]], strict=True))
@@ -258,11 +258,11 @@ def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
 
 
 def main() -> None:
-    """Measure one core, then workers."""
+    """Measure one core, then several workers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=int, default=21, help="shards on one core (default 21)")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of workers (default 1 2)")
-    parser.add_argument("--jobs", type=int, default=20, help="shards a worker of a hunt on workers (default 20)")
+    parser.add_argument("--jobs", type=int, default=20, help="shards for each worker of a hunt (default 20)")
     parser.add_argument("--repeats", type=int, default=3, help="hunts on each number of workers; 0: none (default 3)")
     options = parser.parse_args()
     profiles: tuple[Profile, ...] = ("labelled", "hypothesis")

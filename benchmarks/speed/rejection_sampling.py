@@ -1,9 +1,9 @@
-"""Rejection sampling from logits on a GPU: the time of a step's decision, and what moving its bytes alone takes.
+"""Measure rejection sampling from logits on a GPU against the time of moving its bytes.
 
-Run with `python -m benchmarks.speed.rejection_sampling`. Draft logits are the target's with noise, drafts are sampled
-from them, so some are accepted and some are not. The limit is the logits, each read once, over the rate at which the
+Run with `python -m benchmarks.speed.rejection_sampling`. Draft logits are the target's plus noise, and draft tokens are
+sampled from them, so that some are accepted. The limit is the size of the logits divided by the rate at which the
 device copies memory. Eager calls launch compiled kernels without Triton's dispatch; a graph replays captured calls.
-Each call works on one of several sets of buffers, together larger than the cache.
+Each call uses one of several sets of buffers, together larger than the cache.
 """
 
 import statistics
@@ -38,7 +38,7 @@ COPY_BYTES = 1 << 32
 
 
 class Step:
-    """The device buffers of one decision: `kind` is greedy, point mass, standard or block."""
+    """Device buffers of one verification: `kind` is greedy, point mass, standard or block."""
 
     def __init__(self, kind: str, vocab_size: int, num_rows: int, seed: int) -> None:
         cuda = torch.Generator("cuda").manual_seed(seed)
@@ -85,11 +85,11 @@ class Step:
 
     @property
     def num_bytes(self) -> int:
-        """The logits that a decision has to read."""
+        """Return the bytes of logits that a verification must read."""
         return 4 * (self.logits.numel() + self.draft_logits.numel())
 
     def calls(self) -> list[tuple[Callable[[Any], None], Arguments]]:
-        """Return the ops of a decision with their arguments."""
+        """Return the ops of a verification with their arguments."""
         method = BLOCK if self.kind == "block" else STANDARD
         distributions: dict[str, Any] = {
             "logits": self.logits,
@@ -129,11 +129,11 @@ class Step:
         ]
 
     def bound(self) -> Callable[[], None]:
-        """Return the decision as launches of compiled kernels."""
+        """Return the verification as launches of compiled kernels."""
         return launched([each for op, arguments in self.calls() for each in bind(op, arguments)])
 
     def check(self) -> None:
-        """Make sure that what was decided is possible, and for temperature 0 that it is right."""
+        """Assert that the sampled tokens are possible, and at temperature 0 that they are right."""
         target = self.logits.view(self.num_rows, WIDTH, self.vocab_size)
         sampled, drafts = self.sampled.view(-1, WIDTH), self.drafts.view(-1, K)
         lengths = (sampled >= 0).sum(1)
@@ -155,7 +155,7 @@ class Step:
 
 
 def copy_rate() -> float:
-    """Return bytes a microsecond, read and written, of a large copy on the device."""
+    """Return the bytes per microsecond, read and written, of a large copy on the device."""
     source = torch.randint(0, 255, (COPY_BYTES,), dtype=torch.uint8, device="cuda")
     destination = torch.empty_like(source)
     times = turn_times_us({"copy": lambda: destination.copy_(source)}, 10, torch.cuda.synchronize)["copy"]
@@ -174,13 +174,13 @@ def launched(launches: Sequence[Callable[[int], None]]) -> Callable[[], None]:
 
 
 def main() -> int:
-    """Print the table; 3 where there is no GPU."""
+    """Print the table; return 3 without a GPU."""
     if not torch.cuda.is_available():
-        print("this measures a GPU, and there is none", file=sys.stderr)
+        print("this benchmark needs a GPU", file=sys.stderr)
         return 3
     rate = copy_rate()
     print(f"on {torch.cuda.get_device_name()}, copies {rate / 1e6:.2f} TB/s; K = {K}, {NUM_TRIES} tries")
-    print(f"microseconds a decision, median of {TURNS}")
+    print(f"microseconds for each verification, median of {TURNS}")
     print(
         f"{'V':>7} {'B':>4} {'kind':11} {'limit':>6} {'graph':>7} {'/limit':>6} {'eager':>7} {'P99':>7} {'tokens':>7}"
     )

@@ -1,8 +1,8 @@
-"""Size of the report page, and time to write and to open it, for a campaign of many results.
+"""Measure the size of the report page and the time to write and open it, for many results.
 
 Run with `python -m benchmarks.speed.report_page`. The results are copies of one real judgement under other names, one
-in a thousand a finding; opening is measured in a headless Chromium, from the navigation until everything has loaded and
-is drawn, as the median of some loads.
+in a thousand a finding; opening is measured in a headless Chromium, from navigation until everything is loaded and
+painted, as the median of several loads.
 """
 
 import argparse
@@ -28,7 +28,7 @@ LOAD_MS = """new Promise(done => requestAnimationFrame(() => requestAnimationFra
     const load = performance.getEntriesByType('navigation')[0];
     done([load.loadEventEnd, performance.now()]);
 })))"""
-# Types a part of a name, and counts the rows that are left once they are in the page.
+# Types part of a name into the filter, and counts the rows that remain in the page.
 FILTER = """(() => {
     const form = document.querySelector('.filter');
     form.elements.text.value = NAME;
@@ -38,7 +38,7 @@ FILTER = """(() => {
 
 
 def judgements() -> tuple[Judgement, Judgement]:
-    """Return a judgement that agrees and one that does not."""
+    """Return a judgement that agrees and one that diverges."""
     worker = Worker()
     agreed = codec.load(ROOT / "scenarios/smoke/abort_in_flight.yaml")
     faulty = codec.load(ROOT / "scenarios/regressions/vllm-38556-accepted-counts.yaml")
@@ -46,7 +46,7 @@ def judgements() -> tuple[Judgement, Judgement]:
 
 
 def fill(folder: Path, count: int) -> None:
-    """Write a campaign of so many results."""
+    """Write a campaign of `count` results."""
     agreed, found = judgements()
     with Store(folder) as store:
         for start in range(0, count, BATCH):
@@ -62,7 +62,7 @@ def fill(folder: Path, count: int) -> None:
 
 
 def measure(folder: Path, count: int) -> None:
-    """Write the report of a campaign, open it, and print what both took."""
+    """Write the report of a campaign, open it, and print the times."""
     begin = time.monotonic()
     assert run(["report", str(folder)]) == 0
     written = time.monotonic() - begin
@@ -70,7 +70,7 @@ def measure(folder: Path, count: int) -> None:
     print(f"{count:,} results: written in {written:.1f} s, {page.stat().st_size / 1e6:.1f} MB")
     path = browser_path()
     if path is None:
-        print("not opened: there is no Chromium here")
+        print("not opened: Chromium is not installed")
         return
     with Browser(path) as browser:
         loads = []
@@ -87,7 +87,7 @@ def measure(folder: Path, count: int) -> None:
 
 
 def main() -> None:
-    """Make a campaign, write its report, open it."""
+    """Make a campaign, write its report, and open it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=int, default=RESULTS)
     count = parser.parse_args().results

@@ -1,8 +1,8 @@
-"""Cost of the simulated PyTorch device: a plain loop on it against the same loop on the CPU.
+"""Measure the cost of the simulated PyTorch device: a plain loop on it and on the CPU.
 
 Run with `python -m benchmarks.speed.simulated_torch`. The loop keeps one step in flight: inputs staged in pinned
-memory, a network of eight blocks, its result copied back on a stream of its own. Processor time, one thread;
-configurations take turns, and the median counts.
+memory, a network of eight blocks, its result copied back on a separate stream. CPU time, one thread; configurations
+alternate, and the median is printed.
 """
 
 import statistics
@@ -38,7 +38,7 @@ def network(width: int) -> torch.nn.Module:
 
 @torch.inference_mode()
 def on_cpu(layers: torch.nn.Module, width: int) -> None:
-    """Run the loop without a device."""
+    """Run the loop on the CPU."""
     staging, inputs, output = (torch.zeros(ROWS, width) for _ in range(3))
     for step in range(STEPS):
         staging.fill_(step)
@@ -49,7 +49,7 @@ def on_cpu(layers: torch.nn.Module, width: int) -> None:
 
 @torch.inference_mode()
 def on_device(layers: torch.nn.Module, width: int) -> None:
-    """Run the loop with one step in flight."""
+    """Run the loop on the simulated device with one step in flight."""
     staging = torch.zeros(ROWS, width, pin_memory=True)
     inputs = torch.zeros(ROWS, width, device="sim")
     outputs = [torch.zeros(ROWS, width, pin_memory=True) for _ in range(2)]
@@ -71,7 +71,7 @@ def on_device(layers: torch.nn.Module, width: int) -> None:
 
 
 def seconds(loop: Callable[[torch.nn.Module, int], None], layers: torch.nn.Module, width: int) -> float:
-    """Return the processor time of a step of a loop."""
+    """Return the CPU time of one step of a loop."""
     start = time.process_time()
     loop(layers, width)
     return (time.process_time() - start) / STEPS

@@ -1,4 +1,4 @@
-"""Time small calls in turns, so that what else the machine does falls on all of them alike."""
+"""Time small calls in turns, so that other load on the machine affects all calls alike."""
 
 import statistics
 import time
@@ -9,7 +9,7 @@ CALLS_PER_TURN = 20
 
 
 def call_times_us(calls: Mapping[str, Call], turns: int, between: Call = lambda: None) -> dict[str, list[float]]:
-    """Return the microseconds of every single call, all of them taking turns; `between` runs untimed before each."""
+    """Return the microseconds of every single call in turns; `between` runs untimed before each."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(turns):
         for name, call in calls.items():
@@ -22,7 +22,7 @@ def call_times_us(calls: Mapping[str, Call], turns: int, between: Call = lambda:
 
 
 def turn_times_us(calls: Mapping[str, Call], turns: int, finish: Call) -> dict[str, list[float]]:
-    """Return the microseconds a call of each turn, in which it is called 20 times and then `finish` waits for all."""
+    """Return the microseconds per call of each turn of 20 calls, including `finish`."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(turns):
         for name, call in calls.items():
@@ -36,11 +36,11 @@ def turn_times_us(calls: Mapping[str, Call], turns: int, finish: Call) -> dict[s
 
 
 def percentile(times: Sequence[float], percent: int) -> float:
-    """Return the smallest time that `percent` per cent of all do not exceed."""
+    """Return the smallest time that at least `percent` per cent of all times do not exceed."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, -(-len(ordered) * percent // 100) - 1)]
 
 
 def ratio(of: Sequence[float], to: Sequence[float]) -> float:
-    """Return the median of the ratios of times that were measured in the same turn."""
+    """Return the median of the ratios of times measured in the same turn."""
     return statistics.median(one / other for one, other in zip(of, to, strict=True))

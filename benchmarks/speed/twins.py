@@ -1,11 +1,10 @@
-"""NumPy twins of device ops against their definitions, at four rows: a twin stays where it is 1.5 times as fast.
+"""Compare NumPy twins of device ops with their definitions; a twin must be 1.5 times faster.
 
-Run with `python -m benchmarks.speed.twins`, or with the names of ops behind it. The requests are those of
-`benchmarks.speed.checked_steps`, which keep four rows full, here with every feature of a request; specifications are
-the default one but for what launches ops of its own, as each drafter does. Of each op and trace every eighth call in a
-step of four rows is taken. It is timed on the memory that the engine called the op with, which is put back before; an
-op's time is the mean of its calls' medians. Ops that are their definition are not listed. Exit code 1 if a twin is
-slower than it has to be.
+Run with `python -m benchmarks.speed.twins`, optionally followed by names of ops. The requests are those of
+`benchmarks.speed.checked_steps`, which keep four rows full, here with every request feature; the specification is the
+default one, varied only where a value launches additional ops, such as the drafter. Every eighth call of an op in a
+step of four rows is taken. It is timed on the memory that the engine used, restored before each call; an op's time is
+the mean of its calls' medians. Ops without a NumPy twin are not listed. Exit code 1 if a twin is too slow.
 """
 
 import statistics
@@ -39,7 +38,7 @@ NUM_ROWS = 4
 EVERY = 8
 CALLS_MAX = 24
 TURNS = 3
-# What all prompts begin with, and the parameters that one request after the other has.
+# Common prefix of all prompts, and the sampling parameters that requests use in turn.
 COMMON = (1, 0, 1, 1, 0, 1, 0, 0)
 PARAMS = (
     SamplingParams(),
@@ -65,18 +64,18 @@ Op = Callable[[Any], None]
 
 
 def definition_of(op: Op) -> Op:
-    """Return the definition of an op, which is the op itself where it has no NumPy twin."""
+    """Return the definition of an op; the op itself if it has no NumPy twin."""
     definition: Op = getattr(import_module(f"{op.__module__.rpartition('.')[0]}.definition"), op.__name__)
     return definition
 
 
 def copied(arguments: Arguments) -> Arguments:
-    """Return the same arguments on memory of their own."""
+    """Return the arguments with copied memory."""
     return arguments.on({name: getattr(arguments, name).copy() for name, *_ in arguments.buffers})
 
 
 def traces() -> Iterator[Trace]:
-    """Yield a trace of each specification: every fourth request has its logits or a draft spoiled."""
+    """Yield a trace of each specification, some requests with a spoiled logit or draft token."""
     submits = workload(0).submits()
     for keys in SPECS:
         events: list[AnyEvent] = []
@@ -93,7 +92,7 @@ def traces() -> Iterator[Trace]:
 
 
 class Recorder:
-    """Calls of ops in steps of four rows: copies of their arguments."""
+    """Recorded calls of ops in steps of four rows: copies of their arguments."""
 
     def __init__(self) -> None:
         self.calls: dict[str, list[Arguments]] = defaultdict(list)
@@ -101,7 +100,7 @@ class Recorder:
         self._num_rows = 0
 
     def parts(self) -> Parts:
-        """Return the parts of a clean engine whose ops are recorded, for another trace."""
+        """Return engine parts without faults that record the calls of their ops, for a new trace."""
         self._seen.clear()
         ops: dict[str, Any] = {name: op_like(op, self._recorded(name, op)) for name, op in ops_of(CLEAN).items()}
         return replace(CLEAN, **ops)
@@ -111,7 +110,7 @@ class Recorder:
             of_rows = [each for each, _, declared in given.buffers if declared.shape == "B"]
             if of_rows:
                 self._num_rows = len(getattr(given, of_rows[0]))
-            # An op without rows is of the step of the last op with rows.
+            # An op without a row dimension belongs to the step of the last op with one.
             if self._num_rows == NUM_ROWS:
                 if self._seen[name] % EVERY == 0 and len(self.calls[name]) < CALLS_MAX:
                     self.calls[name].append(copied(given))
@@ -122,7 +121,7 @@ class Recorder:
 
 
 def recorded() -> dict[str, list[Arguments]]:
-    """Return calls of every op that an engine launches in a step of four rows."""
+    """Return recorded calls of every op that an engine launches in a step of four rows."""
     recorder = Recorder()
     for trace in traces():
         verdict = check(trace, Tapes(), Options(races=False), Specstorm(recorder.parts()))
@@ -131,7 +130,7 @@ def recorded() -> dict[str, list[Arguments]]:
 
 
 def times_us(op: Op, calls: Sequence[Arguments]) -> tuple[float, float]:
-    """Return the microseconds that a twin and its definition take for these calls, on average."""
+    """Return the mean microseconds of a twin and of its definition over these calls."""
     definition, medians = definition_of(op), []
     for call in calls:
         given, before = copied(call), [(name, getattr(call, name)) for name, *_ in call.buffers]
@@ -147,7 +146,7 @@ def times_us(op: Op, calls: Sequence[Arguments]) -> tuple[float, float]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Print a table, the twin that gains least first."""
+    """Print a table sorted by gain, smallest first."""
     prepare_process()
     twins = {name: op for name, op in ops_of(CLEAN).items() if definition_of(op) is not op}
     unknown = set(names) - set(twins)

@@ -1,1 +1,1 @@
-"""Structure of a checkout in numbers."""
+"""Measure the structure of a checkout."""

@@ -1,27 +1,23 @@
-"""Structure of a checkout in numbers: folders, arrows between them, typed seams, assertions, sizes.
+"""Count structural properties of a checkout: folders, imports, assertions, sizes.
 
-Reads the source with `ast` and imports nothing of it, so it counts any checkout alike, one of another commit too.
+Reads the source with `ast` without importing it, so that it can count any checkout, also of another commit.
 
-What is counted, and how:
-- loose modules: files directly in `workers/` and `cluster/`, `__init__.py` not counted;
-- arrows running back: folders that import one another, in a ring of any length. A module belongs to the folder of its
-  room that it lies below (`workers.engine`), a loose one to the room itself; every import counts, in functions and for
-  types alone too. Once more with every nested folder standing for itself;
-- untyped parts: entries of `Parts` whose annotation leaves the arguments open: `Callable[..., X]`, `Any`, `object`, or
-  a name that stands for one of them;
-- long positional launches: calls of something named `launch` with ten or more positional arguments behind the op that
-  is launched; a starred one counts as one;
-- device parameters: parameters named `device` of functions and methods, and of constructors: fields of dataclasses; not
-  of foreign engines, where a device is PyTorch's;
-- changes without an assertion: see `benchmarks/structure/state_changes.py`; in the engine, its pools, dispatch and
-  storage. A method has to assert, functions outside classes are told for comparison;
-- places of a trace: modules that a trace is handed through from `Worker.judge` on, and moves of it to a module above,
-  returns too: see `benchmarks/structure/passage.py`. Wanted is half of what there was before the rooms (46, 100);
-- parameters of device ops listed again: see `benchmarks/structure/signatures.py`. Wanted is a quarter of what there was
-  (914);
-- assertions a function, and what is within a tenth of the limits on the length of files and functions.
+Counted: - loose modules: files directly in `workers/` and `cluster/`, except `__init__.py`; - backward imports: folders
+that import one another, in a cycle of any length. A module belongs to its package's direct subfolder
+(`workers.engine`), a loose one to the package itself; every import counts, also inside functions and for types. Counted
+again with every nested folder on its own; - untyped parts: entries of `Parts` with an annotation that leaves the
+arguments open: `Callable[..., X]`, `Any`, `object`, or an alias of one of them; - long positional launches: calls of a
+function named `launch` with ten or more positional arguments after the launched op; a starred argument counts as one; -
+device parameters: parameters named `device` of functions, methods and constructors, and fields of dataclasses; not in
+foreign engines, where a device is PyTorch's; - state changes without an assertion: see
+`benchmarks/structure/state_changes.py`; in the engine, its pools, dispatch and storage. Methods must assert; functions
+outside classes are reported for comparison; - passing of a trace: modules through which a trace is passed from
+`Worker.judge` on, and moves of it to a higher module, including returns: see `benchmarks/structure/passage.py`. The
+goal is half of the first counts (46, 100); - parameters of device ops listed again: see
+`benchmarks/structure/signatures.py`. The goal is a quarter of the first count (914); - assertions per function, and
+files and functions within a tenth of their length limits.
 
-Does not count: what is called by a name made at run time, or through a protocol.
+Does not count: calls by a name that is computed at run time, or through a protocol.
 """
 
 import ast
@@ -47,7 +43,7 @@ LEAVES_ARGUMENTS_OPEN = {"Any", "object"}
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A source file and its tree."""
+    """A source file and its syntax tree."""
 
     name: str
     tree: ast.Module
@@ -56,19 +52,19 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number, the places it counts, and the most that is wanted of it, if anything is."""
+    """A number, the locations it counts, and its maximum, if it has one."""
 
     name: str
     count: float
-    wanted_max: float | None = None
+    count_max: float | None = None
     places: tuple[str, ...] = ()
 
 
 def modules_of(root: Path, rooms: Sequence[str] = ROOMS) -> list[Module]:
-    """Read every module of the rooms of a checkout.
+    """Read every module of the packages of a checkout.
 
     Raises:
-        FileNotFoundError: the folder holds none of them.
+        FileNotFoundError: the folder contains none of the packages.
     """
     modules = []
     for path in sorted(path for room in rooms for path in (root / room).rglob("*.py")):
@@ -82,7 +78,7 @@ def modules_of(root: Path, rooms: Sequence[str] = ROOMS) -> list[Module]:
 
 
 def loose_modules(root: Path) -> list[str]:
-    """Return the files directly in a room that has folders."""
+    """Return the files directly in a package that has subfolders."""
     return sorted(
         f"{room}/{path.name}"
         for room in ROOMS_WITH_FOLDERS
@@ -92,7 +88,7 @@ def loose_modules(root: Path) -> list[str]:
 
 
 def imports_of(module: Module, known: set[str]) -> Iterator[str]:
-    """Yield the modules of the checkout that a module imports, anywhere in it."""
+    """Yield the modules of the checkout that a module imports, at any level."""
     for node in ast.walk(module.tree):
         match node:
             case ast.Import(names=names):
@@ -102,19 +98,19 @@ def imports_of(module: Module, known: set[str]) -> Iterator[str]:
                 yield from {name if name in known else source for name in full if name in known or source in known}
 
 
-def room_folder_of(module: str, packages: set[str]) -> str:
-    """Return the folder of its room that a module lies in: at most two names deep."""
+def package_folder_of(module: str, packages: set[str]) -> str:
+    """Return the folder of a module, at most two names deep."""
     two = ".".join(module.split(".")[:2])
     return two if two in packages else two.split(".")[0]
 
 
 def own_folder_of(module: str, packages: set[str]) -> str:
-    """Return the folder that a module lies in."""
+    """Return the folder of a module."""
     return module if module in packages else module.rpartition(".")[0]
 
 
-def arrows(modules: Sequence[Module], folder_of: Callable[[str, set[str]], str]) -> dict[str, set[str]]:
-    """Return which folders each folder imports from."""
+def folder_imports(modules: Sequence[Module], folder_of: Callable[[str, set[str]], str]) -> dict[str, set[str]]:
+    """Return for each folder the folders that it imports from."""
     known = {module.name for module in modules}
     packages = {name for name in known if any(other.startswith(f"{name}.") for other in known)}
     found: dict[str, set[str]] = {}
@@ -126,7 +122,7 @@ def arrows(modules: Sequence[Module], folder_of: Callable[[str, set[str]], str])
 
 
 def reached_from(start: str, edges: Mapping[str, set[str]]) -> set[str]:
-    """Return every folder that arrows lead to from one."""
+    """Return every folder that a folder imports from, directly or indirectly."""
     found: set[str] = set()
     to_read = [start]
     while to_read:
@@ -136,11 +132,11 @@ def reached_from(start: str, edges: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def rings(edges: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
+def cycles(edges: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
     """Return the strongly connected components of more than one folder."""
     reach = {folder: reached_from(folder, edges) for folder in edges}
     found = {tuple(sorted(other for other in reach[folder] if folder in reach[other])) for folder in reach}
-    return sorted(ring for ring in found if len(ring) > 1)
+    return sorted(cycle for cycle in found if len(cycle) > 1)
 
 
 def pairs(edges: Mapping[str, set[str]]) -> list[str]:
@@ -149,7 +145,7 @@ def pairs(edges: Mapping[str, set[str]]) -> list[str]:
 
 
 def open_names(modules: Sequence[Module]) -> set[str]:
-    """Return the names that stand for a type that leaves the arguments of a function open."""
+    """Return the aliases of types that leave the arguments of a function open."""
     names = set(LEAVES_ARGUMENTS_OPEN)
     for module in modules:
         for node in module.tree.body:
@@ -162,7 +158,7 @@ def open_names(modules: Sequence[Module]) -> set[str]:
 
 
 def leaves_open(annotation: ast.expr, names: set[str]) -> bool:
-    """Tell whether an annotation says nothing of a function's arguments."""
+    """Return whether an annotation leaves a function's arguments open."""
     match annotation:
         case ast.Name(id=name):
             return name in names
@@ -172,7 +168,7 @@ def leaves_open(annotation: ast.expr, names: set[str]) -> bool:
 
 
 def untyped_parts(modules: Sequence[Module]) -> list[str]:
-    """Return the entries of `Parts` whose arguments are open."""
+    """Return the entries of `Parts` with open arguments."""
     names = open_names(modules)
     return [
         f"{module.name}.Parts.{entry.target.id}"
@@ -186,7 +182,7 @@ def untyped_parts(modules: Sequence[Module]) -> list[str]:
 
 
 def long_launches(modules: Sequence[Module]) -> list[str]:
-    """Return the calls of a `launch` with more positional arguments than a reader can tell apart."""
+    """Return the calls of a `launch` with too many positional arguments for a reader."""
     return [
         f"{module.name}:{node.lineno} {len(node.args) - 1} arguments"
         for module in modules
@@ -197,12 +193,12 @@ def long_launches(modules: Sequence[Module]) -> list[str]:
     ]
 
 
-# Where a device is PyTorch's, not the one that a run is asked for.
+# In these modules a device is PyTorch's, and not the device of a run.
 FOREIGN = ("workers.simulated_torch.", "workers.targets.child.", "workers.targets.vllm.")
 
 
 def device_parameters(modules: Sequence[Module]) -> list[str]:
-    """Return the functions and classes that have a parameter or a field named `device`."""
+    """Return the functions and classes with a parameter or a field named `device`."""
     found = []
     for module in modules:
         if module.name.startswith(FOREIGN):
@@ -221,7 +217,7 @@ def device_parameters(modules: Sequence[Module]) -> list[str]:
 
 
 def sizes(modules: Sequence[Module]) -> Iterator[Measure]:
-    """Yield how many functions and files there are, how long, and how much they assert."""
+    """Yield the numbers and lengths of functions and files, and the numbers of assertions."""
     functions = [
         (module.name, node) for module in modules for node in ast.walk(module.tree) if isinstance(node, FUNCTION)
     ]
@@ -238,46 +234,46 @@ def sizes(modules: Sequence[Module]) -> Iterator[Measure]:
 
 
 def measures(root: Path) -> list[Measure]:
-    """Count a checkout."""
+    """Return all measures of a checkout."""
     modules = modules_of(root)
-    near, nested = arrows(modules, room_folder_of), arrows(modules, own_folder_of)
+    near, nested = folder_imports(modules, package_folder_of), folder_imports(modules, own_folder_of)
     trees = {module.name: module.tree for module in modules}
     methods, functions = unasserted_changes(trees)
     known, entered = set(trees), passage(trees)
     imported = {module.name: sorted(imports_of(module, known)) for module in modules}
 
-    def of(name: str, places: Sequence[str], wanted_max: float | None = None) -> Measure:
-        return Measure(name, len(places), wanted_max, tuple(places))
+    def of(name: str, places: Sequence[str], count_max: float | None = None) -> Measure:
+        return Measure(name, len(places), count_max, tuple(places))
 
     return [
         of("modules directly in workers/ and cluster/", loose_modules(root), 2),
-        of("folders of a room with an arrow running back", sorted({each for ring in rings(near) for each in ring}), 0),
-        of("pairs of such folders that import each other", pairs(near), 0),
-        of("nested folders with an arrow running back", sorted({each for ring in rings(nested) for each in ring})),
+        of("package folders in an import cycle", sorted({each for cycle in cycles(near) for each in cycle}), 0),
+        of("pairs of package folders that import each other", pairs(near), 0),
+        of("nested folders in an import cycle", sorted({each for cycle in cycles(nested) for each in cycle})),
         of("entries of Parts with open arguments", untyped_parts(modules), 0),
         of("launches of 10 or more positional arguments", long_launches(modules), 0),
         of("parameters named device", device_parameters(modules), 9),
         of("methods that change state without an assertion", methods, 0),
         of("functions that change state without an assertion", functions),
-        of("modules that a trace is handed through", sorted(set(entered)), 23),
-        of("moves of a trace to a module above", climbs(entered, imported), 50),
-        of("parameters of device ops that are listed again", repeated(trees), 228),
+        of("modules that pass a trace", sorted(set(entered)), 23),
+        of("moves of a trace to a higher module", climbs(entered, imported), 50),
+        of("repeated parameters of device ops", repeated(trees), 228),
         *sizes(modules),
     ]
 
 
 def table(found: Sequence[Measure]) -> str:
-    """Lay the numbers out, with what is wanted of each."""
+    """Return the measures as a table with their maxima."""
     width = max(len(measure.name) for measure in found)
-    lines = [f"{'':{width}}  count  wanted"]
+    lines = [f"{'':{width}}  count  maximum"]
     for measure in found:
-        wanted = "" if measure.wanted_max is None else f"<= {measure.wanted_max:g}" if measure.wanted_max else "0"
+        wanted = "" if measure.count_max is None else f"<= {measure.count_max:g}" if measure.count_max else "0"
         lines.append(f"{measure.name:{width}}  {measure.count:>5g}  {wanted}".rstrip())
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Count a checkout, by default this one; `--places` lists what was counted, `--json` prints both."""
+    """Count a checkout, by default this one; `--places` lists locations, `--json` prints both."""
     folders = [argument for argument in arguments if not argument.startswith("--")]
     found = measures(Path(folders[0]) if folders else Path(__file__).resolve().parents[2])
     if "--json" in arguments:

@@ -1,8 +1,8 @@
-"""Passage of a trace: the modules that it is handed through, from the worker that judges it on.
+"""List the modules through which a trace is passed, starting at the worker that judges it.
 
-Followed by names alone, as the code is written: a parameter, what is read off it, what it is assigned to, and the
-attributes of an object that it is stored in, as far as they are arguments of functions and classes of the checkout that
-the module imports or defines. What is called through a protocol, or by a name made at run time, is not followed.
+The source is followed by names only: a parameter, what is read from it, what it is assigned to, and attributes of an
+object that stores it, as long as they are arguments of functions and classes of the checkout that the module imports or
+defines. Calls through a protocol, or by a name that is computed at run time, are not followed.
 """
 
 import ast
@@ -16,7 +16,7 @@ ENTRY, PARAMETER = ("Worker", "judge"), "trace"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A function, or a class, of a module."""
+    """A function or a class of a module."""
 
     module: str
     name: str
@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(slots=True)
 class Passage:
-    """A walk: which modules were entered, one after the other, and what of which function was followed."""
+    """A walk: the modules entered in order, and the parameters of functions followed so far."""
 
     trees: Mapping[str, ast.Module]
     entered: list[str] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Passage:
     imported: dict[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
 
     def enter(self, module: str, holder: ast.ClassDef | None, function: FUNCTION, parameter: str) -> set[str]:
-        """Follow a parameter of a function; return the attributes of `self` that it ends in."""
+        """Follow a parameter of a function; return the attributes of `self` that store it."""
         key = (module, f"{holder.name if holder else ''}.{function.name}", parameter)
         if key in self.seen:
             return set()
@@ -42,7 +42,7 @@ class Passage:
         return self.follow(module, function, {parameter})
 
     def follow(self, module: str, function: FUNCTION, names: set[str]) -> set[str]:
-        """Follow what bears one of some names in a function; return the attributes of `self` that it is stored in."""
+        """Follow names in a function; return the attributes of `self` that store one of them."""
         stored: set[str] = set()
         for node in ordered(function):
             match node:
@@ -59,7 +59,7 @@ class Passage:
         return stored
 
     def call(self, module: str, node: ast.Call, names: set[str]) -> None:
-        """Go where a call hands one of some names, if that is known from the call alone."""
+        """Follow a call that passes one of the names, if the called function is known."""
         found = self.resolve(module, dotted(node.func))
         if found is None:
             return
@@ -80,7 +80,7 @@ class Passage:
                                     self.enter(found.module, definition, other, attribute)
 
     def resolve(self, module: str, called: str) -> Place | None:
-        """Return what a module calls by a name, if it is a function or class of the checkout."""
+        """Return the function or class of the checkout that a name refers to in a module, or None."""
         first, _, rest = called.partition(".")
         source, name = self.imports_of(module).get(first, (module, first))
         if f"{source}.{name}" in self.trees:
@@ -88,7 +88,7 @@ class Passage:
         return Place(source, name) if source in self.trees and not rest else None
 
     def imports_of(self, module: str) -> Mapping[str, tuple[str, str]]:
-        """Return what the names that a module imports from others are: a module, and a name there."""
+        """Return the module and the original name of each name that a module imports."""
         if module not in self.imported:
             self.imported[module] = {
                 alias.asname or alias.name: (node.module, alias.name)
@@ -100,13 +100,13 @@ class Passage:
 
 
 def ordered(function: FUNCTION) -> Iterator[ast.AST]:
-    """Yield the nodes of a function as they stand."""
+    """Yield the nodes of a function in source order."""
     nodes = [node for node in ast.walk(function) if hasattr(node, "lineno") and node is not function]
     yield from sorted(nodes, key=lambda node: (node.lineno, node.col_offset))  # type: ignore[attr-defined]
 
 
 def dotted(node: ast.AST) -> str:
-    """Return a chain of attributes as text; nothing for anything else."""
+    """Return a chain of attributes as text; "" for any other node."""
     match node:
         case ast.Name(id=name):
             return name
@@ -117,14 +117,14 @@ def dotted(node: ast.AST) -> str:
 
 
 def is_read_off(node: ast.AST, names: set[str]) -> Iterator[bool]:
-    """Yield True for every part of an expression that is one of some names, or is read off one."""
+    """Yield True for every part of an expression that is one of the names, or is read from one."""
     for each in ast.walk(node):
         if dotted(each) in names:
             yield True
 
 
 def handed(node: ast.Call, function: FUNCTION, names: set[str], skip: int) -> Iterator[str]:
-    """Yield the parameters that a call gives something of some names to."""
+    """Yield the parameters to which a call passes one of the names."""
     parameters = [each.arg for each in (*function.args.posonlyargs, *function.args.args)][skip:]
     for parameter, value in zip(parameters, node.args, strict=False):
         if any(is_read_off(value, names)):
@@ -135,7 +135,7 @@ def handed(node: ast.Call, function: FUNCTION, names: set[str], skip: int) -> It
 
 
 def floors(edges: Mapping[str, Sequence[str]]) -> Mapping[str, int]:
-    """Return how far each module is above those that import nothing; an import that closes a ring does not count."""
+    """Return each module's height above modules without imports; cyclic imports do not count."""
     found: dict[str, int] = {}
 
     def floor(module: str, above: tuple[str, ...]) -> int:
@@ -150,7 +150,7 @@ def floors(edges: Mapping[str, Sequence[str]]) -> Mapping[str, int]:
 
 
 def passage(trees: Mapping[str, ast.Module]) -> list[str]:
-    """Return the modules that a trace is handed through, one after the other, back and forth."""
+    """Return the modules through which a trace is passed, in order, with repetitions."""
     walk = Passage(trees)
     for module, tree in sorted(trees.items()):
         for holder in tree.body:
@@ -162,6 +162,6 @@ def passage(trees: Mapping[str, ast.Module]) -> list[str]:
 
 
 def climbs(entered: Sequence[str], edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the moves of a passage from a module to one above it."""
+    """Return the moves of a passage from a module to a higher one."""
     height = floors(edges)
     return [f"{one} -> {other}" for one, other in pairwise(entered) if height.get(other, 0) > height.get(one, 0)]

@@ -1,13 +1,13 @@
-"""Seam of SGLang: the lines outside its folders that are there for it alone, and would go if it went.
+"""Count the lines outside SGLang's folders that exist for SGLang only.
 
-Run with `python -m benchmarks.structure.seam`; `--places` lists each line. Counted are, in files that git tracks, lines
-that name it, but as where a historical bug was reported; lines that name what it alone of all engines can be asked for,
-by their capabilities (keys of a specification, drafters); and lines of SERVING, which serve it under other names. Told
-apart are lines of a file that is generated, and files of its name.
+Run with `python -m benchmarks.structure.seam`; `--places` lists each line. Counted, in files tracked by git: lines that
+name SGLang, unless they only name the source of a historical bug; lines that name a specification key or drafter that
+only SGLang's capabilities have; and lines of SERVING, which serve it under other names. Lines of a generated file, and
+files with its name, are reported separately.
 
 Does not count: its folders, its scenarios, the simulated device, tests, docs, findings, the check of exported tests,
-the Makefile and CI; what another engine uses as well, whichever it was made for. SERVING was found by reading: what is
-missing there is not counted.
+the Makefile and CI; lines that another engine uses as well. SERVING was compiled by reading the source: lines missing
+there are not counted.
 """
 
 import ast
@@ -24,7 +24,7 @@ from workers.targets.registry import kind_of, known_engines
 from workers.targets.sglang.installation import SGLANG
 
 ROOT = Path(__file__).resolve().parents[2]
-# What serves it without its name, by file: parts of lines, and functions, which are counted whole.
+# Lines that serve SGLang without its name, by file: parts of lines, and names of functions, which count as a whole.
 SERVING: Mapping[str, Sequence[str]] = {
     "scenarios/drafters.py": ("# N-grams of all requests",),
     "scenarios/generation/batches.py": ("pause_while_chunking", "# Where a request cannot", "Pause("),
@@ -66,7 +66,7 @@ _REPORTED = re.compile(r"\bsglang-\d+|\bsglang (PR|issue)s? #\d+", re.IGNORECASE
 
 
 def asked_alone(engine: str) -> set[str]:
-    """Return the keys of a specification, and the drafters, that an engine takes and no other does."""
+    """Return the specification keys and drafters that only this engine supports."""
     kinds = {name: kind_of(name).capabilities for name in known_engines()}
     taken = {
         name: {key for key, field in EngineSpec.model_fields.items() if kind.allowed(key) != (field.default,)}
@@ -77,7 +77,7 @@ def asked_alone(engine: str) -> set[str]:
 
 
 def lines_with(text: str, part: str) -> Iterator[int]:
-    """Yield the numbers of the lines that have a part, up to the bracket that closes what one of them ends in."""
+    """Yield the numbers of lines that contain a text, up to the brace that closes a line."""
     lines = text.splitlines()
     for number, line in enumerate(lines):
         if part in line:
@@ -89,17 +89,17 @@ def lines_with(text: str, part: str) -> Iterator[int]:
 
 
 def lines_of(text: str, name: str) -> Iterator[int]:
-    """Yield the numbers of the lines of functions of a name."""
+    """Yield the line numbers of all functions with a name."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def seam(root: Path, engine: str, serving: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the lines that are there for an engine alone, each with its number, by file.
+    """Return the lines that exist for one engine only, by file, each with its number.
 
     Raises:
-        ValueError: a line that is to serve it is not there.
+        ValueError: a line of `serving` does not exist.
     """
     alone = re.compile(rf"\b({'|'.join(sorted(asked_alone(engine)))})\b")
     tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout.split()
@@ -114,7 +114,7 @@ def seam(root: Path, engine: str, serving: Mapping[str, Sequence[str]]) -> dict[
         numbers = {number for part in own for number in lines_with(text, part)}
         for part in serving.get(file, ()):
             if part not in text:
-                raise ValueError(f"{file} has nothing like {part!r}")
+                raise ValueError(f"{file} has no line with {part!r}")
             numbers |= {*lines_with(text, part), *lines_of(text, part)}
         if numbers:
             found[file] = [f"{number}: {lines[number - 1]}" for number in sorted(numbers)]
@@ -122,14 +122,14 @@ def seam(root: Path, engine: str, serving: Mapping[str, Sequence[str]]) -> dict[
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print how many lines there are, by file; `--places` prints the lines."""
+    """Print the number of lines by file; `--places` prints the lines."""
     found = seam(ROOT, SGLANG, SERVING)
     for file, lines in found.items():
         print(f"{len(lines):>5}  {file}{' (generated)' if file == _GENERATED else ''}")
         if "--places" in arguments:
             print(*(f"         {line}" for line in lines), sep="\n")
     written = sum(len(lines) for file, lines in found.items() if file != _GENERATED)
-    print(f"{written:>5}  in all, but what is generated")
+    print(f"{written:>5}  in all, without generated lines")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Signatures of device ops, and how often they are written down again: in definitions, twins, arguments and launches.
+"""Count how often signatures of device ops are repeated: in twins, arguments and launches.
 
-An op is a field of `Parts` whose name some function of `workers/kernels/` bears. Its parameters are listed by each such
-function, by the class of its arguments, and by each launch in the engine: `launch(parts.op, ...)`, the call of the
-class, or `bound(class, view, ...)` and `arguments_of(class, ...)`, of which what they name counts. The longest list of
-an op is what has to be written; everything else repeats it. A list of one, the object that an op takes, is none. Bodies
-of kernels are not counted: what a kernel takes is pointers.
+An op is a field of `Parts` with the name of a function in `workers/kernels/`. Its parameters are listed by each such
+function, by its argument class, and by each launch in the engine: `launch(parts.op, ...)`, the call of the class, or
+`bound(class, view, ...)` and `arguments_of(class, ...)`, which count their keywords. The longest list of an op is
+necessary; all other lists repeat it. A list with one entry, the argument object, does not count. Kernel bodies are not
+counted, because a kernel takes pointers.
 """
 
 import ast
@@ -42,7 +42,7 @@ def ops_of(trees: Mapping[str, ast.Module]) -> set[str]:
 
 
 def declared_by(tree: ast.Module, ops: set[str]) -> Iterator[tuple[str, int]]:
-    """Yield the ops whose parameters a module of kernels lists, and how many it lists."""
+    """Yield the ops with parameters listed in a module of kernels, and the number of parameters."""
     for node in tree.body:
         if isinstance(node, FUNCTION) and node.name in ops:
             yield node.name, len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
@@ -51,7 +51,7 @@ def declared_by(tree: ast.Module, ops: set[str]) -> Iterator[tuple[str, int]]:
 
 
 def launched_by(tree: ast.Module, ops: set[str]) -> Iterator[tuple[str, int]]:
-    """Yield the ops that a module of the engine launches, and how many arguments it gives them."""
+    """Yield the ops that a module of the engine launches, and the number of arguments."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=given, keywords=named) if (
@@ -78,7 +78,7 @@ def launched_by(tree: ast.Module, ops: set[str]) -> Iterator[tuple[str, int]]:
 
 
 def listings(trees: Mapping[str, ast.Module]) -> Mapping[str, list[tuple[str, int]]]:
-    """Return, of every op, the modules that list its parameters or arguments, and how many each lists."""
+    """Return for each op the modules that list its parameters or arguments, with the numbers."""
     ops = ops_of(trees)
     found: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for module, tree in trees.items():
@@ -90,7 +90,7 @@ def listings(trees: Mapping[str, ast.Module]) -> Mapping[str, list[tuple[str, in
 
 
 def repeated(trees: Mapping[str, ast.Module]) -> list[str]:
-    """Return a line for every parameter that is listed again."""
+    """Return a line for every repeated parameter."""
     lines = []
     for op, lists in sorted(listings(trees).items()):
         longest = max(lists, key=lambda each: each[1])

@@ -1,19 +1,18 @@
-"""Methods that change state and assert nothing, found in the source.
+"""Find methods that change state without an assertion, in the source.
 
-A method changes state if something that outlives it is different afterwards; `changes_of` says exactly what is
-counted. It asserts if it holds an `assert`, or calls a function that does nothing but assert. A method that makes an
-object (`__init__` and what it alone calls) is not counted, and one that only forwards is none: what it calls states
-what must hold.
+A method changes state if it changes something that outlives the call; `changes_of` defines what is counted. It asserts
+if it contains an `assert`, or calls a function that only asserts. Methods that construct an object (`__init__`, and
+what only it calls) are not counted, nor are methods that only forward: the method they call must assert.
 """
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
-# Where every change of state is asserted; the modules of `cluster/` stood loose before its folders were made.
+# Every change of state in these packages must be asserted; older commits have these modules outside folders.
 STOOD_LOOSE = ("artefact", "coordinator", "corpus", "host", "job", "origin", "pool", "store")
 KEEPS_STATE = ("workers.engine", "cluster.dispatch", "cluster.storage", *(f"cluster.{name}" for name in STOOD_LOOSE))
 MAKES = {"__init__", "__new__", "__post_init__"}
-# What is written down for the judges: nothing of the engine depends on it.
+# Records for the judges, which do not affect the engine.
 RECORDS = {"log", "_log", "probes", "_probes"}
 CHANGES_A_COLLECTION = {
     *("add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "extendleft", "fill"),
@@ -28,12 +27,12 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def is_in(module: str, prefixes: Sequence[str]) -> bool:
-    """Tell whether a module is, or lies below, one of these."""
+    """Return whether a module is one of the prefixes or below one."""
     return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)
 
 
 def chain_of(node: ast.expr) -> list[str]:
-    """Return the names of `a.b[i].c`, a, b and c, or nothing if it begins with something else than a name."""
+    """Return the names of `a.b[i].c` (a, b and c); nothing if the chain starts otherwise."""
     match node:
         case ast.Name(id=name):
             return [name]
@@ -46,7 +45,7 @@ def chain_of(node: ast.expr) -> list[str]:
 
 
 def targets_of(statement: ast.AST) -> Iterator[ast.expr]:
-    """Yield what a statement binds, item by item."""
+    """Yield the expressions that a statement binds, item by item."""
     match statement:
         case ast.Assign(targets=targets) | ast.Delete(targets=targets):
             to_read = list(targets)
@@ -67,15 +66,15 @@ def targets_of(statement: ast.AST) -> Iterator[ast.expr]:
 
 
 def changes_of(function: Function, forwards_to: set[str]) -> list[str]:
-    """Return what a function changes that outlives it: empty for one that reads, computes or forwards.
+    """Return the state changes of a function that outlive it; empty if it has none.
 
     A change is
     - an attribute, or an item of an attribute, that is bound, augmented or deleted: `self.x = ...`, `row.n += 1`,
-      `del self._free[key]`. A bare local name and its items are the function's own;
-    - a call that changes a built-in collection which is an attribute: `self._free.append(...)`. A call of one of our
-      own objects, an attribute in `forwards_to`, is none: the method that is called states what must hold;
-    - a statement of SQL that writes, and a file that is written, renamed or removed.
-    An entry of a log and a count of a probe are none.
+      `del self._free[key]`. A local name and its items do not count;
+    - a call that changes a built-in collection in an attribute: `self._free.append(...)`. A call of an attribute in
+      `forwards_to`, an object of our own classes, does not count: the called method must assert;
+    - a SQL statement that writes, and a file that is written, renamed or removed.
+    Log entries and probe counts do not count.
     """
     found = []
     for node in ast.walk(function):
@@ -91,7 +90,7 @@ def changes_of(function: Function, forwards_to: set[str]) -> list[str]:
 
 
 def writes_sql(call: ast.Call) -> bool:
-    """Tell whether a call hands a literal statement that writes to a database."""
+    """Return whether a call passes a literal statement that writes to a database."""
     match call:
         case ast.Call(func=ast.Attribute(attr="execute" | "executemany" | "executescript"), args=[statement, *_]):
             text = ast.unparse(statement).lstrip("frb'\"").lower()
@@ -100,7 +99,7 @@ def writes_sql(call: ast.Call) -> bool:
 
 
 def only_asserts(body: Sequence[ast.stmt]) -> bool:
-    """Tell whether statements, their docstring aside, do nothing but assert."""
+    """Return whether statements, except for a docstring, only assert."""
     rest = [node for node in body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
     return bool(rest) and all(
         isinstance(node, ast.Assert)
@@ -110,13 +109,13 @@ def only_asserts(body: Sequence[ast.stmt]) -> bool:
 
 
 def asserting_functions(trees: Mapping[str, ast.Module]) -> set[str]:
-    """Return the names of functions whose whole job is to assert: who calls one has asserted."""
+    """Return the names of functions that only assert; a caller of one counts as asserting."""
     nodes = (node for tree in trees.values() for node in ast.walk(tree))
     return {node.name for node in nodes if isinstance(node, FUNCTION) and only_asserts(node.body)}
 
 
 def asserts(function: Function, asserting: set[str]) -> bool:
-    """Tell whether a function asserts something, by itself or by a function that does nothing else."""
+    """Return whether a function asserts, directly or by calling a function that only asserts."""
     return any(
         isinstance(node, ast.Assert) or (isinstance(node, ast.Call) and (chain_of(node.func) or [""])[-1] in asserting)
         for node in ast.walk(function)
@@ -124,7 +123,7 @@ def asserts(function: Function, asserting: set[str]) -> bool:
 
 
 def attributes_of_our_own(trees: Mapping[str, ast.Module]) -> set[str]:
-    """Return the attributes that hold objects of the checkout's own classes, and of nothing else."""
+    """Return the attributes that only hold objects of the checkout's own classes."""
     classes = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     own: set[str] = set()
     other: set[str] = set()
@@ -142,7 +141,7 @@ def attributes_of_our_own(trees: Mapping[str, ast.Module]) -> set[str]:
 
 
 def unasserted_changes(trees: Mapping[str, ast.Module]) -> tuple[list[str], list[str]]:
-    """Return the methods, and the functions outside classes, that change state and assert nothing."""
+    """Return the methods, and the functions outside classes, with unasserted state changes."""
     asserting, own = asserting_functions(trees), attributes_of_our_own(trees)
     methods: list[str] = []
     functions: list[str] = []
@@ -161,7 +160,7 @@ def unasserted_changes(trees: Mapping[str, ast.Module]) -> tuple[list[str], list
 
 
 def makers(module: ast.Module) -> set[str]:
-    """Return the methods that make an object: `__init__` and private ones that nothing else of the module calls."""
+    """Return the methods that construct objects: `__init__` and private ones that only it calls."""
     methods = [(owner, method) for owner, method in functions_of(module) if owner]
     called_by: dict[str, set[str]] = {}
     for owner, method in methods:
@@ -177,7 +176,7 @@ def makers(module: ast.Module) -> set[str]:
 
 
 def functions_of(module: ast.Module) -> Iterator[tuple[str, Function]]:
-    """Yield the functions of a module and the methods of its classes, those with "Class." before them."""
+    """Yield a module's functions, and its classes' methods with "Class." as prefix."""
     for node in module.body:
         if isinstance(node, FUNCTION):
             yield "", node

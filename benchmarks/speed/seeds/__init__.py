@@ -1,1 +1,1 @@
-"""The changes the project grew from, each before and after, side by side: equal values, and what each costs."""
+"""The changes that the project grew from, in old and new form: equal values, and the costs."""

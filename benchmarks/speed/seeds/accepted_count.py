@@ -1,4 +1,4 @@
-"""Counting accepted tokens: a sentinel column and the first NO_TOKEN before, the sum of what is not NO_TOKEN after.
+"""Compare two ways to count accepted tokens: argmax of the first NO_TOKEN, and a sum.
 
 Run with `python -m benchmarks.speed.seeds.accepted_count`: on a GPU if there is one, eagerly and as a CUDA graph.
 Source: vLLM PR #38372.
@@ -22,7 +22,7 @@ WIDTH = 4
 
 
 def first_gap(sampled: Tensor) -> Tensor:
-    """Return the column of the first NO_TOKEN of each row, behind which a column of them is put; [rows] int64."""
+    """Return the column of each row's first NO_TOKEN, after a NO_TOKEN column is appended."""
     sentinel = torch.full((len(sampled), 1), NO_TOKEN, dtype=sampled.dtype, device=sampled.device)
     return (torch.cat([sampled, sentinel], dim=1) == NO_TOKEN).int().argmax(dim=1)
 
@@ -36,7 +36,7 @@ FORMS: dict[str, Count] = {"concatenate, argmax": first_gap, "sum": number_of_to
 
 
 def sampled_tokens(num_rows: int, width: int, device: str, seed: int = 0) -> Tensor:
-    """Return rows of tokens, a random number of them in front and NO_TOKEN behind; [rows, width] int32."""
+    """Return rows with a random number of tokens, padded with NO_TOKEN; [rows, width] int32."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, 1000, (num_rows, width), generator=generator, dtype=torch.int32)
     counts = torch.randint(0, width + 1, (num_rows, 1), generator=generator)
@@ -45,7 +45,7 @@ def sampled_tokens(num_rows: int, width: int, device: str, seed: int = 0) -> Ten
 
 
 def measure(num_rows: int, device: str) -> None:
-    """Print a line a form: median and 99th percentile of a call, and the ratio to the form before."""
+    """Print a line for each form: median and 99th percentile, and the ratio to the old form."""
     sampled = sampled_tokens(num_rows, WIDTH, device)
     calls: dict[str, Callable[[], object]] = {}
     for name, count in FORMS.items():
@@ -63,7 +63,7 @@ def measure(num_rows: int, device: str) -> None:
 def main() -> None:
     """Print the table."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    print(f"{WIDTH} columns, on {torch.cuda.get_device_name() if device == 'cuda' else 'a CPU'}; microseconds a call")
+    print(f"{WIDTH} columns, on {torch.cuda.get_device_name() if device == 'cuda' else 'a CPU'}; microseconds per call")
     print(f"{'rows':>5} {'form':28} {'median':>10} {'P99':>10} {'ratio':>7}")
     for num_rows in NUM_ROWS:
         measure(num_rows, device)

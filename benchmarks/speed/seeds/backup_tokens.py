@@ -1,7 +1,7 @@
-"""Backup tokens into pinned memory: by way of lists and `np.array` before, written where they go after.
+"""Compare ways to write backup tokens into pinned memory: through lists, and directly.
 
-Run with `python -m benchmarks.speed.seeds.backup_tokens`. It measures the host alone; the memory is pinned where there
-is a GPU. Source: vLLM PR #41043.
+Run with `python -m benchmarks.speed.seeds.backup_tokens`. It measures the host only; the memory is pinned if there is a
+GPU. Source: vLLM PR #41043.
 """
 
 import statistics
@@ -23,7 +23,7 @@ Integers = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request's tokens, as far as the host knows them."""
+    """A request's tokens as known by the host."""
 
     tokens: list[int]
 
@@ -33,20 +33,20 @@ class Request:
 
 
 def by_lists(requests: Sequence[Request], num_tokens_no_spec: Integers, backup: Integers) -> None:
-    """Make a list of indexes, a list of tokens and an array of them, and copy that into `backup`."""
+    """Copy an array of a list of tokens, made from a list of indexes, into `backup`."""
     indexes = (num_tokens_no_spec[: len(requests)] - 1).tolist()
     tokens = [request.token(index) for request, index in zip(requests, indexes, strict=True)]
     backup[: len(requests)] = np.array(tokens, dtype=np.int32)
 
 
 def by_one_list(requests: Sequence[Request], num_tokens_no_spec: Integers, backup: Integers) -> None:
-    """Make an array of one list of tokens, and copy that into `backup`."""
+    """Copy an array of one list of tokens into `backup`."""
     tokens = [request.token(num_tokens_no_spec[row] - 1) for row, request in enumerate(requests)]
     backup[: len(requests)] = np.array(tokens, dtype=np.int32)
 
 
 def directly(requests: Sequence[Request], num_tokens_no_spec: Integers, backup: Integers) -> None:
-    """Write each token into `backup`; nothing is allocated that lives longer than a token."""
+    """Write each token directly into `backup`."""
     for row, request in enumerate(requests):
         backup[row] = request.token(num_tokens_no_spec[row] - 1)
 
@@ -56,7 +56,7 @@ FORMS: dict[str, Form] = {"two lists, np.array": by_lists, "one list, np.array":
 
 
 def requests_of(num_requests: int, seed: int) -> tuple[list[Request], Integers]:
-    """Return requests of random length, and how many tokens of each are known; one more may be in flight."""
+    """Return random requests, and a token count for each: the known tokens, or one more."""
     random = np.random.default_rng(seed)
     lengths = random.integers(1, 200, num_requests)
     requests = [Request(random.integers(0, 1000, length).tolist()) for length in lengths]
@@ -64,7 +64,7 @@ def requests_of(num_requests: int, seed: int) -> tuple[list[Request], Integers]:
 
 
 def pinned(length: int) -> Integers:
-    """Return memory that a copy to the device may read, pinned if there is a GPU."""
+    """Return host memory for copies to the device, pinned if there is a GPU."""
     memory: Integers = torch.zeros(length, dtype=torch.int32, pin_memory=torch.cuda.is_available()).numpy()
     return memory
 

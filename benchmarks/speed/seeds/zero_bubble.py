@@ -1,9 +1,9 @@
-"""Benefit of running ahead: the period of the engine's loop at depth 1 and 2, against a model of it.
+"""Compare the period of the engine's loop at depth 1 and 2 with a model of async scheduling.
 
 Run with `python -m benchmarks.speed.seeds.zero_bubble` on a machine with a GPU. Each step is host work, a kernel that
-spins on the device, a copy of its results into pinned memory, and an event. The model of a period with device time g,
-host time c, latency l from the end of a kernel to a host that has read its results, and depth D is max(g, c, (g + c +
-l) / D). Host time counts every launch; g, c and l are measured in the same run, with nothing checked. Source: vLLM PR
+spins on the device, a copy of its results into pinned memory, and an event. With device time g, host time c, latency l
+from the end of a kernel to a host that has read its results, and depth D, the model of the period is max(g, c, (g + c +
+l) / D). Host time includes every launch; g, c and l are measured in the same run, without checks. Source: vLLM PR
 #32951.
 """
 
@@ -29,7 +29,7 @@ NUM_RESULTS = 256
 class Timing:
     """Medians over the steps of one loop, in milliseconds.
 
-    `gap` is how long the device does nothing between two kernels, `wait` how long the host is blocked.
+    `gap` is the idle time of the device between two kernels, `wait` the time for which the host is blocked.
     """
 
     period: float
@@ -41,7 +41,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Flight:
-    """A step in flight: its events, and where its results land."""
+    """A step in flight: its events, and the buffer of its results."""
 
     begun: torch.cuda.Event
     ended: torch.cuda.Event
@@ -50,7 +50,7 @@ class Flight:
 
 
 def model_period(device: float, host: float, latency: float, depth: int) -> float:
-    """Return the period of a loop that has `depth` steps in flight."""
+    """Return the modelled period of a loop with `depth` steps in flight."""
     return max(device, host, (device + host + latency) / depth)
 
 
@@ -62,7 +62,7 @@ def spin_host(milliseconds: float) -> None:
 
 
 def clock() -> torch.cuda.Event:
-    """Return an event that knows when it happened."""
+    """Return an event that records its time."""
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
@@ -72,7 +72,7 @@ def spin_device(cycles: int) -> None:
 
 
 class Loop:
-    """The engine's loop and nothing else: one compute stream, one copy stream, a ring of pinned results."""
+    """The engine's loop only: a compute stream, a copy stream, a ring of pinned results."""
 
     def __init__(self, depth: int, host_ms: float, cycles: int) -> None:
         self._depth = depth
@@ -87,7 +87,7 @@ class Loop:
         """Prepare and enqueue a step."""
         spin_host(self._host_ms)
         begun, ended, landed = clock(), clock(), clock()
-        # A slot is free again: the step that used it last has been waited for.
+        # The slot is free: the host has waited for the step that used it last.
         slot = step % self._depth
         with torch.cuda.stream(self._compute):
             begun.record()
@@ -104,7 +104,7 @@ class Loop:
         """Run the loop and return its medians.
 
         Raises:
-            AssertionError: a step brought the results of another one.
+            AssertionError: a step returned the results of another step.
         """
         flying: deque[Flight] = deque()
         done: list[Flight] = []
@@ -117,7 +117,7 @@ class Loop:
             if len(flying) >= self._depth:
                 flight = flying.popleft()
                 flight.landed.synchronize()
-                assert int(flight.results[0]) == len(done) + 1, f"step {len(done)} has other results"
+                assert int(flight.results[0]) == len(done) + 1, f"step {len(done)} has results of another step"
                 done.append(flight)
             now = time.perf_counter_ns()
             periods.append((now - last) / 1e6)
@@ -138,16 +138,16 @@ class Loop:
 
 
 def main() -> int:
-    """Print the table; 3 where there is no GPU."""
+    """Print the table; return 3 without a GPU."""
     if not torch.cuda.is_available():
-        print("this measures a GPU, and there is none", file=sys.stderr)
+        print("this benchmark needs a GPU", file=sys.stderr)
         return 3
     rate = 1000 * cycles_per_microsecond()
     print(f"on {torch.cuda.get_device_name()}, {NUM_STEPS} steps each, medians in ms; error is measured / model - 1")
     print("    g      c      l   D  period   model  error    gap   wait  speed-up")
     for device_ms in DEVICE_MS:
         cycles = int(device_ms * rate)
-        # One step in flight and no host work: what remains beside kernel and launch is the latency.
+        # With one step in flight and no host work, the period minus kernel and launch is the latency.
         probe = Loop(1, 0.0, cycles).run()
         latency = probe.period - probe.device - probe.host
         synchronous = 0.0

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from benchmarks.robustness.simultaneous import CASES
 from cluster.dispatch.origin import ROOT
 
-CHEAP = ("run", "campaign given up", "seen.json")
+CHEAP = ("run", "abandoned campaign", "seen.json")
 
 
 def play(cases: Iterable[str], rounds: int, *more: str) -> None:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from benchmarks.speed.rates import below_here, processor_times, turn
+from benchmarks.speed.rates import descendants_here, processor_times, turn
 from scenarios.generation.shards import Shard
 from workers.run.worker import Worker
 
@@ -23,8 +23,8 @@ def test_child_processes_are_found_with_their_cpu_time() -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == b"done\n"
         times = processor_times()
-        assert child.pid in below_here(times)
-        assert os.getpid() not in below_here(times)
+        assert child.pid in descendants_here(times)
+        assert os.getpid() not in descendants_here(times)
         assert times[child.pid][0] == os.getpid()
         assert times[child.pid][1] > 0
         child.communicate()

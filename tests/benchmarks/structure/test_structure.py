@@ -11,17 +11,17 @@ ROOT = Path(__file__).resolve().parents[3]
 # Numbers that may not get worse; `python -m benchmarks.structure` prints the other measures too.
 HELD = {
     "modules directly in workers/ and cluster/": 2,
-    "folders of a room with an arrow running back": 0,
-    "pairs of such folders that import each other": 0,
+    "package folders in an import cycle": 0,
+    "pairs of package folders that import each other": 0,
     "entries of Parts with open arguments": 0,
     "launches of 10 or more positional arguments": 0,
     # One is the key of a scenario file.
     "parameters named device": 9,
     "methods that change state without an assertion": 0,
-    "nested folders with an arrow running back": 2,
-    "modules that a trace is handed through": 23,
-    "moves of a trace to a module above": 50,
-    "parameters of device ops that are listed again": 71,
+    "nested folders in an import cycle": 2,
+    "modules that pass a trace": 23,
+    "moves of a trace to a higher module": 50,
+    "repeated parameters of device ops": 71,
 }
 
 
@@ -56,12 +56,12 @@ def test_import_cycle_through_a_third_folder_is_found(tmp_path: Path) -> None:
         workers__run__one=f"import {a}\n",
     )
     found = counted(root)
-    assert found["folders of a room with an arrow running back"].places == (
+    assert found["package folders in an import cycle"].places == (
         "workers.engine",
         "workers.judge",
         "workers.record",
     )
-    assert found["pairs of such folders that import each other"].count == 0
+    assert found["pairs of package folders that import each other"].count == 0
 
 
 def test_nested_folders_are_counted_separately(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_nested_folders_are_counted_separately(tmp_path: Path) -> None:
         workers__engine__drafters__eagle="import workers.engine.loop\n",
     )
     found = counted(root)
-    assert found["folders of a room with an arrow running back"].count == 0
-    assert found["nested folders with an arrow running back"].count == 2
+    assert found["package folders in an import cycle"].count == 0
+    assert found["nested folders in an import cycle"].count == 2
 
 
 def test_open_arguments_are_found_through_aliases(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_passing_of_a_trace_follows_functions_and_objects(
         workers__other="def never(x): return x\ndef later(x): return x\n",
     )
     found = counted(root)
-    assert found["modules that a trace is handed through"].places == (
+    assert found["modules that pass a trace"].places == (
         "workers.check",
         "workers.end",
         "workers.keep",
@@ -220,7 +220,7 @@ def test_passing_of_a_trace_follows_functions_and_objects(
         "workers.other",
         "workers.worker",
     )
-    assert found["moves of a trace to a module above"].places == (
+    assert found["moves of a trace to a higher module"].places == (
         "workers.low -> workers.check",
         "workers.end -> workers.keep",
         "workers.keep -> workers.check",
@@ -238,7 +238,7 @@ def test_repeated_parameters_exclude_the_longest_list(tmp_path: Path) -> None:
         workers__kernels__add="class AddUp:\n    x: int\n    y: int\n    n: int\ndef add_up(a): return a\n",
         workers__kernels__move="def copy(source, target): return source\n",
     )
-    assert counted(root)["parameters of device ops that are listed again"].places == (
+    assert counted(root)["repeated parameters of device ops"].places == (
         *["add_up: workers.kernels.add"] * 3,
         *["copy: workers.kernels.move"] * 2,
     )
