@@ -39,7 +39,7 @@ def test_lines_that_serve_sglang_are_counted(tmp_path: Path) -> None:
 
 
 def test_missing_listed_line_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"passes\.py has nothing like 'reads'"):
+    with pytest.raises(ValueError, match=r"passes\.py has no line with 'reads'"):
         seam(tree(tmp_path), SGLANG, {"workers/judge/passes.py": ("reads",)})
 
 
