@@ -26,8 +26,12 @@ from workers.targets.sglang.installation import SGLANG
 ROOT = Path(__file__).resolve().parents[2]
 # Lines that serve SGLang without its name, by file: parts of lines, and names of functions, which count as a whole.
 SERVING: Mapping[str, Sequence[str]] = {
-    "scenarios/drafters.py": ("# N-grams of all requests",),
-    "scenarios/generation/batches.py": ("pause_while_chunking", "# Where a request cannot", "Pause("),
+    "scenarios/drafters.py": ("n-grams of all requests",),
+    "scenarios/generation/batches.py": (
+        "pause_while_chunking",
+        "# An engine without preemption of single requests",
+        "Pause(",
+    ),
     "scenarios/generation/builder.py": ('"last"',),
     "scenarios/generation/catalogue.py": ("replaces", "own.get", '"last"'),
     "scenarios/generation/situation.py": ("replaces:", "declares a situation of its own"),
@@ -35,7 +39,12 @@ SERVING: Mapping[str, Sequence[str]] = {
         *("draft_trees", "mixed_chunks", "plan_stream", "relay_lengths", "no_drafts_more_often", "pause_while"),
         *("short_pool", "wide_pages", "retract_at_last_token", "repeated_grammars"),
     ),
-    "scenarios/spec.py": ("the host wait for the lengths", "as many as there are drafts."),
+    "scenarios/spec.py": (
+        "`relay_lengths`: the",
+        "host waits for the sequence lengths",
+        "`tree_width`: number",
+        "resulting tree are",
+    ),
     "workers/judge/drafter_inputs.py": (
         "_tables",
         "plan.shared",
@@ -43,16 +52,16 @@ SERVING: Mapping[str, Sequence[str]] = {
         "held = dict",
         " in held",
         "held[",
-        *("_late", "# What later passes"),
+        *("_late", "# By step, the entries that a late draft pass"),
     ),
     "workers/record/shown.py": (
         *("`shared` counts", "tokens whose blocks", "shared: list"),
         *("later than the step's", "`behind`. `bounds`", "behind: int"),
     ),
-    "workers/run/references.py": ("# What is done beside others", "_SWITCHES"),
+    "workers/run/references.py": ("# Optional optimisations of a specification that only", "_SWITCHES"),
     "workers/targets/child/inside/observations.py": ("_place", "        step: int | None"),
     "workers/targets/child/inside/replacements.py": ("until",),
-    "workers/targets/child/inside/simulated_device.py": ("stand_in", "own functions, are passed over"),
+    "workers/targets/child/inside/simulated_device.py": ("stand_in", "the folder `stand_in`"),
     "workers/targets/child/releases.py": ("has_compiled_code", "        _check_torch(python"),
     "workers/targets/vllm/inside/plans.py": ("shared=[]",),
 }
