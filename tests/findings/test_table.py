@@ -27,7 +27,11 @@ def test_page_has_a_short_title_and_its_sections_in_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_page_of_vllm_names_affected_runners(name: str) -> None:
-    assert (head_of(name).runner == "") == name.startswith("sglang_")
+    runner = head_of(name).runner
+    assert (runner == "") == name.startswith("sglang_")
+    engine = page_of(name).partition(": ")[0]
+    assert engine in ("# SGLang", "# vLLM", "# vLLM on a CPU", f"# vLLM {runner} runner")
+    assert (engine == "# vLLM") == (runner == "V1, V2")
 
 
 @pytest.mark.parametrize("name", NAMES)
