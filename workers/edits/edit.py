@@ -143,8 +143,8 @@ def found(tree: ast.Module, edit: Edit) -> Part:
     if statement:
         return _only([each for each in _statements(body) if head_of(each) == statement], edit, statement)
     nodes = (node for outer in (*(parameters if not edit.within else ()), *body) for node in ast.walk(outer))
-    wanted = _kind_of(edit)
-    matches = [node for node in nodes if isinstance(node, wanted) and ast.unparse(node) == edit.find]
+    types = _kind_of(edit)
+    matches = [node for node in nodes if isinstance(node, types) and ast.unparse(node) == edit.find]
     return _only(matches, edit, edit.find)
 
 

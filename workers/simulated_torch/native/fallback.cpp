@@ -167,7 +167,7 @@ void run_now(const Call& call, Stack& stack) {
 }
 
 // Return whether an empty out= tensor takes the size of the result.
-bool grows(const Call& call) {
+bool resizes_output(const Call& call) {
   bool found = false;
   for (size_t i = 0; i < call.arguments.size(); i++)
     if (call.op.writes[i])
@@ -178,16 +178,16 @@ bool grows(const Call& call) {
 // Create the tensors that an operator returns; return false if their sizes cannot be inferred.
 bool make_results(const Call& call, Values& results, std::vector<at::Tensor>& fresh) {
   // An operator without results does not resize its arguments.
-  bool growing = !call.op.returned.empty() && grows(call);
+  bool resizes = !call.op.returned.empty() && resizes_output(call);
   std::optional<Shapes> shapes;
-  if (call.op.num_fresh > 0 || growing) {
+  if (call.op.num_fresh > 0 || resizes) {
     shapes = inferred(call);
     if (!shapes) return false;
   }
   for (size_t i = 0; i < call.op.returned.size(); i++) {
     if (call.op.returned[i] >= 0) {
       const auto& argument = call.arguments[call.op.returned[i]];
-      if (growing && argument.isTensor() && on_device(argument.toTensor()))
+      if (resizes && argument.isTensor() && on_device(argument.toTensor()))
         resize(argument.toTensor(), (*shapes)[i].at(0).sizes);
       results.push_back(argument);
       continue;

@@ -87,7 +87,7 @@ void Machine::refuse_inside_a_task(const char* what) const {
 
 void Machine::enter(const char* call) {
   refuse_inside_a_task(call);
-  pages.reclose();
+  pages.protect_again();
   if (left_open_) memory.protect_device(false);
   left_open_ = false;
 }
@@ -127,19 +127,19 @@ void Machine::note_uses(const Task& task, int stream) {
     uint32_t tenancy = use.block->tenancies.back().number;
     Access access{use.span, use.write, stream + 1, task.time, task.label, task.site, tenancy};
     if (settings.races) races.touch(use, streams[stream].clock, host_, access);
-    if (settings.guard && use.block->pinned) pages.fly(use, access);
+    if (settings.guard && use.block->pinned) pages.add_in_flight(use, access);
     if (settings.writers && use.write) use.block->note_write(std::move(access));
   }
 }
 
 void Machine::push(int stream, Task task) {
-  if (prompt() && streams[stream].queue.empty()) {
+  if (runs_immediately() && streams[stream].queue.empty()) {
     run(stream, std::move(task));
     return;
   }
   if (settings.guard)
     for (const auto& use : task.uses)
-      if (use.block->pinned) pages.settle(*use.block, use.span);
+      if (use.block->pinned) pages.restore_protection(*use.block, use.span);
   streams[stream].queue.push_back(std::move(task));
   counts.pending_max = std::max<uint64_t>(counts.pending_max, ++pending_);
   if (settings.policy == Policy::kEager) run_eagerly();
@@ -161,7 +161,7 @@ void Machine::run(int stream, Task task) {
         if (use.block->pinned) does(*use.block, use.span);
   };
   auto open_all = [&](bool open) {
-    each_pinned([&](Block& block, const Span& span) { open ? pages.open(block, span) : pages.settle(block, span); });
+    each_pinned([&](Block& block, const Span& span) { open ? pages.open(block, span) : pages.restore_protection(block, span); });
     if (settings.closed) memory.protect_device(open);
   };
   open_all(true);
@@ -186,7 +186,7 @@ void Machine::run(int stream, Task task) {
   open_all(false);
   // Tensors that the function holds are freed as part of the task.
   task.run = nullptr;
-  passed(task.label.op, task.label.step);
+  pass_label(task.label.op, task.label.step);
 }
 
 RecordPtr Machine::record(int stream) {
@@ -233,10 +233,10 @@ void Machine::synchronize(const RecordPtr& record) {
   counts.synchronizations++;
   await(record);
   TORCH_INTERNAL_ASSERT(record->done);
-  know(record->clock);
+  order_host_after(record->clock);
 }
 
-void Machine::know(const Clock& clock) {
+void Machine::order_host_after(const Clock& clock) {
   host_.join(clock);
   pages.retire(host_);
 }
@@ -253,7 +253,7 @@ bool Machine::query(const RecordPtr& record) {
   decide(kQueryCall);
   if (!record) return true;
   if (record->done) {
-    know(record->clock);
+    order_host_after(record->clock);
     return true;
   }
   run_toward(record);
@@ -266,7 +266,7 @@ void Machine::point(uint32_t name) {
   Locked lock(*this);
   enter("point");
   decide(name, count(name));
-  passed(name, step_);
+  pass_label(name, step_);
 }
 
 void Machine::step(int64_t number) {
@@ -367,15 +367,15 @@ bool Machine::is_pinned(uintptr_t address) {
 
 void Machine::poison(const Use& use, int byte) {
   Locked lock(*this);
-  if (!settings.guard || captures() || (prompt() && streams[current()].queue.empty())) return;
+  if (!settings.guard || captures() || (runs_immediately() && streams[current()].queue.empty())) return;
   for (const auto& flight : use.block->flights)
     if (overlap(flight.span, use.span)) return;
   pages.open(*use.block, use.span);
   std::memset(reinterpret_cast<void*>(use.span.low), byte, use.span.high - use.span.low);
-  pages.settle(*use.block, use.span);
+  pages.restore_protection(*use.block, use.span);
 }
 
-void Machine::host_bypassed(Block& block, bool write) {
+void Machine::record_bypass(Block& block, bool write) {
   memory.protect_device(true);
   left_open_ = true;
   uint32_t site = here_in_signal();
@@ -385,7 +385,7 @@ void Machine::host_bypassed(Block& block, bool write) {
   bypasses.push_back({kHost, write, {0, step_, 0}, site, owner});
 }
 
-bool Machine::host_touched(Block& block, const Span& bytes, bool write) {
+bool Machine::check_host_access(Block& block, const Span& bytes, bool write) {
   // A task's accesses are its declared ones; their pages are accessible.
   if (running != nullptr) return false;
   std::vector<const Access*> unordered;

@@ -124,9 +124,9 @@ class Machine {
   // Fill the target of a copy to the host, unless the copy runs immediately or a task in flight uses the bytes.
   void poison(const Use& use, int byte);
   // Record a host access to device memory, which a GPU would not allow. Called for a page fault.
-  void host_bypassed(Block& block, bool write);
+  void record_bypass(Block& block, bool write);
   // Check a host access against the tasks in flight; return whether it is a race. Called for a page fault.
-  bool host_touched(Block& block, const Span& bytes, bool write);
+  bool check_host_access(Block& block, const Span& bytes, bool write);
 
   bool watched() const { return settings.races || settings.guard || settings.digests || settings.writers; }
   uint32_t number_of(const std::string& name);
@@ -148,20 +148,20 @@ class Machine {
  private:
   friend class Locked;
 
-  bool prompt() const { return settings.policy == Policy::kEager && held_.empty(); }
+  bool runs_immediately() const { return settings.policy == Policy::kEager && held_.empty(); }
   uint32_t count(uint32_t op);
   void capture(uint32_t op, Uses uses, std::function<void()> run, uint32_t site);
   // Enqueue a task on the current stream.
   void enqueue(uint32_t op, uint32_t nth, Uses uses, std::function<void()> run, uint32_t site);
   // Order the host's further calls after a clock.
-  void know(const Clock& clock);
+  void order_host_after(const Clock& clock);
   void note_uses(const Task& task, int stream);
   void push(int stream, Task task);
   void run(int stream, Task task);
   void run_head(int stream);
-  bool ready(int stream);
+  bool has_ready_task(int stream);
   void finish(Record& record);
-  void passed(uint32_t name, int64_t step);
+  void pass_label(uint32_t name, int64_t step);
   // Let the policy run tasks: before a host call takes effect, or while the host is blocked on a record.
   void decide(uint32_t host_call);
   void decide(uint32_t host_call, uint32_t nth);

@@ -73,11 +73,11 @@ void on_segv(int signal, siginfo_t* info, void* context) {
   Locked lock(machine());
   Block* block = machine().memory.around(address);
   bool is_write = registers[REG_ERR] & 2;
-  if (block != nullptr && !block->pinned && machine().settings.closed) return machine().host_bypassed(*block, is_write);
+  if (block != nullptr && !block->pinned && machine().settings.closed) return machine().record_bypass(*block, is_write);
   bool ours = block != nullptr && block->pinned && block->protection[(address - block->base) / kPage] != kOpen;
   if (!ours) return pass_on(segv_before, signal, info, context);
   Span byte{address, address + 1, nullptr};
-  if (machine().host_touched(*block, byte, is_write) || num_stepped == kSteppedMax) {
+  if (machine().check_host_access(*block, byte, is_write) || num_stepped == kSteppedMax) {
     machine().pages.leave_open(*block, byte);
     return;
   }
@@ -92,7 +92,7 @@ void on_trap(int signal, siginfo_t* info, void* context) {
   Locked lock(machine());
   while (num_stepped > 0) {
     const auto& last = stepped[--num_stepped];
-    machine().pages.settle(*last.block, {last.address, last.address + 1, nullptr});
+    machine().pages.restore_protection(*last.block, {last.address, last.address + 1, nullptr});
   }
 }
 
@@ -112,9 +112,9 @@ void take_signals() {
   take(SIGTRAP, &on_trap, trap_before);
 }
 
-void Pages::fly(const Use& use, const Access& access) {
+void Pages::add_in_flight(const Use& use, const Access& access) {
   auto& flights = use.block->flights;
-  if (flights.empty()) flying_.push_back(use.block);
+  if (flights.empty()) in_flight_.push_back(use.block);
   // Work that is ordered after this access is also ordered after its stream's earlier accesses.
   auto is_over = [&](const Access& flight) {
     return flight.actor == access.actor && (access.write || !flight.write) && covers(access.span, flight.span);
@@ -123,7 +123,7 @@ void Pages::fly(const Use& use, const Access& access) {
   flights.push_back(access);
 }
 
-void Pages::settle(Block& block, const Span& span) {
+void Pages::restore_protection(Block& block, const Span& span) {
   protect(block, span, [&](size_t page) { return demanded(block, page); });
 }
 
@@ -133,7 +133,7 @@ void Pages::open(Block& block, const Span& span) {
 
 void Pages::retire(const Clock& host) {
   size_t kept = 0;
-  for (Block* block : flying_) {
+  for (Block* block : in_flight_) {
     auto& flights = block->flights;
     Span landed{UINTPTR_MAX, 0, nullptr};
     size_t left = 0;
@@ -147,10 +147,10 @@ void Pages::retire(const Clock& host) {
       }
     }
     flights.resize(left);
-    if (landed.high > landed.low) settle(*block, landed);
-    if (left > 0) flying_[kept++] = block;
+    if (landed.high > landed.low) restore_protection(*block, landed);
+    if (left > 0) in_flight_[kept++] = block;
   }
-  flying_.resize(kept);
+  in_flight_.resize(kept);
 }
 
 void Pages::leave_open(Block& block, const Span& span) {
@@ -158,18 +158,18 @@ void Pages::leave_open(Block& block, const Span& span) {
   left_open_.emplace_back(&block, span);
 }
 
-void Pages::close_again() {
-  for (auto& [block, span] : left_open_) settle(*block, span);
+void Pages::protect_left_open() {
+  for (auto& [block, span] : left_open_) restore_protection(*block, span);
   left_open_.clear();
 }
 
 void Pages::clear() {
-  for (Block* block : flying_) {
+  for (Block* block : in_flight_) {
     block->flights.clear();
-    settle(*block, {block->base, block->base + block->capacity, nullptr});
+    restore_protection(*block, {block->base, block->base + block->capacity, nullptr});
   }
-  flying_.clear();
-  close_again();
+  in_flight_.clear();
+  protect_left_open();
 }
 
 }  // namespace simulated

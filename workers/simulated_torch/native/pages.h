@@ -11,24 +11,24 @@ class Pages {
  public:
   bool on = false;
 
-  void fly(const Use& use, const Access& access);
+  void add_in_flight(const Use& use, const Access& access);
   // Set the protection of a span's pages as the tasks in flight require.
-  void settle(Block& block, const Span& span);
+  void restore_protection(Block& block, const Span& span);
   void open(Block& block, const Span& span);
   // Remove the tasks that the host is ordered after.
   void retire(const Clock& host);
   // Protect the pages again that were left accessible after a race. Called first in every call of the device.
-  void reclose() {
-    if (!left_open_.empty()) close_again();
+  void protect_again() {
+    if (!left_open_.empty()) protect_left_open();
   }
   // Make all pages accessible and remove all tasks.
   void clear();
   void leave_open(Block& block, const Span& span);
 
  private:
-  void close_again();
+  void protect_left_open();
 
-  std::vector<Block*> flying_;
+  std::vector<Block*> in_flight_;
   std::vector<std::pair<Block*, Span>> left_open_;
 };
 

@@ -36,7 +36,7 @@ void Machine::finish(Record& record) {
   record.tasks_run = counts.run;
 }
 
-void Machine::passed(uint32_t name, int64_t step) {
+void Machine::pass_label(uint32_t name, int64_t step) {
   if (held_.empty()) return;
   for (auto each = held_.begin(); each != held_.end();) {
     auto& until = each->second;
@@ -46,7 +46,7 @@ void Machine::passed(uint32_t name, int64_t step) {
 }
 
 // Remove records and satisfied waits at the head of a stream; return whether a task that may run is next.
-bool Machine::ready(int stream) {
+bool Machine::has_ready_task(int stream) {
   auto& queue = streams[stream].queue;
   while (!queue.empty()) {
     Task& head = queue.front();
@@ -85,7 +85,7 @@ void Machine::run_eagerly() {
   for (size_t before = SIZE_MAX; pending_ != before;) {
     before = pending_;
     for (size_t stream = 0; stream < streams.size(); stream++)
-      while (ready(static_cast<int>(stream))) run_head(static_cast<int>(stream));
+      while (has_ready_task(static_cast<int>(stream))) run_head(static_cast<int>(stream));
   }
 }
 
@@ -96,7 +96,7 @@ std::pair<int, uint64_t> Machine::most_urgent() {
     before = pending_;
     able.clear();
     for (size_t stream = 0; stream < streams.size(); stream++)
-      if (ready(static_cast<int>(stream))) able.push_back(static_cast<int>(stream));
+      if (has_ready_task(static_cast<int>(stream))) able.push_back(static_cast<int>(stream));
   }
   std::pair<int, uint64_t> best{-1, 0};
   for (int stream : able) {
@@ -125,16 +125,16 @@ void Machine::await(const RecordPtr& record) {
 
 void Machine::run_toward(const RecordPtr& record) {
   RecordPtr wanted = record;
-  while (!wanted->done && !ready(wanted->stream)) {
+  while (!wanted->done && !has_ready_task(wanted->stream)) {
     const auto& queue = streams[wanted->stream].queue;
     if (queue.empty() || queue.front().kind != TaskKind::kWait) break;
     wanted = queue.front().record;
   }
   if (wanted->done) return;
-  if (ready(wanted->stream)) return run_head(wanted->stream);
+  if (has_ready_task(wanted->stream)) return run_head(wanted->stream);
   // The needed task is held: a task of another stream may release it.
   for (size_t stream = 0; stream < streams.size(); stream++)
-    if (ready(static_cast<int>(stream))) return run_head(static_cast<int>(stream));
+    if (has_ready_task(static_cast<int>(stream))) return run_head(static_cast<int>(stream));
   held_.clear();
 }
 

@@ -76,8 +76,8 @@ def _make(python: Path, release: Release, folder: Path, shared: Path) -> None:
     own = folder / shared.relative_to(python.parents[1])
     # Packages that this environment does not have are imported from the shared folder.
     (own / "shared.pth").write_text(f"{shared}\n", encoding="utf-8")
-    wanted = ("--quiet", "--no-deps", "--ignore-installed", release.name)
-    _output_of(python, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", *wanted)
+    options = ("--quiet", "--no-deps", "--ignore-installed", release.name)
+    _output_of(python, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", *options)
     (folder / "installed").touch()
 
 
@@ -85,12 +85,12 @@ def _check_torch(python: Path, release: Release, torch: str) -> None:
     """Refuse a release that was built for another torch, before it is downloaded."""
     asked = ("--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-", release.name)
     report = json.loads(_output_of(python, "-m", "pip", "install", *asked))
-    wanted = wanted_torch(report["install"][0]["metadata"].get("requires_dist", []))
-    if wanted and wanted.partition("+")[0] != torch.partition("+")[0]:
-        raise InstallError(f"{release.package} {release.version} requires torch {wanted}; {torch} is installed")
+    required = required_torch(report["install"][0]["metadata"].get("requires_dist", []))
+    if required and required.partition("+")[0] != torch.partition("+")[0]:
+        raise InstallError(f"{release.package} {release.version} requires torch {required}; {torch} is installed")
 
 
-def wanted_torch(requirements: Sequence[str]) -> str:
+def required_torch(requirements: Sequence[str]) -> str:
     """Return the torch version that a package's requirements pin; empty if they pin none."""
     found = [match[1] for each in requirements if (match := _TORCH.match(each))]
     return next(iter(found), "")

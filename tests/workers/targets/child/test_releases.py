@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.targets.child.releases import InstallError, Release, environment_of, is_older, wanted_torch
+from workers.targets.child.releases import InstallError, Release, environment_of, is_older, required_torch
 from workers.targets.registry import kind_of
 from workers.targets.target import DeviceError, RunConfig
 
@@ -90,5 +90,5 @@ def test_version_without_digits_is_the_newest(number: str, is_one: bool) -> None
 
 
 def test_first_pinned_torch_is_the_required_one() -> None:
-    assert wanted_torch(["numpy", 'torch==2.11.0+cpu; platform_machine == "x86_64"', "torch==2.11.0"]) == "2.11.0+cpu"
-    assert wanted_torch(["torchvision==1", "torch>=2"]) == ""
+    assert required_torch(["numpy", 'torch==2.11.0+cpu; platform_machine == "x86_64"', "torch==2.11.0"]) == "2.11.0+cpu"
+    assert required_torch(["torchvision==1", "torch>=2"]) == ""

@@ -34,13 +34,13 @@ def source_of(files: tuple[Path, ...], names: Iterable[str], package: str) -> tu
     """
     files = (MODELS, *files)
     parts, imports = _parts(files), _imports(files)
-    wanted, pending = set[str](), [*names]
+    needed, pending = set[str](), [*names]
     while pending:
         name = pending.pop()
-        if name in parts and name not in wanted:
-            wanted.add(name)
+        if name in parts and name not in needed:
+            needed.add(name)
             pending += parts[name].uses
-    taken = sorted((parts[name] for name in wanted), key=lambda part: (not part.is_constant, part.place))
+    taken = sorted((parts[name] for name in needed), key=lambda part: (not part.is_constant, part.place))
     used = {*names, *(name for part in taken for name in part.uses)}
     imported = {name: imports[name] for name in used if name in imports} | {"os": ("os", "")}
     constants = [part.source for part in taken if part.is_constant]

@@ -22,18 +22,18 @@ from workers.targets.child.inside.overlay import Overlay
 # The bytes are stored in builtins: a function can have globals other than its module's, but the builtins are shared.
 _NOTES = "__specstorm_notes__"
 # Given a file's path and source: the functions to record, with the number of blocks of each.
-Wanted: TypeAlias = Callable[[str, bytes], Mapping[str, int]]
+Selection: TypeAlias = Callable[[str, bytes], Mapping[str, int]]
 
 
 class Notes:
     """Import hook that inserts recording statements into the functions of a package.
 
-    `wanted` maps each function of a file that is to be recorded to the number of its blocks that are; a module without
-    such functions is left unchanged. With `once`, a function that was reported is not reported again.
+    `selected` maps each function of a file that is to be recorded to the number of its blocks that are; a module
+    without such functions is left unchanged. With `once`, a function that was reported is not reported again.
     """
 
-    def __init__(self, package: str, wanted: Wanted, once: bool = False) -> None:
-        self._package, self._wanted, self._once = package, wanted, once
+    def __init__(self, package: str, selected: Selection, once: bool = False) -> None:
+        self._package, self._selected, self._once = package, selected, once
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._ran = bytearray()
@@ -52,15 +52,15 @@ class Notes:
             return None
         spec = edited_modules.next_spec(self, name, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            wanted = self._wanted(_file_of(spec), Path(spec.loader.path).read_bytes())
-            if wanted:
-                spec.loader = _Noting(spec.loader, self, _file_of(spec), wanted)
+            selected = self._selected(_file_of(spec), Path(spec.loader.path).read_bytes())
+            if selected:
+                spec.loader = _Noting(spec.loader, self, _file_of(spec), selected)
         return spec
 
-    def noted(self, tree: ast.Module, source: bytes, file: str, wanted: Mapping[str, int]) -> None:
+    def noted(self, tree: ast.Module, source: bytes, file: str, selected: Mapping[str, int]) -> None:
         """Insert, at the start of each selected block, a statement that sets the block's byte."""
         for name, function in functions_of(source, tree).items():
-            for number, block in [*enumerate(function.blocks)][: wanted.get(name, 0)]:
+            for number, block in [*enumerate(function.blocks)][: selected.get(name, 0)]:
                 at = self._number_of(_block_name(file, name, number))
                 if not function.compiled_by:
                     _insert(block, at)
@@ -120,20 +120,20 @@ def _insert(block: list[ast.stmt], number: int) -> None:
 class _Noting(SourceFileLoader):
     """Loader that inserts the statements into a module; its byte code is not cached on disk."""
 
-    def __init__(self, loader: SourceFileLoader, notes: Notes, file: str, wanted: Mapping[str, int]) -> None:
+    def __init__(self, loader: SourceFileLoader, notes: Notes, file: str, selected: Mapping[str, int]) -> None:
         super().__init__(loader.name, loader.path)
-        self._loader, self._notes, self._file, self._wanted = loader, notes, file, wanted
+        self._loader, self._notes, self._file, self._selected = loader, notes, file, selected
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
         source = self.get_data(path)
         tree = self._loader.tree() if isinstance(self._loader, edited_modules.Loader) else ast.parse(source, path)
-        self._notes.noted(tree, source, self._file, self._wanted)
+        self._notes.noted(tree, source, self._file, self._selected)
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)
         return code
 
     def exec_module(self, module: Any) -> None:
-        if MODULE in self._wanted:
+        if MODULE in self._selected:
             self._notes.loaded(self._file)
         super().exec_module(module)
 
@@ -156,14 +156,14 @@ def note_edits(package: str, fixes: Applied) -> None:
     overlays = [finder for finder in sys.meta_path if isinstance(finder, Overlay)]
     installed = [folder for overlay in overlays for folder in overlay.installed]
 
-    def wanted(file: str, source: bytes) -> Mapping[str, int]:
+    def selected(file: str, source: bytes) -> Mapping[str, int]:
         names = _changed(file, source, installed) if overlays else set()
         edits = fixes.by_module.get(_module_of(file), ())
         functions = functions_of(source) if edits else {}
         return dict.fromkeys(names | {edit.function if edit.function in functions else MODULE for edit in edits}, 1)
 
     if overlays or fixes.by_module:
-        Notes(package, wanted, once=True).install()
+        Notes(package, selected, once=True).install()
 
 
 def _module_of(file: str) -> str:
