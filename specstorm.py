@@ -1,4 +1,4 @@
-"""Python interface of Specstorm: `check` one trace, `run` scenarios, `hunt`; each returns values."""
+"""Python interface of Specstorm: `check` a trace, `run` scenarios, `hunt`; each returns values."""
 
 from cluster.cli.interface import check, hunt, run
 

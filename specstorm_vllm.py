@@ -1,6 +1,6 @@
-"""Plugin of pytest that watches vLLM's own tests: races on a simulated device, and identities of what is scheduled.
+"""Pytest plugin that watches vLLM's own tests: races on a simulated device, and step inputs.
 
-It is loaded before anything of vLLM is, by name: `python -m pytest -p specstorm_vllm TESTS...` in vLLM's environment.
+Load it by name, before any module of vLLM: `python -m pytest -p specstorm_vllm TESTS...` in vLLM's environment.
 """
 
 import os
@@ -27,32 +27,32 @@ from workers.targets.vllm.installation import CPU_ENVIRONMENT, ENVIRONMENT, FIRS
 
 POLICIES = ("eager", "lazy", "random")
 RUNNERS = {runner.name: runner for runner in (FIRST_RUNNER, SECOND_RUNNER)}
-# Of a test: a missing order is often the cause of many.
+# Maximum per test: one missing order is often the cause of many races.
 RACES_MAX = 3
 SHOWN: TypeAdapter[Shown] = TypeAdapter(Shown)
-# What a test expects to be logged is.
+# Not set, because tests of vLLM expect its default.
 NOT_SET = ("VLLM_LOGGING_LEVEL",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("specstorm", "Specstorm watches vLLM's tests")
-    group.addoption("--specstorm-schedule", choices=POLICIES, default="eager", help="when the device runs its tasks")
-    group.addoption("--specstorm-seed", type=int, default=0, help="of the schedule random")
+    group.addoption("--specstorm-schedule", choices=POLICIES, default="eager", help="scheduling policy of the device")
+    group.addoption("--specstorm-seed", type=int, default=0, help="seed of the random schedule")
     group.addoption("--specstorm-runner", choices=sorted(RUNNERS), default="v1", help="the model runner of engines")
-    group.addoption("--specstorm-engine-path", default="", help="a tree of vLLM's sources laid over what is installed")
+    group.addoption("--specstorm-engine-path", default="", help="source tree that overlays the installed vLLM")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Make the simulated device vLLM's, before a conftest loads anything of vLLM.
+    """Install the simulated device in vLLM, before a conftest loads any module of vLLM.
 
     Raises:
-        UsageError: vLLM is not there, is loaded already, or lacks a name that is replaced or observed.
+        UsageError: vLLM is not installed or already loaded, or lacks a name that is replaced or observed.
     """
     options = early_config.known_args_namespace
     if "vllm" in sys.modules:
-        raise pytest.UsageError("specstorm_vllm: vLLM is loaded already; name this plugin before others")
+        raise pytest.UsageError("specstorm_vllm: vLLM is already loaded; name this plugin before others")
     tree = options.specstorm_engine_path
     if tree and not Path(tree, "vllm", "__init__.py").is_file():
         raise pytest.UsageError(f"--specstorm-engine-path {tree}: there is no vllm/__init__.py in it")
@@ -71,7 +71,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 class Watch:
-    """Judgement of each test by what it showed, of tests that are `watched`, and what there was of them in all."""
+    """Judges each watched test by its observations, and counts them."""
 
     def __init__(self, watched: Any) -> None:
         self._watched = watched
@@ -86,14 +86,17 @@ class Watch:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """End it behind the test: one that has passed fails for what was found, to another that is added."""
+        """End the trace after the test; a passed test fails if a bug was found.
+
+        A failed test gets a report section.
+        """
         try:
             result = yield
         except BaseException:
             try:
                 text = self._found()
             except Exception as error:
-                text = f"what was left to run: {type(error).__name__}: {error}"
+                text = f"judging the rest of the run failed: {type(error).__name__}: {error}"
             if text:
                 item.add_report_section("call", "specstorm", text)
             raise
@@ -103,7 +106,7 @@ class Watch:
         return result
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what was watched, and what was not."""
+        """Print the counts of watched and of partly judged parts."""
         counts = self._counts
         terminalreporter.section("specstorm")
         terminalreporter.write_line(
@@ -112,10 +115,10 @@ class Watch:
             f"and {counts['plans']} plans of {counts['schedulers']} schedulers"
         )
         for why, count in sorted(self._left.items()):
-            terminalreporter.write_line(f"{count} schedulers judged as far as that: {why}")
+            terminalreporter.write_line(f"{count} schedulers judged only until: {why}")
 
     def _found(self) -> str:
-        """Return what was found in the test that has run, in words."""
+        """Return the findings of the test that has run, as text."""
         races, shown = self._watched.end()
         self._counts["tests"] += 1
         texts: list[str] = []
@@ -141,7 +144,7 @@ class Watch:
 
 
 def _broken(log: Sequence[Shown], has_runner: bool, is_drained: bool) -> Difference | None:
-    """Return the first broken identity in what an engine, or a scheduler alone, has shown."""
+    """Return the first broken identity in the observations of an engine or of a scheduler alone."""
     history = History.of(log)
     if has_runner and not is_drained:
         return ModelInputs().before_crash(history)

@@ -1,1 +1,1 @@
-"""Tests; the folders mirror the rooms."""
+"""Tests; the folders mirror the packages."""

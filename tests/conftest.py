@@ -1,4 +1,4 @@
-"""Which tests are run: of `make quick`, `make test`, `make test-long`; and which of them one process runs in turn."""
+"""Selection of tests for each `make` target, and their distribution to processes."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from tests.long import LONG
 from tests.quick import NOT_QUICK, QUICK_PARAMETERS, SLOW
 
-# A property has the same verdict in each run and on any machine: the same examples, none of them given up for the time
-# that it takes. `test_quick.py` checks that this is what tests use.
+# A property has the same verdict in each run and on any machine: the same examples, and no example is dropped because
+# it takes long. `test_quick.py` checks that tests use these settings.
 SAME_EVERYWHERE = "same-everywhere"
 settings.register_profile(
     SAME_EVERYWHERE,
@@ -25,7 +25,7 @@ settings.register_profile(
 settings.load_profile(SAME_EVERYWHERE)
 
 FOLDER = Path(__file__).parent
-# They start a Ray, or share one: a process each runs them, one after another; but for the file whose campaigns wait.
+# Tests that start or share a Ray: one process runs each group, except for the file with mostly waiting campaigns.
 WITH_RAY = (
     ("tests/cluster/campaigns/", "tests/cluster/cli/"),
     ("tests/cluster/dispatch/", "tests/cluster/jobs/"),
@@ -42,7 +42,7 @@ WITH_GENERATED_TRACES = tuple(
         "test_codec",
     )
 )
-# They start the real engine, or interpret its kernels, for minutes.
+# Tests that start the real engine, or interpret its kernels, for minutes.
 NEEDS_VLLM = {
     FOLDER / "benchmarks/power/test_vllm_power_installed.py",
     *(
@@ -67,21 +67,21 @@ NEEDS_SGLANG = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="the tests of `make quick`: tests/quick.py")
+    parser.addoption("--quick", action="store_true", help="only the tests of `make quick`: tests/quick.py")
     parser.addoption("--long", action="store_true", help="also the tests of `make test-long`: tests/long.py")
     parser.addoption("--vllm", action="store_true", help="also the tests of `make test-vllm`, which need .venv-vllm")
-    parser.addoption("--sglang", action="store_true", help="also those of `make test-sglang`, which need .venv-sglang")
+    parser.addoption("--sglang", action="store_true", help="also the tests of `make test-sglang` (needs .venv-sglang)")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what is not quick; None leaves it to others."""
+    """Do not even import a file that is not quick; None leaves the decision to other hooks."""
     if config.getoption("--quick") and any(collection_path == FOLDER / path for path in NOT_QUICK):
         return True
     return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs another engine or takes long; of `make quick` of each test all but its first parameters."""
+    """Deselect tests that need another engine or take long, for `make quick` most parameters."""
     if not config.getoption("--vllm"):
         items[:] = [item for item in items if item.path not in NEEDS_VLLM]
     if not config.getoption("--sglang"):
@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], is_left: Callable[[str, int], bool]) -> None:
-    """Deselect tests by name, and by which of its parameters they have, counted from one."""
+    """Deselect tests by name, and by the number of their parameters, counted from one."""
     num_seen: Counter[str] = Counter()
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
@@ -107,8 +107,8 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], is_left: Callabl
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep together the tests of a file, of files that share what they have computed, and half of those with a Ray."""
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  there is none unless tests are given to several
+    """Group the tests of a file, of files that share results, and of each half of the Ray tests."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  xdist is loaded for several processes only
 
     def together(nodeid: str) -> str:
         file = nodeid.partition("::")[0]

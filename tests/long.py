@@ -1,8 +1,8 @@
-"""The tests that `make test` leaves to `make test-long`: they take minutes, and what they test is touched seldom.
+"""The tests that only `make test-long` runs: they take minutes and cover stable code.
 
-Laws of distributions over every draft, kernels under an interpreter beside the oracle, every kernel compiled, clusters
-that lose a part, each feature beside every other, the seed changes under every schedule. Of a test's parameters `make
-test` runs the first so many.
+Distributions for every drafter, interpreted kernels compared with the oracle, compilation of every kernel, clusters
+that lose a part, pairs of features, the seed changes under every schedule. The number of a test is how many of its
+parameters `make test` runs.
 """
 
 LONG = {

@@ -1,12 +1,12 @@
-"""The tests of `make quick`, said by what it leaves out: the rest takes less than half a minute in two processes.
+"""The tests that `make quick` skips; the others take under half a minute in two processes.
 
-Of each test with parameters (a scenario, a fault, a flip, an op, a mistake each) the first is run; a whole file or
-test is left out when it takes more than a second or two. `make test` runs everything.
+If a test has parameters (scenarios, faults, flips, ops, mistakes), only the first one runs; a file or test is
+skipped if it takes more than a second or two. `make test` runs everything.
 """
 
 QUICK_PARAMETERS = 1
 
-# Start a Ray, load PyTorch, run kernels under an interpreter, or compare whole processes.
+# These start a Ray, load PyTorch, run interpreted kernels, or compare whole processes.
 NOT_QUICK = (
     "benchmarks",
     "cluster/campaigns/hunt/test_planner.py",
@@ -33,7 +33,7 @@ NOT_QUICK = (
     "workers/targets/test_devices.py",
 )
 
-# Search many traces or programs, or repeat what another quick test does once.
+# These search many traces or programs, or repeat what another quick test does once.
 SLOW = {
     "test_equivalent_mutant_is_not_found",
     "test_generated_trace_is_valid_without_any_one_event",

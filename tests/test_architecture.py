@@ -1,9 +1,9 @@
-"""The rooms and the arrow between them, read from the source.
+"""Dependencies between packages, read from the source.
 
-Verifies: who imports whom, in modules and in functions; where Ray, torch and Triton may be imported; that kernels,
-oracle and worker load none of them; that a Triton kernel waits for nothing, allocates nothing and has one order of
-reduction; sizes; that an `__init__.py` holds no code; that every package is in the distribution.
-Does not verify: imports made by name at run time.
+Verifies: allowed imports, in modules and in functions; where Ray, torch and Triton may be imported; that kernels,
+oracle and worker load none of them; that a Triton kernel never waits or allocates and has one order of reduction;
+sizes; that an `__init__.py` contains no code; that every package is in the distribution. Does not verify: imports by
+name at run time.
 """
 
 import ast
@@ -22,20 +22,20 @@ FUNCTION_LINES_MAX = 60
 KERNEL_LINES_MAX = 120
 MODEL_LINES_MAX = 100
 
-# What both implementations of lanes stand on; neither knows the other.
+# Modules that both implementations of lanes build on; they do not import each other.
 LANES_IN_COMMON = (
     "workers.lanes.lane",
     "workers.lanes.base",
     "workers.lanes.policies",
     "workers.lanes.prepared",
 )
-# What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
+# Modules loaded inside an engine's own process: no judge, and no module of our engine.
 MESSAGES = tuple(f"workers.targets.child.{name}" for name in ("answers", "messages", "weights"))
 SHARED_WITH_VLLM = tuple(
     f"workers.targets.vllm.{name}" for name in ("engine_sizes", "names", "request_features", "sources")
 )
 INSIDE = ("scenarios", "workers.edits", "workers.simulated_torch", "workers.targets.child.inside", *MESSAGES)
-# The most specific prefix of a module's name decides what of the project it may import.
+# The most specific prefix of a module's name decides which modules of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "scenarios": ("scenarios",),
     "workers.record": ("scenarios", "workers.record"),
@@ -70,11 +70,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.targets.child.inside": INSIDE,
     "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", *SHARED_WITH_VLLM),
     "workers.targets.sglang.inside": (*INSIDE, "workers.targets.sglang"),
-    # What a file for people without this project takes over.
+    # Code that is copied into files for people without this project.
     "workers.targets.child.export.driver": (),
     "workers.targets.vllm.export.driver": (),
     "workers.targets.sglang.export.driver": (),
-    # What judges an engine in another process knows no engine.
+    # Judges of an engine in another process import no engine.
     "workers.targets.child": (
         "scenarios",
         "workers.edits",
@@ -84,7 +84,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
-    # Contracts follow from a request alone: they know neither a model nor how an engine computes.
+    # Contracts depend on a request only: they import neither the model nor engine code.
     "workers.judge.contracts": ("scenarios", "workers.record", "workers.judge.judge", "workers.judge.contracts"),
     "workers.shrink": ("scenarios", "workers.record", "workers.shrink"),
     "workers.run": ("scenarios", "workers"),
@@ -111,10 +111,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "cluster.cli": ("scenarios", "workers", "cluster"),
     "cluster.__main__": ("cluster.cli",),
 }
-# What stands loose beside the folders of a room.
+# Files directly in a package that has subfolders.
 LOOSE = {"workers": {"__init__.py"}, "cluster": {"__init__.py", "__main__.py"}}
 MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
-# The Triton twin of an op, and what Triton code shares, lie beside the rest of their folder.
+# An op's Triton twin, and code that Triton twins share, are in the op's folder.
 TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
 _INSIDE_OF_ENGINES = tuple(room for room in MAY_IMPORT if room.endswith((".inside", ".export.driver")))
 LOADING_TORCH = ("workers.simulated_torch", *_INSIDE_OF_ENGINES)
@@ -130,10 +130,10 @@ MAY_IMPORT_TRITON = (
     "tests.cluster.cli.test_devices",
     "tests.benchmarks",
 )
-# In a kernel or its launch: what would make a result depend on timing or a trial run, or break a CUDA graph's capture.
+# Calls that make a kernel's result depend on timing or a trial run, or break CUDA graph capture.
 NEVER_IN_A_KERNEL = {"autotune", "item", "tolist", "cpu", "synchronize", "empty", "empty_like", "clone", "contiguous"}
 NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")
-# Devices on which something else than `sim` runs: nothing else loads them before it is asked for them.
+# Devices other than `sim`; they are loaded only when a run uses them.
 NOT_ON_SIM = ("workers.lanes.cuda", *LOADING_TORCH)
 LOADED_ON_SIM = ("scenarios", "workers")
 
@@ -159,7 +159,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imports_of(node: ast.AST) -> Iterator[str]:
-    """Yield the modules that one statement imports; `from a import b` is a.b where that is a module, else a."""
+    """Yield the modules that a statement imports; `from a import b` is a.b if that is a module."""
     match node:
         case ast.Import(names=names):
             yield from (alias.name for alias in names)
@@ -181,7 +181,7 @@ def all_imports(path: Path) -> frozenset[str]:
 
 
 def imports_on_load(tree: ast.AST) -> Iterator[str]:
-    """Yield what importing a module imports: everything outside functions and `if TYPE_CHECKING`."""
+    """Yield the imports that run when a module is imported, outside functions and type checks."""
     for node in ast.iter_child_nodes(tree):
         is_for_types = isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not is_for_types:
@@ -190,7 +190,7 @@ def imports_on_load(tree: ast.AST) -> Iterator[str]:
 
 
 def rule_of(module: str) -> tuple[str, ...]:
-    """Return what a module may import; the packages `workers` and `cluster` themselves hold nothing."""
+    """Return the modules that a module may import."""
     return MAY_IMPORT[max((room for room in MAY_IMPORT if is_in(module, room)), key=len)]
 
 
@@ -199,7 +199,7 @@ def forbidden_imports(module: str, imported: Iterable[str]) -> list[str]:
     return sorted(name for name in project if not any(is_in(name, prefix) for prefix in rule_of(module)))
 
 
-def test_every_module_imports_only_what_its_room_may() -> None:
+def test_modules_import_only_allowed_packages() -> None:
     wrong = {
         module_of(path): names
         for path in files_of(*ROOMS)
@@ -210,7 +210,7 @@ def test_every_module_imports_only_what_its_room_may() -> None:
 
 
 @pytest.mark.parametrize("room", LOOSE)
-def test_no_module_lies_loose_in_a_room(room: str) -> None:
+def test_packages_have_no_other_modules_outside_folders(room: str) -> None:
     assert {path.name for path in (ROOT / room).glob("*.py")} == LOOSE[room]
 
 
@@ -250,12 +250,12 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("cluster.cli.main", "a relative import"),
     ],
 )
-def test_the_rule_refuses_what_the_arrow_forbids(module: str, imported: str) -> None:
+def test_forbidden_imports_are_detected(module: str, imported: str) -> None:
     assert forbidden_imports(module, {imported, "json"}) == [imported]
 
 
 def modules_in_a_cycle(imports: Mapping[str, Set[str]]) -> list[str]:
-    """Return the modules that import themselves by way of others."""
+    """Return the modules that import themselves through other modules."""
 
     def reached(start: str) -> set[str]:
         found: set[str] = set()
@@ -269,11 +269,11 @@ def modules_in_a_cycle(imports: Mapping[str, Set[str]]) -> list[str]:
     return sorted(module for module in imports if module in reached(module))
 
 
-def test_no_modules_import_each_other_in_functions_or_for_types_either() -> None:
+def test_imports_have_no_cycles_even_in_functions() -> None:
     assert modules_in_a_cycle({module_of(path): all_imports(path) for path in files_of(*ROOMS)}) == []
 
 
-def test_a_cycle_of_imports_is_seen() -> None:
+def test_modules_in_a_cycle_are_found() -> None:
     imports = {"tape": {"drafters"}, "drafters": {"draw", "truth"}, "truth": {"tape"}, "draw": set(), "log": {"tape"}}
     assert modules_in_a_cycle(imports) == ["drafters", "tape", "truth"]
 
@@ -282,12 +282,12 @@ def test_tests_import_absolutely() -> None:
     assert [path for path in files_of("tests") if "a relative import" in all_imports(path)] == []
 
 
-def test_ray_is_imported_only_where_workers_are_hosted() -> None:
+def test_ray_is_imported_by_dispatch_only() -> None:
     users = {module_of(path) for path in files_of(*ROOMS, "tests") if any(is_in(n, "ray") for n in all_imports(path))}
     assert sorted(user for user in users if not any(is_in(user, allowed) for allowed in MAY_IMPORT_RAY)) == []
 
 
-def test_torch_and_triton_are_imported_only_where_kernels_are_launched() -> None:
+def test_torch_and_triton_are_imported_by_launching_modules_only() -> None:
     users = {
         module_of(path)
         for path in files_of(*ROOMS, "tests")
@@ -297,7 +297,7 @@ def test_torch_and_triton_are_imported_only_where_kernels_are_launched() -> None
     assert sorted(user for user in others if not any(is_in(user, allowed) for allowed in MAY_IMPORT_TRITON)) == []
 
 
-def test_a_triton_op_neither_waits_nor_allocates_nor_reduces_in_an_order_of_its_own() -> None:
+def test_triton_ops_never_wait_allocate_or_use_atomics() -> None:
     named = {
         f"{module_of(path)}: {node.attr}"
         for path in files_of("workers/kernels")
@@ -318,7 +318,7 @@ def path_of(module: str) -> Path | None:
 
 @cache
 def loaded_with(path: Path) -> frozenset[str]:
-    """Return the modules and their packages that importing a file imports first."""
+    """Return the modules and packages that importing a file imports directly."""
     names = imports_on_load(tree_of(path))
     return frozenset(name.rsplit(".", n)[0] for name in names for n in range(name.count(".") + 1))
 
@@ -337,7 +337,7 @@ def loaded_by(module: str) -> dict[str, str]:
     return found
 
 
-def test_nothing_that_runs_on_sim_loads_torch_triton_or_ray() -> None:
+def test_modules_of_sim_load_no_torch_triton_or_ray() -> None:
     modules = [module_of(path) for path in files_of("workers", "scenarios")]
     starts = [module for module in modules if any(is_in(module, start) for start in LOADED_ON_SIM)]
     wrong = set()
@@ -349,7 +349,7 @@ def test_nothing_that_runs_on_sim_loads_torch_triton_or_ray() -> None:
 
 
 @pytest.mark.parametrize("room", ["oracle", "judge"])
-def test_nothing_that_judges_loads_what_is_judged(room: str) -> None:
+def test_judges_and_oracle_load_no_engine_code(room: str) -> None:
     judged = ("workers.engine", "workers.kernels", "workers.faults", "workers.targets")
     files = files_of(f"workers/{room}")
     assert files
@@ -365,7 +365,7 @@ def test_campaigns_load_neither_ray_nor_commands() -> None:
         assert [name for name in loaded if is_in(name, "ray") or is_in(name, "cluster.cli")] == []
 
 
-def test_planners_know_nothing_of_pools_and_only_the_driver_builds_a_coordinator() -> None:
+def test_planners_import_no_pools_and_driver_builds_coordinator() -> None:
     hidden = ("cluster.dispatch.pool", "cluster.dispatch.host", "cluster.dispatch.session", "cluster.campaigns.driver")
     planners = [path for path in files_of("cluster/campaigns") if path.name != "driver.py"]
     assert [path.name for path in planners if any(name in hidden for name in all_imports(path))] == []
@@ -378,7 +378,7 @@ def test_planners_know_nothing_of_pools_and_only_the_driver_builds_a_coordinator
     assert builders == ["cluster.campaigns.driver"]
 
 
-def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+def test_files_keep_the_length_limit() -> None:
     lengths = {
         module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files_of(*ROOMS, "tests")
     }
@@ -388,7 +388,7 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     assert lengths.get("workers.record.model", 0) <= MODEL_LINES_MAX
 
 
-def test_no_function_is_longer_than_a_screen() -> None:
+def test_functions_keep_the_length_limit() -> None:
     long = {}
     for path in files_of(*ROOMS):
         for node in ast.walk(tree_of(path)):
@@ -401,7 +401,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
     assert long == {}
 
 
-def test_every_folder_has_an_init_file_that_is_a_docstring_and_nothing_else() -> None:
+def test_init_files_contain_only_a_docstring() -> None:
     folders = {path.parent for path in files_of(*ROOMS, "tests")}
     assert [folder for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
     for folder in folders:
@@ -410,7 +410,7 @@ def test_every_folder_has_an_init_file_that_is_a_docstring_and_nothing_else() ->
         assert len(tree.body) == 1, folder
 
 
-def test_the_distribution_lists_every_package() -> None:
+def test_distribution_lists_every_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = {module_of(path) for path in files_of(*ROOMS, "findings") if path.name == "__init__.py"}
     assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(packages)

@@ -1,8 +1,8 @@
-"""How many values a call gives, or a function takes, by position: at most seven; what is behind them has a name.
+"""At most seven arguments are passed by position in a call or taken by a function.
 
-Verifies: calls and functions of the three rooms.
-Does not verify: kernels in Triton's language and their launches, the native library, and what stands for a function or
-a class of another package, whose parameters it has.
+Verifies: calls and functions of the three packages.
+Does not verify: Triton kernels and their launches, the native library, and replacements for a function or class of
+another package, which must keep its parameters.
 """
 
 import ast
@@ -14,12 +14,12 @@ import pytest
 from tests.test_architecture import ROOMS, files_of, module_of, tree_of
 
 BY_POSITION_MAX = 7
-# A kernel is launched by position; what stands for a function of another package has that one's parameters.
+# A kernel is launched by position; a replacement for a function of another package has that function's parameters.
 FOREIGN_SIGNATURES = {"jit", "kernel", "wraps"}
 
 
 def is_foreign(node: ast.AST, imported: Set[str]) -> bool:
-    """Tell whether a function is a kernel or wraps another, or a class is another package's or the native library's."""
+    """Return whether a definition has a foreign signature: kernel, wrapper, or native class."""
     if isinstance(node, ast.ClassDef):
         return node.name == "Native" or any(ast.unparse(base) in imported for base in node.bases)
     decorators = (ast.unparse(each).split("(")[0] for each in getattr(node, "decorator_list", ()))
@@ -27,7 +27,7 @@ def is_foreign(node: ast.AST, imported: Set[str]) -> bool:
 
 
 def nodes_of_ours(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield every node of a module but those inside of what has a foreign signature."""
+    """Yield every node of a module, except nodes inside definitions with a foreign signature."""
     froms = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     others = (
         node for node in froms if node.module and node.module.split(".")[0] not in (*ROOMS, *sys.stdlib_module_names)
@@ -42,9 +42,9 @@ def nodes_of_ours(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def num_by_position(node: ast.AST) -> int:
-    """Return how many values a call gives by position, or a function takes, `self` aside.
+    """Return the number of arguments of a call or function by position, without `self`.
 
-    A launch, `kernel[grid](...)` or `launch(kernel, grid)(...)`, gives none, nor does a call of the native library.
+    A launch, `kernel[grid](...)` or `launch(kernel, grid)(...)`, counts 0, and so does a call of the native library.
     """
     match node:
         case ast.Call(func=ast.Name() | ast.Attribute() as called) if "native" not in ast.unparse(called).lower():
@@ -57,7 +57,7 @@ def num_by_position(node: ast.AST) -> int:
 
 
 def given_by_position(tree: ast.Module, variadic: Set[str] = frozenset()) -> Iterator[str]:
-    """Yield what takes or gives too much by position; a `variadic` function takes any number of values of one kind."""
+    """Yield names with too many arguments by position, except names of `variadic` functions."""
     for node in nodes_of_ours(tree):
         if num_by_position(node) > BY_POSITION_MAX:
             name = getattr(node, "name", "lambda") if not isinstance(node, ast.Call) else ast.unparse(node.func)
@@ -74,7 +74,7 @@ def variadic_functions() -> set[str]:
     }
 
 
-def test_at_most_seven_values_are_given_by_position() -> None:
+def test_at_most_seven_arguments_by_position() -> None:
     variadic = variadic_functions()
     found = {path: [*given_by_position(tree_of(path), variadic)] for path in files_of(*ROOMS)}
     assert {module_of(path): names for path, names in found.items() if names} == {}
@@ -93,5 +93,5 @@ def test_at_most_seven_values_are_given_by_position() -> None:
         ("self._native.begin(1, 2, 3, 4, 5, 6, 7, 8)", []),
     ],
 )
-def test_what_is_given_by_position_is_counted(source: str, found: list[str]) -> None:
+def test_arguments_by_position_are_counted(source: str, found: list[str]) -> None:
     assert [*given_by_position(ast.parse(source))] == found

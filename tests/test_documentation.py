@@ -1,7 +1,7 @@
-"""The pages of the project: links, files, `make` targets, commands and options that they name exist.
+"""Links, files, `make` targets, commands and options that pages of the project name exist.
 
-Verifies: all pages but the change log, which tells of what was.
-Does not verify: what they say of it; addresses outside the project; what commands print.
+Verifies: all pages except the change log, which names things of the past.
+Does not verify: what pages say about them; external addresses; output of commands.
 """
 
 import re
@@ -57,7 +57,7 @@ def broken_links(page: Path) -> Iterator[str]:
 
 
 def absent_files(text: str, folder: Path) -> Iterator[str]:
-    """Yield the files that a text names in code and that do not exist: below the project, `workers/`, or a folder."""
+    """Yield the files named in code that are not in the project, `workers/` or `folder`."""
     for code in _CODE.findall(_FENCE.sub("", text)):
         if _FILE.fullmatch(code) and not any((base / code).exists() for base in (ROOT, ROOT / "workers", folder)):
             yield code
@@ -70,14 +70,14 @@ def absent_targets(text: str) -> Iterator[str]:
 
 
 def absent_modules(text: str) -> Iterator[str]:
-    """Yield the modules of ours that a text runs and that are not there."""
+    """Yield the modules of the project that a text runs and that do not exist."""
     for module in _MODULE.findall(text):
         if (ROOT / module.partition(".")[0]).is_dir() and find_spec(module) is None:
             yield module
 
 
 def absent_options(text: str) -> Iterator[str]:
-    """Yield the commands of `specstorm`, and the options behind them or in their row of a table, that do not exist."""
+    """Yield the commands of `specstorm` in a text that do not exist, and their unknown options."""
     for line in text.splitlines():
         is_row, of_row = line.startswith("| `specstorm "), set[str]()
         for words in _COMMAND.findall(line):
@@ -95,7 +95,7 @@ def program() -> Any:
 
 
 def resolved(words: list[str]) -> tuple[str, set[str], str]:
-    """Return the command that words begin with, its options, and a command among them that does not exist."""
+    """Return the command at the start of words, its options, and an unknown subcommand."""
     command = program()
     name, known = "specstorm", options_of(command)
     while words and re.fullmatch(r"[a-z]+", words[0]) and hasattr(command, "commands"):
@@ -104,7 +104,7 @@ def resolved(words: list[str]) -> tuple[str, set[str], str]:
         command, name = command.commands[words[0]], f"{name} {words[0]}"
         known, words = options_of(command), words[1:]
     if name == "specstorm submit":
-        # What is submitted is another command, with options of its own.
+        # `submit` takes another command with its own options.
         known |= resolved(words)[1]
     return name, known, ""
 
@@ -117,7 +117,7 @@ def options_of(command: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES])
-def test_what_a_page_names_exists(page: Path) -> None:
+def test_links_files_and_commands_of_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert [*broken_links(page)] == []
     assert [*absent_files(text, page.parent)] == []
@@ -142,11 +142,11 @@ def test_help_of_each_command_ends_with_an_example_of_known_options() -> None:
 
 
 @pytest.mark.parametrize("name", LINES_MAX)
-def test_a_page_is_as_short_as_was_said(name: str) -> None:
+def test_pages_keep_their_length_limit(name: str) -> None:
     assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= LINES_MAX[name]
 
 
-def test_what_does_not_exist_is_seen(tmp_path: Path) -> None:
+def test_absent_links_files_and_commands_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A page\n[a](page.md#a-page) [b](gone.md) [c](#gone) [d](https://example.org/gone)\n")
     assert [*broken_links(page)] == ["gone.md", "#gone"]

@@ -1,7 +1,7 @@
-"""Doors: what only one module of a room may do, read from the source.
+"""Operations that only one module of a package may use, read from the source.
 
-Verifies: that commands and reports print through `cluster.reports.terminal` alone.
-Does not verify: what a library prints by itself.
+Verifies: commands and reports print through `cluster.reports.terminal` only.
+Does not verify: output of libraries.
 """
 
 import ast
@@ -9,13 +9,13 @@ import ast
 from tests.test_architecture import files_of, module_of, tree_of
 
 TERMINAL = "cluster.reports.terminal"
-# They print before our packages can be imported, are below reports, or are programs that rewrite a checked-in file.
+# They print before our packages can be imported, are below reports, or rewrite a checked-in file.
 REWRITERS = {"cluster.campaigns.regressions", "cluster.cli.executed"}
 PRINTING = {TERMINAL, "cluster.cli.main", "cluster.dispatch.job_server", *REWRITERS}
 
 
 def calls_of(*names: str) -> set[str]:
-    """Return the modules of `cluster` that call a function of some names."""
+    """Return the modules of `cluster` that call a function with one of these names."""
     return {
         module_of(path)
         for path in files_of("cluster")

@@ -1,7 +1,7 @@
-"""Tests that assert within loops alone: what they go through is there.
+"""Tests that assert only inside loops: at least one such loop is not empty.
 
-Verifies: of a test whose assertions all stand in `for` loops, that one of them is in loops that go through something
-that cannot be empty, as read from the source: a literal, a range of a number, a constant of a module, a parameter.
+Verifies: if all assertions of a test are in `for` loops, one of them is in loops over values that cannot be empty, as
+read from the source: a literal, a range of a number, a constant of a module, a parameter.
 Does not verify: loops in helpers; `while`; conditions within a loop that never hold.
 """
 
@@ -13,16 +13,16 @@ import pytest
 
 from tests.test_architecture import files_of, tree_of
 
-# What is as empty as its first argument is, and what is as empty as any of its arguments.
+# Functions with a result as empty as the first argument, and as empty as any argument.
 KEEPING = {"sorted", "reversed", "enumerate", "list", "tuple", "set", "frozenset", "dict", "iter"}
 JOINING = {"zip", "product", "permutations", "combinations"}
-# Methods of what is not empty that give something that is not.
+# Methods that return a non-empty value for a non-empty object.
 VIEWS = {"items", "keys", "values", "tolist"}
 EXPECTING = {"raises", "warns"}
 
 
 def unsure_loops(function: ast.FunctionDef) -> list[str]:
-    """Return what the loops of a test go through that all its assertions are in, if each of them may be empty."""
+    """Return the iterables of a test's loops if all its assertions are in possibly empty loops."""
     found = list(_assertions(function.body, ()))
     if not found or not all(found):
         return []
@@ -32,7 +32,7 @@ def unsure_loops(function: ast.FunctionDef) -> list[str]:
 
 
 def _assertions(body: list[ast.stmt], loops: tuple[ast.For, ...]) -> Iterator[tuple[ast.For, ...]]:
-    """Yield, for each assertion in statements, the loops around it."""
+    """Yield the enclosing loops of each assertion in statements."""
     for each in body:
         match each:
             case ast.Assert() | ast.Expr(value=ast.Call()) if isinstance(each, ast.Assert) or _asserts(each.value):
@@ -46,7 +46,7 @@ def _assertions(body: list[ast.stmt], loops: tuple[ast.For, ...]) -> Iterator[tu
 
 
 def _asserts(call: ast.expr) -> bool:
-    """Whether a call that is a statement fails of itself: `pytest.fail`, `np.testing.assert_array_equal`, a helper."""
+    """Return whether a call statement is an assertion: `pytest.fail` or an `assert_...` helper."""
     match call:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
             return name == "fail" or name.startswith("assert_")
@@ -58,7 +58,7 @@ def _expects(context: ast.expr) -> bool:
 
 
 def _filled(function: ast.FunctionDef) -> set[str]:
-    """Return the names that a test gives something that cannot be empty, or takes from a loop through such."""
+    """Return the names that a test binds to values that cannot be empty, or to loop items."""
     filled: set[str] = set()
     for node in ast.walk(function):
         match node:
@@ -74,7 +74,7 @@ def _filled(function: ast.FunctionDef) -> set[str]:
 
 
 def _is_filled(value: ast.expr, filled: set[str]) -> bool:
-    """Whether a value cannot be empty, by its source; `filled` are the names of others that cannot."""
+    """Return whether a value cannot be empty; `filled` are names of values that cannot be empty."""
     match value:
         case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
             return any(not isinstance(part, ast.Starred) or _is_filled(part.value, filled) for part in parts)
@@ -130,7 +130,7 @@ def test_no_test_asserts_only_in_loops_that_may_be_empty() -> None:
         ("for i in xs():\n  seen.append(i)", []),
     ],
 )
-def test_loops_that_may_be_empty_are_told_from_those_that_are_not(body: str, unsure: list[str]) -> None:
+def test_unsure_loops_are_possibly_empty_loops(body: str, unsure: list[str]) -> None:
     (function,) = ast.parse(f"def test_it(given):\n {body}\n").body
     assert isinstance(function, ast.FunctionDef)
     assert unsure_loops(function) == unsure

@@ -1,6 +1,6 @@
-"""Engines are known to their targets alone, read from the source: no other room names one, or asks which it has.
+"""No package except the targets names an engine or branches on its name.
 
-Does not verify: a fact of an engine in other words than its name.
+Does not verify: facts about an engine without its name.
 """
 
 import ast
@@ -8,7 +8,7 @@ import re
 
 from tests.test_architecture import ROOMS, ROOT, files_of, is_in, module_of, tree_of
 
-# What is peculiar to an engine in a process of its own is known to its target alone.
+# Properties of an engine in a separate process are known to its target only.
 ENGINES = ("SPECSTORM", "VLLM", "VLLM_V1", "SGLANG")
 OTHER_ENGINES = re.compile(r"vllm|sglang", re.IGNORECASE)
 KNOWS_NO_ENGINE = (
@@ -24,25 +24,25 @@ KNOWS_NO_ENGINE = (
     "workers/targets/child",
     "cluster",
 )
-# What a user types may name any engine.
+# Examples of commands may name any engine.
 EXAMPLES = ROOT / "cluster" / "cli" / "examples.py"
-# A historical bug, or a rule, is named after where it was reported; `vllm-38556-backup-token`, vLLM PR #38556.
+# A historical bug, or a rule, has the name of its source: `vllm-38556-backup-token`, vLLM PR #38556.
 REPORTED = re.compile(r"\b(vllm|sglang)-\d+(-\w+)*|\b(vllm|sglang)(-\w+)? (PR|issue)s? #\d+", re.IGNORECASE)
 
 
 def engines_named(text: str) -> list[str]:
-    """Return the lines that name an engine otherwise than as where a historical bug was reported."""
+    """Return the lines that name an engine other than as the source of a historical bug."""
     return [line.strip() for line in text.splitlines() if OTHER_ENGINES.search(REPORTED.sub("", line))]
 
 
-def test_nothing_is_peculiar_to_an_engine_outside_its_target() -> None:
-    # Of the modules that all targets share, the registry alone names them.
+def test_shared_modules_name_no_engine() -> None:
+    # Among the modules that all targets share, only the registry names engines.
     shared = [path for path in (ROOT / "workers" / "targets").glob("*.py") if path.name != "registry.py"]
     files = {*files_of(*KNOWS_NO_ENGINE), *shared} - {EXAMPLES}
     assert [module_of(path) for path in files if engines_named(path.read_text(encoding="utf-8"))] == []
 
 
-def test_no_room_but_targets_asks_which_engine_it_has() -> None:
+def test_only_targets_compare_engine_names() -> None:
     asking = [
         module_of(path)
         for path in files_of(*ROOMS)
@@ -54,7 +54,7 @@ def test_no_room_but_targets_asks_which_engine_it_has() -> None:
     assert asking == []
 
 
-def test_an_engine_is_named_by_its_bugs_reports_alone() -> None:
+def test_engines_named_ignores_sources_of_bugs() -> None:
     assert engines_named('lifted_by="vllm-32951-cascade-stays-on",\nSource: vLLM PR #38556.') == []
     assert engines_named('if engine == "vllm":  # vLLM PR #38556\n# as in SGLang') == [
         'if engine == "vllm":  # vLLM PR #38556',

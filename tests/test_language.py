@@ -1,4 +1,4 @@
-"""The prose of each folder keeps its limits in `language_limits.toml`, and a limit that can be tightened is.
+"""The prose of each folder keeps its limits in `language_limits.toml`, which are tight.
 
 Verifies: rates of marker words and of nouns of the field (`language_limits.py` lists both).
 Does not verify: that a sentence is clear.

