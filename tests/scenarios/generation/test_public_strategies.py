@@ -10,7 +10,7 @@ from scenarios.capabilities import Capabilities, lacking
 from scenarios.generation.strategies import traces
 from scenarios.trace import Trace
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "strategies.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "scenarios.md"
 LITTLE = Capabilities(
     events=("abort", "stall"), hooks=("before_schedule",), features=("stop",), spec={"num_speculative_tokens": (0, 2)}
 )

@@ -30,7 +30,7 @@ from workers.targets.vllm.inside.watched import WatchedTests
 from workers.targets.vllm.names import RunnerName
 from workers.targets.vllm.sources import PACKAGE, is_complete
 
-# Tested versions; 0.33.0 only as an overlay (docs/new_release.md).
+# Tested versions; 0.33.0 only as an overlay (docs/engines.md).
 KNOWN = ("0.32.0", "0.33.0")
 # Folders that launch kernels for others: reports name the caller instead.
 _LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
