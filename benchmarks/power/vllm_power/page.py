@@ -89,7 +89,7 @@ def _table(
 
 def _cell(reversal: AnyReversal, runner: str, result: Result | None) -> str:
     if runner not in reversal.runners:
-        return "no such code"
+        return "no code"
     if result is None:
         return "not measured"
     if result.found is None:
