@@ -27,7 +27,8 @@ SCENARIO = "smoke/condense_with_counts_on_the_host.yaml"
 
 def blocks(page: Path, language: str = "") -> list[str]:
     """Return the fenced blocks of a page in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [block for named, block in fenced if named == language]
 
 
 def lines_shown(block: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ LITTLE = Capabilities(
 def test_example_of_the_documentation_page_passes() -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(example, str(PAGE), "exec"), names)
+    exec(compile(example, f"the example of {PAGE.name}", "exec"), names)
     names["test_the_engine_agrees_with_the_oracle"]()
 
 
