@@ -1,4 +1,4 @@
-"""Count the array data that NumPy allocates in one decode step, by the line of ours that asks for it.
+"""Count the array data that NumPy allocates in one decode step, by source line.
 
 Run as a program: NumPy's allocator is replaced by one that counts (NEP 49), in a process of its own that ends without
 giving the counted arrays back. Prints one JSON object: file:line of `workers`, and how often.
@@ -50,7 +50,7 @@ class Handler(ctypes.Structure):
 
 
 class Counting:
-    """An allocator that notes the lines that allocate memory while `on`."""
+    """An allocator that records the lines that allocate array memory while `on`."""
 
     def __init__(self) -> None:
         self.on = False
@@ -59,7 +59,7 @@ class Counting:
         self._handler = Handler(b"counting", 1, Allocator(None, *callbacks))
 
     def install(self) -> None:
-        """Let NumPy allocate the data of arrays here from now on."""
+        """Make NumPy allocate the data of arrays here from now on."""
         get_pointer, new = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_New
         get_pointer.restype, get_pointer.argtypes = POINTER, [ctypes.py_object, ctypes.c_char_p]
         new.restype, new.argtypes = ctypes.py_object, [POINTER, ctypes.c_char_p, POINTER]
@@ -93,12 +93,12 @@ class Counting:
 
 
 def backup_through_an_array(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
-    """Return what `backup_index` does, by way of an array."""
+    """Return the result of `backup_index`, computed with an array."""
     return int(np.array([num_tokens_no_spec])[0]) - 1
 
 
 def main() -> None:
-    """Count over one decode step of four requests; with an argument, of an engine that makes an array a row."""
+    """Count one decode step of four requests; with an argument, an engine makes an array per row."""
     spec = EngineSpec(depth=2, accepted_counts="host")
     events = tuple(Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=100) for index in range(4))
     parts = Parts(backup_index=backup_through_an_array) if sys.argv[1:] else Parts()

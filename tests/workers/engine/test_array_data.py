@@ -1,4 +1,4 @@
-"""The host part of a decode step works in memory that is there: it makes no array. Lists of Python are not counted."""
+"""The host part of a decode step allocates no array data; Python lists are not counted."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ DEVICE = ("kernels/", "engine/captures.py", "observation.py")
 
 
 def allocations(*arguments: str) -> dict[str, int]:
-    """Return how often each line of ours made NumPy allocate the data of an array, in a step after the warm-up."""
+    """Return how often each source line made NumPy allocate array data in a step after warm-up."""
     command = [sys.executable, "-m", "tests.workers.engine.array_data", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, int] = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Tests of the context of a model runner: what an op's arguments are taken from by their names."""
+"""The context of a model runner, which provides an op's arguments by name."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The host part of a decode step makes no list: it writes values where they go, and what it hands on are tuples.
+"""The host part of a decode step makes no list: it writes in place and passes tuples on.
 
 Every list that is alive between two instructions of ours is seen, by the collector that tracks it, and laid to the line
 that ran last. Arrays are counted in `test_array_data`.
@@ -58,7 +58,7 @@ PARAMS = {
 
 
 class Lists:
-    """Counts the lists that come to be while a step runs, by the line of `workers` that ran last."""
+    """Counts the lists created while a step runs, by the last executed line of `workers`."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
@@ -83,14 +83,14 @@ class Lists:
             return None
         frame.f_trace_opcodes = not path.rpartition("/workers/")[2].startswith(NOT_COUNTED)
         self.seen[self._place] += sum(type(made) is list for made in gc.get_objects(generation=0))
-        # What was looked at once is not looked at again.
+        # A list that was counted before is skipped.
         gc.freeze()
         self._place = f"{path.rpartition('/workers/')[2]}:{frame.f_lineno}"
         return self._look
 
 
 def lists(spec: EngineSpec, params: SamplingParams = NOTHING, parts: Parts | None = None) -> dict[str, int]:
-    """Return how many lists each line made in five decode steps of four requests, after the warm-up."""
+    """Return the lists made by each line in five decode steps of four requests after warm-up."""
     events = tuple(
         Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=120, accept="10", params=params)
         for index in range(4)
@@ -107,7 +107,7 @@ def lists(spec: EngineSpec, params: SamplingParams = NOTHING, parts: Parts | Non
 
 
 def of_the_host(found: dict[str, int]) -> dict[str, int]:
-    """Return those of the host's part."""
+    """Return the counts of the host's part."""
     return {line: count for line, count in found.items() if not line.startswith(NOT_COUNTED)}
 
 
@@ -120,7 +120,7 @@ def test_decode_step_makes_no_list_on_the_host(name: str) -> None:
 
 @pytest.mark.parametrize("name", PARAMS)
 def test_decode_step_with_features_makes_no_list_on_the_host(name: str) -> None:
-    # At depth 2 a request that follows a grammar waits for its tokens, and joins the batch anew each time.
+    # At depth 2 a request with a grammar waits for its tokens, and joins the batch again each time.
     depth = 1 if PARAMS[name].grammar else 2
     assert of_the_host(lists(EngineSpec(depth=depth), PARAMS[name])) == {}
 

@@ -1,4 +1,4 @@
-"""Seeds of random traces that find a fault, for those that few traces find: five of each, tried before others."""
+"""Seeds of random traces that find rarely found faults, five for each, tried first."""
 
 from collections.abc import Mapping
 

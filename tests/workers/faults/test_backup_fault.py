@@ -1,4 +1,4 @@
-"""What the backup fault damages behind its first difference, seen by a checker that is blind to inputs."""
+"""Damage by the backup fault after its first difference, seen by a checker without inputs."""
 
 from scenarios.codec import load
 from scenarios.generation.strategies import random_trace
@@ -19,7 +19,7 @@ TAPES = Tapes()
 
 
 class BlindToInputs(Checker):
-    """Compares everything but the backup token and the tokens rows go on from."""
+    """Compares everything except the backup token and the rows' next input tokens."""
 
     def _host(self, observed: Observation) -> Difference | None:
         return None if observed.point == "launched" else super()._host(observed)
@@ -35,7 +35,7 @@ def test_wrong_backup_token_stays_in_the_drafter_kv_cache() -> None:
         random_trace(seed) for seed in range(100)
     ]
     for trace in traces:
-        # Only what the EAGLE-like drafter keeps, as far as it keeps anything, depends on the token behind a chunk.
+        # Only what the EAGLE-like drafter stores depends on the token after a prefill chunk.
         if trace.spec.drafter != "eagle" or trace.spec.drafter_max_len:
             continue
         run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), TAPES, Options(), Specstorm(Parts()))

@@ -1,4 +1,4 @@
-"""Three steps in flight: right as long as every request is in every step, wrong once one is left out."""
+"""Three steps in flight: correct unless a request is left out of a step."""
 
 from collections import Counter
 
@@ -31,8 +31,8 @@ def test_fault_depth_3_is_found_only_if_a_request_is_left_out() -> None:
         has_gap = verdict.stats.probes.get("gap", 0) > 0
         seen[verdict.kind, has_gap] += 1
         if isinstance(verdict, Diverged):
-            # Where no draft was rejected the count is right all the same, but the host does not know the last token, or
-            # by how many tokens the state advances.
+            # If no draft token was rejected the count is right anyway, but the host does not know the last token, or by
+            # how many tokens the state advances.
             assert verdict.difference.variable in ("num_computed", "input_ids", "accepted_read"), (seed, verdict)
         else:
             assert isinstance(verdict, Agreed | Vacuous), (seed, verdict)

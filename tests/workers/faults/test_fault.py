@@ -1,4 +1,4 @@
-"""A fault replaces one part of an engine, by a function that takes what the part takes."""
+"""A fault replaces one part of an engine by a function with the part's signature."""
 
 from dataclasses import fields
 from functools import partial
@@ -13,7 +13,7 @@ from workers.targets.devices import CLEAN
 
 
 def taken_by(function: Any) -> list[Any]:
-    """Return the types of what a function takes, in order."""
+    """Return the types of a function's parameters, in order."""
     hints = get_type_hints(function)
     return [hints[name] for name in signature(function).parameters]
 

@@ -1,4 +1,4 @@
-"""The page of faults: what it says of each historical bug is true of the faults that are registered."""
+"""The page of faults agrees with the registered faults for each historical bug."""
 
 import re
 from pathlib import Path

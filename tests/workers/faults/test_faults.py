@@ -1,4 +1,4 @@
-"""Each fault is found by random traces, where it was said it would be; and says so where it cannot happen."""
+"""Random traces find each fault in its declared plane; an impossible fault is vacuous."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -39,14 +39,14 @@ ASSERTED = {
 }
 BACKUP, ACCEPTED = "vllm-38556-backup-token", "vllm-38556-accepted-counts"
 ALSO = {
-    # Where every draft in flight is accepted its count is right by luck, and the token that the host lacks shows it.
+    # If every draft token in flight is accepted the count is right by luck; the missing token on the host shows it.
     "specstorm-depth-3": "inputs",
-    # A draft model of a hybrid target keeps recurrent states of its own in the same slot, and is compared first.
+    # A draft model of a hybrid target keeps its recurrent states in the same slot, and is compared first.
     "tpu-2469-padded-slot": "drafts",
     "gaudi-1431-folded-padding": "drafts",
-    # A slot that is another's by now has two owners; one that is still free is counted as free.
+    # A slot that was reused has two owners; one that is still free is counted as free.
     "sglang-26941-dangling-slot": "books",
-    # A request that has tokens too many ends too early, and gives back blocks that it still has.
+    # A request with too many tokens ends too early, and frees blocks that it still has.
     "1cat-625-another-sentinel": "books",
     "ascend-13470-no-noise": "books",
 }
@@ -97,7 +97,7 @@ def with_fault(fault: str, seed: int, policy: str) -> Trace:
 
 
 def planes_found(fault: str, policy: str, options: Options, num_traces: int) -> dict[int, str]:
-    """Return the plane of the first difference by seed; a trace that does not reach the fault agrees but for that."""
+    """Return the plane of the first difference; a trace that misses the fault must agree."""
     found = {}
     for seed in SEEDS[:num_traces]:
         verdict = check(with_fault(fault, seed, policy), TAPES, options)
@@ -113,7 +113,7 @@ def planes_found(fault: str, policy: str, options: Options, num_traces: int) -> 
 
 @cache
 def agrees_when_clean(seed: int, spec: EngineSpec, policy: str) -> bool:
-    """Tell whether the engine without a fault agrees on a random trace with this specification."""
+    """Return whether the engine without a fault agrees on a random trace with this specification."""
     sound = spec.model_copy(update={"depth": min(spec.depth, DEPTH_MAX)})
     schedule = Schedule.model_validate({"policy": policy})
     trace = drawn(seed).model_copy(update={"spec": sound, "schedule": schedule})
@@ -121,13 +121,13 @@ def agrees_when_clean(seed: int, spec: EngineSpec, policy: str) -> bool:
 
 
 def watched(fault: str) -> tuple[str, Options]:
-    """Return how a fault is looked for: eagerly and with the race detector, unless that sees a race before the harm."""
+    """Return the options to find a fault: eager, with race detection unless a race hides the harm."""
     return ("lazy", Options(races=False)) if fault == ACCEPTED else ("eager", Options())
 
 
 @cache
 def first_differences(fault: str) -> Mapping[int, Difference]:
-    """Return five differences that random traces find, by seed: of a fault seldom met, where it was found before."""
+    """Return five differences that random traces find, by seed; known seeds are tried first."""
     policy, options = watched(fault)
     found: dict[int, Difference] = {}
     for seed in dict.fromkeys((*FOUND_AT.get(fault, ()), *MORE_SEEDS.get(fault, SEEDS))):
@@ -207,7 +207,7 @@ def test_accepted_counts_moved_in_flight_are_a_race_first() -> None:
     assert only_races.isdisjoint(harmed_early), "an early device hides the harm"
     assert len(only_races & set(harmed_late)) >= 4, "a late device shows it"
     assert set(harmed_late) <= set(eager), "where there is no race there is no harm under any schedule"
-    # A row that moves past the rows of the step before reads no moved count at all: wrong whatever the schedule.
+    # A row that moves past all previous rows reads no moved count: wrong under any schedule.
     assert len(harmed_early) < len(only_races) / 10
     assert {*harmed_early.values(), *harmed_late.values()} == {"counts"}
 

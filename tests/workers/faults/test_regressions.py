@@ -1,4 +1,4 @@
-"""Every fault has a small trace in `scenarios/regressions/`: found in its plane, and the clean engine agrees."""
+"""Every fault has a small regression trace: found in its plane, and clean without the fault."""
 
 from pathlib import Path
 from statistics import median
@@ -37,7 +37,7 @@ def test_fault_is_found_in_its_plane_and_clean_engine_agrees(name: str) -> None:
     assert isinstance(verdict, Diverged), verdict
     assert verdict.difference.plane == FAULTS[name].plane
     clean = trace.model_copy(update={"faults": ()})
-    # A fault may lift a refusal: without it no engine runs the trace at all.
+    # A fault may lift a refusal; no engine runs the trace without it.
     assert problems(clean) or isinstance(check(clean, TAPES), Agreed)
 
 

@@ -1,1 +1,1 @@
-"""Tests of the device ops: each against a slow definition, row by row, from the words of its docstring."""
+"""Tests of the device ops: each is compared row by row with a slow definition."""

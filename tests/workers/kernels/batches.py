@@ -1,4 +1,4 @@
-"""Batches of odd shapes, and calls of ops under the rules of the seam: poisoned outputs, read-only inputs."""
+"""Batches of odd shapes, and calls of ops with poisoned outputs and read-only inputs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ INT_POISON = -0x5EED_DEAD_BEEF
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A real row: n tokens from position `computed` on, the last d of them drafts."""
+    """A real row: n tokens from position `computed` on; the last d tokens are draft tokens."""
 
     n: int
     d: int
@@ -34,17 +34,17 @@ class Row:
 
     @property
     def first(self) -> int:
-        """Index in the row of the token that is verified first."""
+        """Index in the row of the first token to verify."""
         return self.n - 1 - self.d
 
     def cache_slot(self, position: int) -> int:
-        """Return where the cache of this row keeps a position."""
+        """Return the KV-cache slot of a position of this row."""
         return self.blocks[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows with their padding. The last block of the pool and the last state slot are unused."""
+    """Rows with padding; the last block of the pool and the last state slot are unused."""
 
     k: int
     rows: tuple[Row, ...]
@@ -128,7 +128,7 @@ class Batch:
                 yield index, offset, self.starts[index] + offset
 
     def field(self, values: list[int], pad: int = 0) -> Array:
-        """Return one value a row, padded."""
+        """Return one value per row, padded."""
         return integers([*values, *[pad] * (self.num_rows - len(values))])
 
     def token_ids(self) -> Array:
@@ -141,7 +141,7 @@ class Batch:
 
 
 def batch(num_rows: int, k: int, uniform: bool, padded: bool, seed: int) -> Batch:
-    """Make a batch; one row of a ragged one ends at max_model_len."""
+    """Make a batch; one row of a ragged batch ends at max_model_len."""
     rng = np.random.default_rng([num_rows, k, uniform, padded, seed])
     shapes = [_uniform(rng, k) if uniform else _ragged(rng, k) for _ in range(num_rows)]
     if not uniform:
@@ -166,7 +166,7 @@ def _uniform(rng: np.random.Generator, k: int) -> tuple[int, int, int, bool]:
 
 
 def _ragged(rng: np.random.Generator, k: int) -> tuple[int, int, int, bool]:
-    """Return n, d, computed, discard of a decode, a chunk, the end of a prompt, or a prompt's end with drafts."""
+    """Return n, d, computed, discard of a decode, a prefill chunk, or the end of a prompt."""
     kind, d, extra = int(rng.integers(4)), int(rng.integers(k + 1)), int(rng.integers(1, 6))
     n, d, discard = ((1 + d, d, False), (extra, 0, True), (extra, 0, False), (extra + d, d, False))[kind]
     computed = int(rng.integers(1 if kind == 0 else 0, MAX_MODEL_LEN - n + 1)) if rng.integers(3) else int(kind == 0)
@@ -181,7 +181,7 @@ each_shape = pytest.mark.parametrize(("num_rows", "k", "uniform", "padded"), SHA
 
 
 def batches(num_rows: int, k: int, uniform: bool, padded: bool, count: int = 4) -> Iterator[Batch]:
-    """Yield some batches of one shape."""
+    """Yield several batches of one shape."""
     for seed in range(count):
         yield batch(num_rows, k, uniform, padded, seed)
 
@@ -207,7 +207,7 @@ def word_poison(length: int) -> Array:
 
 
 def call(function: Op, **arguments: Any) -> dict[str, Array]:
-    """Call an op on copies, its inputs read-only, and return what it may have written."""
+    """Call an op on copies with read-only inputs, and return its writable arguments."""
     modes = modes_of(function)
     assert list(arguments) == list(modes)
     made = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in arguments.items()}
@@ -221,7 +221,7 @@ def call(function: Op, **arguments: Any) -> dict[str, Array]:
 
 
 def assert_pad_never_indexes(function: Op, arguments: dict[str, Any], *indexed: str) -> None:
-    """Check that the last element of each buffer, which PAD = -1 would reach, is neither read nor written."""
+    """Check that an op neither reads nor writes the last element of a buffer (index -1)."""
     for name in indexed:
         results = []
         for sentinel in (3, 1009):

@@ -1,4 +1,4 @@
-"""Calls of ops by the names of their arguments: the object that an op takes is made of them."""
+"""Calls of ops with arguments by name, from which the op's argument object is made."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias

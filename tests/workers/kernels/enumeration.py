@@ -1,4 +1,4 @@
-"""Enumerate what the verification of drafts commits: every draft, and one cell of noise for every way it may go.
+"""Enumerate what verification commits: every draft, and one noise cell for every outcome.
 
 A cell is a box of noise, an interval a number. Its sides are the break points of the algorithm, rational because the
 weights of tokens are powers of two; so the law of what is committed is a sum of products of Fractions.
@@ -31,7 +31,7 @@ Verify = Callable[[Drafts], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A target and a drafter: weights of the next token after each prefix, binary logarithms or None for 0.
+    """A target and a drafter: base-2 logarithms of the next token's weights, None for 0.
 
     Behind the k drafts are `unproposed` columns whose drafts were never proposed.
     """
@@ -49,21 +49,21 @@ class World:
     unproposed: int = 0
 
     def p(self, prefix: tuple[int, ...]) -> Weights:
-        """Return the law of the next token: at temperature 0 the first of the best."""
+        """Return the distribution of the next token: at temperature 0 the first of the best."""
         if self.greedy:
             scores = [-99 if each is None else each for each in self.target[prefix]]
             return tuple(Fraction(int(t == scores.index(max(scores)))) for t in range(self.vocab_size))
         return _normalised(self.target[prefix])
 
     def q(self, prefix: tuple[int, ...]) -> Weights:
-        """Return the law of the draft; a point mass is the first of the best."""
+        """Return the distribution of a draft token; a point mass is the first of the best."""
         law = _normalised(self.draft[prefix])
         if self.point_mass:
             return tuple(Fraction(int(t == law.index(max(law)))) for t in range(self.vocab_size))
         return law
 
     def paths(self) -> Iterator[tuple[tuple[int, ...], Fraction]]:
-        """Yield every list of drafts, with its probability."""
+        """Yield every sequence of draft tokens, with its probability."""
         for drafts in product(range(self.vocab_size), repeat=self.k):
             odds = _product(self.q(drafts[:c])[drafts[c]] for c in range(self.k))
             if odds:
@@ -71,7 +71,7 @@ class World:
 
 
 def world(seed: int, **sizes: Any) -> World:
-    """Return a random world: some tokens impossible, some drafts of exactly the target's law."""
+    """Return a random world: impossible tokens, and draft tokens with the target's distribution."""
     rng = np.random.default_rng(seed)
     vocab_size, k = sizes["vocab_size"], sizes["k"]
 
@@ -86,7 +86,7 @@ def world(seed: int, **sizes: Any) -> World:
 
 
 def cells(at: World, drafts: tuple[int, ...]) -> Iterator[tuple[Cell, Fraction]]:
-    """Yield every cell of the noise that decides about these drafts, with its size."""
+    """Yield every cell of the noise that decides about these draft tokens, with its size."""
     if at.greedy:
         yield {}, Fraction(1)
     elif at.method == STRICT:
@@ -145,7 +145,7 @@ def _direct(at: World, drafts: tuple[int, ...], column: int) -> Iterator[tuple[C
 
 
 def _recoveries(at: World, drafts: tuple[int, ...], column: int, odds: Fraction, index: int = 0) -> Iterator[Any]:
-    """Yield the cells of one try that is kept, or of the next, or of the residual added up."""
+    """Yield the cells of one accepted try, of the next try, or of the summed residual."""
     p, left = at.p(drafts[:column]), _residual(at, drafts, column, odds)
     if at.point_mass:
         for _, cell, size in _selections(at, left, column, 0):
@@ -172,7 +172,7 @@ def _residual(at: World, drafts: tuple[int, ...], column: int, odds: Fraction) -
 def _selections(
     at: World, masses: Weights, column: int, index: int, of_residual: bool = False
 ) -> Iterator[tuple[int, Cell, Fraction]]:
-    """Yield each token with mass, and the intervals that select it, group in group, each by its noise.
+    """Yield each token with mass, and the intervals of noise that select it.
 
     A token is selected by block, tile and itself; from a residual by tile, place in the block, and block.
     """
@@ -202,7 +202,7 @@ def _side(place: Place, low: Fraction, high: Fraction) -> Iterator[tuple[Cell, F
 
 
 def committed(at: World, verify: Verify, seed: int = 0) -> tuple[dict[tuple[int, ...], Fraction], int]:
-    """Return the law of the first 1 + K tokens, and in how many cells the corners differ.
+    """Return the distribution of the first 1 + K tokens, and in how many cells corners differ.
 
     What is committed after fewer tokens goes on by the target's law.
     """
@@ -223,7 +223,7 @@ def committed(at: World, verify: Verify, seed: int = 0) -> tuple[dict[tuple[int,
 
 
 def total_variation(at: World, law: dict[tuple[int, ...], Fraction]) -> Fraction:
-    """Return how far a law of 1 + K tokens is from the target's."""
+    """Return the distance of a distribution of 1 + K tokens from the target's."""
     distance = Fraction(0)
     for tokens in product(range(at.vocab_size), repeat=at.k + 1):
         target = _product(at.p(tokens[:c])[tokens[c]] for c in range(at.k + 1))
@@ -232,7 +232,7 @@ def total_variation(at: World, law: dict[tuple[int, ...], Fraction]) -> Fraction
 
 
 def _batch(at: World, found: list[tuple[tuple[int, ...], Fraction, Cell]], rng: np.random.Generator) -> Drafts:
-    """Return two rows a cell: its lowest corner and its highest; noise that must not matter is random."""
+    """Return two rows per cell: its lowest and its highest corner; irrelevant noise is random."""
     num_rows, k = 2 * len(found), at.k + at.unproposed
     width = 1 + k
     logits = rng.integers(0, 4, (num_rows, width, at.vocab_size)).astype(np.float32)

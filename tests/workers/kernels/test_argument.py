@@ -1,4 +1,4 @@
-"""Arguments of ops: what is declared is what a launch takes, and two swapped buffers are refused."""
+"""Arguments of ops: declared arguments are a launch's arguments, swapped buffers are refused."""
 
 from itertools import combinations
 from pathlib import Path
@@ -48,7 +48,7 @@ OP = op_of(compare)
 
 
 def launches(name: str) -> dict[str, tuple[str, Op, Any]]:
-    """Return a launch of every op of a scenario: its lane, the op and its arguments."""
+    """Return a launch of every op of a scenario: its lane, op and arguments."""
     run = Run(codec.load(SMOKE / f"{name}.yaml").explicit(), Tapes(), Options())
     run.to_end()
     lanes: Any = specstorm_target(run.target).machine

@@ -1,4 +1,4 @@
-"""The arithmetic of the ops' definitions, and that of their NumPy twins, equal `workers.record.model`, word by word."""
+"""The arithmetic of definitions and NumPy twins equals `workers.record.model`, word by word."""
 
 from itertools import product
 
@@ -139,7 +139,7 @@ def test_tables_cover_all_ids_and_positions_of_specifications() -> None:
     for key in ("vocab_size", "max_model_len", "num_speculative_tokens"):
         with pytest.raises(ValidationError):
             EngineSpec.model_validate({key: getattr(spec, key) + 1})
-    # A block drafter has a token for masks behind the vocabulary; chains run past the end of the longest model.
+    # A block drafter has a mask token after the vocabulary; chains exceed the longest model.
     assert len(arithmetic.embeddings()) == spec.vocab_size + 1
     assert len(arithmetic.places(0)) > spec.max_model_len + 2 * spec.num_speculative_tokens
 

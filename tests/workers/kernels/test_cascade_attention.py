@@ -1,4 +1,4 @@
-"""A prefix that rows share is summed once, with the results of attention."""
+"""Cascade attention sums a shared prefix once and equals attention."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ NUM_SHARED = 2
 
 
 def with_shared_prefix(batch: Batch) -> Batch:
-    """Return a batch whose rows all lie behind the first two blocks of row 0, which are theirs too."""
+    """Return a batch in which all rows share the first two blocks of row 0."""
     last = batch.num_rows * MAX_BLOCKS + NUM_SHARED
     free, shared = iter(batch.rng.permutation(last).tolist()), tuple(range(last, last + NUM_SHARED))
     rows = []

@@ -1,4 +1,4 @@
-"""What verification commits follows the target's law: sampled, with real weights, over too many tokens to enumerate.
+"""Committed tokens follow the target: sampled, with real weights and a large vocabulary.
 
 G-tests of the first two committed tokens. FAMILY_ERROR bounds the chance that any of them fails on a correct sampler,
 were the noise drawn anew; it is drawn from fixed seeds, so the outcome never changes.
@@ -33,7 +33,7 @@ TEMPERATURE = np.float32(0.7)
 
 
 def g_statistic(counts: Array, law: Array) -> tuple[float, float]:
-    """Return G, and the bound that it exceeds with the probability of one test (Wilson and Hilferty's cube root)."""
+    """Return G, and the bound that it exceeds with the probability of one test (Wilson-Hilferty)."""
     expected = law.ravel() * counts.sum()
     order = np.argsort(expected)
     few = order[: max(int(np.searchsorted(np.cumsum(expected[order]), 5)) + 1, int((expected < 5).sum()))]
@@ -56,7 +56,7 @@ def law_of(logits: Array, floor: float) -> Array:
 def counted(
     method: int, point_mass: bool, top_k: int, top_p: float, change: Any = None, num_batches: int = NUM_BATCHES
 ) -> tuple[Array, Array]:
-    """Return how often each pair of tokens was committed, and the law it should have."""
+    """Return how often each pair of tokens was committed, and its expected distribution."""
     rng = np.random.default_rng([method, point_mass, top_k])
     logits = rng.normal(scale=1.5, size=(1 + K, V)).astype(np.float32)
     draft_logits = (logits[:K] + rng.normal(scale=0.7, size=(K, V))).astype(np.float32)
@@ -80,7 +80,7 @@ def _batch(
 ) -> Drafts:  # fmt: skip
     accept = np.empty(NUM_ROWS * K, dtype=np.float32)
     select = np.empty(NUM_ROWS * (1 + K) * (1 + NUM_TRIES) * 4, dtype=np.float32)
-    # Every row is another request, far from the others' positions.
+    # Every row is another request, at distant positions.
     seeds = np.arange(NUM_ROWS, dtype=np.uint64) + np.uint64(number * NUM_ROWS)
     draw_noise(DrawNoise(seeds, np.full(NUM_ROWS, 1000), accept, select, K, NUM_TRIES))
     if point_mass:
@@ -112,7 +112,7 @@ def test_first_two_tokens_follow_the_target_law(method: int, point_mass: bool, t
 
 def test_recovery_from_target_distribution_is_detected() -> None:
     def recover_from_the_target(batch: Drafts) -> Drafts:
-        # Every first try is kept, whatever the draft probability.
+        # Every first try is accepted, whatever the draft probability.
         select = batch.select_noise.copy()
         select[:, :, 0, 3] = -1e9
         return replace(batch, select_noise=select)
@@ -125,7 +125,7 @@ def test_recovery_from_target_distribution_is_detected() -> None:
 def test_consecutive_verifications_share_no_noise(method: int) -> None:
     law, num_rows = np.array([0.6, 0.4]), 20_000
     committed: list[list[int]] = [[] for _ in range(num_rows)]
-    # A verification that keeps nothing has judged both drafts, and the next one judges the second one's position anew.
+    # A verification that rejects all has judged both drafts; the next judges one position again.
     while todo := [row for row, tokens in enumerate(committed) if len(tokens) < 2]:
         accept = np.empty(len(todo) * K, dtype=np.float32)
         select = np.empty(len(todo) * (1 + K) * 4, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""What drafters share: what a row sees of the words it has cached."""
+"""Shared code of drafters: the cached words that a row attends to."""
 
 import numpy as np
 import pytest

@@ -28,7 +28,7 @@ def noise_of(positions: list[int], k: int, num_tries: int = 2) -> tuple[np.ndarr
 
 def test_selected_token_depends_on_position_not_column() -> None:
     accept, select = noise_of([10, 11, 12], k=2)
-    # Whether drafts are accepted is decided by numbers that no other verification looks at.
+    # The noise that decides about acceptance is used by no other verification.
     assert len(set(accept.ravel().tolist())) == 6
     np.testing.assert_array_equal(select[0, 2], select[2, 0])
     np.testing.assert_array_equal(select[0, 1], select[1, 0])

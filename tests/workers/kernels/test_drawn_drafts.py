@@ -1,4 +1,4 @@
-"""Drafts that are drawn: by their own noise, from their distribution, which stays in the slot of their request."""
+"""Sampled draft tokens: their own noise and distribution, cached in their request's slot."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ K, V = 3, 31
 
 
 def run(seed: int, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run the chain; return its arguments as they are after it, and what a chain without chance made of the same."""
+    """Run the chain; return its final arguments, and those of a greedy chain."""
     batch = case(7, K, seed=seed)
     temperature = batch.rng.choice([0, 1 << 20], batch.num_rows).astype(np.float32)
     given = arguments_of(
@@ -70,7 +70,7 @@ def test_script_changes_draft_distribution_only() -> None:
         wrong = given["script"].reshape(-1, length)[given["state_slot"][draws], np.minimum(first, length - 1)] > 0
         own = greedy["own"].reshape(-1, K)[draws, 0]
         np.testing.assert_array_equal(given["own"].reshape(-1, K)[draws, 0][~wrong], own[~wrong])
-        # Scores of another hidden word have another largest one, but for one in V.
+        # Scores of another hidden word have another maximum, except for one in V.
         assert (given["own"].reshape(-1, K)[draws, 0][wrong] != own[wrong]).mean() > 0.5 or not wrong.any()
 
 

@@ -1,4 +1,4 @@
-"""What verification commits has exactly the target's law, and a sampler that is a little biased is found.
+"""Committed tokens have exactly the target's distribution, and small biases are found.
 
 Verifies: the ops behind the logits, for vocabularies up to 4 and up to 2 drafts, every draft and every kind of row.
 Does not verify: that noise is uniform and independent; larger vocabularies, which test_distribution samples.
@@ -51,7 +51,7 @@ def test_missing_drafts_keep_the_target_distribution(method: int, k: int, unprop
 
 
 def worlds_that_tell(method: int, verify: Verify, num_worlds: int = 6) -> int:
-    """Return in how many worlds the law is not the target's, or a break point lies elsewhere."""
+    """Return the number of worlds with a wrong distribution or break point."""
     found = 0
     for seed in range(num_worlds):
         at = world(seed, method=method, vocab_size=3, k=2, num_tries=1, block_size=2, tile_size=1)
@@ -61,7 +61,7 @@ def worlds_that_tell(method: int, verify: Verify, num_worlds: int = 6) -> int:
 
 
 def leak(batch: Drafts) -> Drafts:
-    """Two of a hundred drafts are kept whatever they are."""
+    """Two of a hundred draft tokens are accepted unconditionally."""
     return replace(batch, accept_noise=np.where(batch.accept_noise >= 0.98, np.float32(0), batch.accept_noise))
 
 
@@ -71,29 +71,29 @@ def keep_every_draft(batch: Drafts) -> Drafts:
 
 
 def forget_draft_probabilities(batch: Drafts) -> Drafts:
-    """A batch in which one request's draft probabilities are missing is verified as if all drafts were certain."""
+    """If one request lacks draft probabilities, the whole batch is verified as deterministic."""
     return replace(batch, point_mass=np.ones_like(batch.point_mass))
 
 
 def forget_temperature(batch: Drafts) -> Drafts:
-    """vLLM PR #10198: drafts are judged by the logits as they are."""
+    """vLLM PR #10198: draft tokens are verified with unprocessed logits."""
     return replace(batch, temperature=batch.temperature / 2)
 
 
 @pytest.mark.parametrize("fault", [leak, keep_every_draft, forget_draft_probabilities, forget_temperature])
 @pytest.mark.parametrize("method", [STANDARD, BLOCK])
 def test_biased_sampler_is_detected(fault: Any, method: int) -> None:
-    # In some worlds the drafter is right for sure, and nothing can go wrong.
+    # In some worlds the drafter is right with certainty, and no bias is possible.
     assert worlds_that_tell(method, lambda batch: sampled(fault(batch))) >= 3
 
 
 def test_block_verification_with_single_draft_residual_is_detected() -> None:
-    """vLLM-Ascend issue #7807: drafts are kept together, what follows them is not."""
+    """vLLM-Ascend issue #7807: block acceptance is followed by single-draft recovery."""
 
     def mixed(batch: Drafts) -> NDArray[np.int64]:
         together = sampled(batch)
         kept = (together >= 0).sum(axis=1) - 1
-        # The same number of drafts, and the token that single verification recovers after them.
+        # The number of accepted draft tokens, and the recovered token of single verification.
         noise = np.where(np.arange(2) < kept[:, None], 0.0, 1 - 2**-24).astype(np.float32)
         single = sampled(replace(batch, method=STANDARD, accept_noise=noise))
         same = (single >= 0).sum(axis=1) - 1 == kept

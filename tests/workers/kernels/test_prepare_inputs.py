@@ -1,4 +1,4 @@
-"""The op before the model: true counts, positions, slots, accepted counts and token ids, whatever row was where."""
+"""The op before the model: corrected counts, positions, slots and token ids of moved rows."""
 
 from itertools import product
 from typing import Any
@@ -23,7 +23,7 @@ BY_PREVIOUS_ROW = ("prev_num_scheduled", "prev_num_drafts", "prev_num_computed",
 
 
 def previous_rows(batch: Batch) -> list[int]:
-    """Return a row of the step before for about three of four rows; the last row of all is unused."""
+    """Return a previous row for about three of four rows; the last row of all is unused."""
     places = batch.rng.permutation(batch.num_rows + 1).tolist()
     return [
         place if row.computed and batch.rng.integers(4) else NO_PREVIOUS_ROW
@@ -32,7 +32,7 @@ def previous_rows(batch: Batch) -> list[int]:
 
 
 def inputs_of(batch: Batch, previous: list[int]) -> tuple[dict[str, Any], dict[str, list[int]]]:
-    """Return arguments, poisoned where nothing may be read, and what is expected."""
+    """Return arguments, poisoned where reads are forbidden, and the expected results."""
     k, rows_max = batch.k, batch.num_rows + 2
     fields = {name: int_poison(rows_max) for name in BY_PREVIOUS_ROW}
     draft_tokens, slot_accepted = int_poison(rows_max * k), int_poison(batch.num_state_slots)
@@ -99,7 +99,7 @@ def inputs_of(batch: Batch, previous: list[int]) -> tuple[dict[str, Any], dict[s
 
 
 def permuted(arguments: dict[str, Any], order: list[int]) -> dict[str, Any]:
-    """Return arguments in which the rows of the step before stood in another order."""
+    """Return arguments with the rows of the previous step in another order."""
     k = arguments["num_speculative_tokens"]
     rows = {name: arguments[name].reshape(-1, k) for name in ("draft_tokens",) if k}
     rows |= {name: arguments[name] for name in BY_PREVIOUS_ROW}
@@ -132,5 +132,5 @@ def test_prepare_inputs_corrects_counts_for_all_drafts_and_results() -> None:
         for valid in range(d + 2):
             for name, value in zip(BY_PREVIOUS_ROW, (extra + 1 + d, d, 7, valid, 0), strict=True):
                 arguments[name][0] = value
-            # The tokens before the one that is verified first are computed whatever was sampled.
+            # The tokens before the first token to verify are computed in any case.
             assert call(prepare_inputs, **arguments)["num_computed"].tolist() == [7 + extra + valid]

@@ -1,4 +1,4 @@
-"""The ops that change logits by a request's parameters, against the oracle's arithmetic of one logit at a time."""
+"""Ops that process logits, compared with the oracle's arithmetic of one logit at a time."""
 
 from math import inf
 
@@ -37,14 +37,14 @@ def test_process_logits_uses_the_history_before_each_column(
         prompts = [int(rng.integers(1, count)) for count in known]
         texts = [rng.integers(0, min(vocab_size, 5), count + k).tolist() for count in known]
         stops = [frozenset(rng.integers(0, vocab_size, 2).tolist()) for _ in range(num_rows)]
-        # Another op masks what a grammar forbids.
+        # Another op masks tokens that a grammar forbids.
         drawn = [params_of(int(rng.integers(1, 1 << 16)), spec) for _ in range(num_rows)]
         params = [each.model_copy(update={"grammar": ()}) for each in drawn]
         scheduled = drafts + 1
         start = np.concatenate(([0], np.cumsum(scheduled)[:-1]))
         computed, ids = known - 1, np.full(int(scheduled.sum()), -7)
         for row in range(num_rows):
-            # The last token of each text is not known to the host.
+            # The host does not know the last token of each text.
             request = request_of(params[row], texts[row][: known[row] - 1], prompts[row], stops[row])
             lines[slots[row] * length : (slots[row] + 1) * length] = params_line(request, spec)
             ids[start[row] : start[row] + scheduled[row]] = texts[row][known[row] - 1 : known[row] + drafts[row]]
@@ -67,7 +67,7 @@ def test_process_logits_uses_the_history_before_each_column(
 @pytest.mark.parametrize(
     ("params", "tokens", "wanted"),
     [
-        # Two of the prompt are left alone by what counts the output alone.
+        # Penalties on output tokens ignore two tokens of the prompt.
         (SamplingParams(presence_penalty=0.5), [3, 3, 1], [16, 16 - 8, 16, 16]),
         (SamplingParams(frequency_penalty=0.25), [3, 3, 1, 1, 1], [16, 16 - 12, 16, 16]),
         (SamplingParams(frequency_penalty=-0.25), [3, 3, 1, 1], [16, 16 + 8, 16, 16]),
@@ -79,7 +79,7 @@ def test_process_logits_uses_the_history_before_each_column(
         (SamplingParams(bad_words=((2,),)), [3, 3], [16, 16, -inf, 16]),
         (SamplingParams(bad_words=((3, 1, 2),)), [3, 3, 1], [16, 16, -inf, 16]),
         (SamplingParams(bad_words=((3, 1, 2),)), [3, 1, 3], [16, 16, 16, 16]),
-        # A word that would begin before the text is none.
+        # A bad word that would start before the text does not match.
         (SamplingParams(bad_words=((0, 3, 3, 2),)), [3, 3], [16, 16, 16, 16]),
     ],
 )

@@ -1,4 +1,4 @@
-"""The recurrent layer: one token after the other, kept for every position that is verified."""
+"""The recurrent layer processes tokens one by one, and stores each verified position's state."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ each_width = pytest.mark.parametrize("width", WIDTHS)
 
 
 def run_over(state: int, history: list[int], inputs: list[int], width: int) -> tuple[list[int], list[int], list[int]]:
-    """Return the states before and after each input, all inputs seen, and the hidden words behind the layer."""
+    """Return the states before and after each input, all inputs, and the layer's hidden words."""
     states, seen, hidden = [state], list(history), []
     for word in inputs:
         seen.append(word)
@@ -25,14 +25,14 @@ def run_over(state: int, history: list[int], inputs: list[int], width: int) -> t
 
 
 class Sequence:
-    """One row in slot 1 of 3, fed as a test pleases; the other slots hold poison."""
+    """One row in slot 1 of 3; the other slots hold poison."""
 
     def __init__(self, k: int, width: int) -> None:
         self.k, self.width, self.num_computed = k, width, 0
         self.states, self.conv = word_poison(3 * (2 + k)), word_poison(3 * (width + k))
 
     def feed(self, inputs: list[int], d: int, accepted: int) -> list[int]:
-        """Run over some inputs, the last d of them drafts, and return the hidden words behind the layer."""
+        """Process inputs with d draft tokens at the end, and return the layer's hidden words."""
         assert all(word == POISON for word in (*self.states[-(2 + self.k) :], *self.conv[-(self.width + self.k) :]))
         found = call(
             recurrent_update,
@@ -54,7 +54,7 @@ class Sequence:
         return [int(word) for word in found["hidden"]]
 
     def committed(self, accepted: int) -> tuple[int, list[int]]:
-        """Return the state and window that belong to an accepted count."""
+        """Return the state and window for an accepted count."""
         start = self.width + self.k + accepted
         return int(self.states[2 + self.k + accepted]), self.conv[start : start + self.width - 1].tolist()
 

@@ -1,4 +1,4 @@
-"""The ops behind the logits: verification, counts, and the token each row goes on from."""
+"""The ops after the logits: verification, counts, and each row's next input token."""
 
 import numpy as np
 import pytest
@@ -22,14 +22,14 @@ def test_column_without_largest_logit_ends_the_row(nothing: list[float]) -> None
         logits[row, row] = nothing
     sampled = int_poison(9)
     fields = [np.array(values) for values in ([3] * 3, [2] * 3, [0] * 3)]
-    # Drafts that were not proposed are no tokens either.
+    # Draft tokens that were not proposed are not tokens either.
     drafts = np.array([NO_DRAFT, 1, 1, NO_DRAFT, 1, 1])
     rejection_sample(RejectionSample(logits.ravel(), drafts, fields[0], fields[1], fields[2], sampled, 2, V))
     assert sampled.tolist() == [NO_TOKEN] * 3 + [1] + [NO_TOKEN] * 2 + [1, 1, NO_TOKEN]
 
 
 def one_row(logits: list[list[float]], drafts: list[int], n: int, invalid: int = 0) -> list[int]:
-    """Sample one row whose drafts all are scheduled."""
+    """Sample one row with all its draft tokens scheduled."""
     found = call(
         rejection_sample,
         logits=np.array(logits, dtype=np.float32).ravel(),

@@ -1,4 +1,4 @@
-"""States kept with blocks: each at the end of its block, or after the last token that stays."""
+"""States stored with blocks: at the end of a block, or after the last accepted token."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def test_run_over_several_blocks_stores_a_state_in_each() -> None:
         )
         assert (found["block_windows"] == np.where(found["block_states"], found["block_states"] + 100, 0)).all()
         kept[accepted] = found["block_states"].tolist()
-    # Tokens 4 and 5 lie in block 2, tokens 6 and 7 in block 1; the token verified first is number 5.
+    # Tokens 4 and 5 are in block 2, tokens 6 and 7 in block 1; the first to verify is number 5.
     assert kept[0] == [0, 0, 100, 0, 0, 0, 0]
     assert kept[1] == [0, 0, 101, 0, 0, 0, 0]
     assert kept[4] == [103 + 1, 103, 101, 0, 0, 0, 0]

@@ -21,7 +21,7 @@ from workers.record import model
 
 
 def cache_of(batch: Batch) -> Array:
-    """Return a cache in which every position up to the end of this step has a word, and the rest is poison."""
+    """Return a KV cache with a word for every position before the end of this step, else poison."""
     kv = word_poison(batch.num_slots)
     for row in batch.rows:
         for position in range(row.computed + row.n):

@@ -1,4 +1,4 @@
-"""Every device op has a definition; its NumPy twin, if there is one, runs on `sim` and writes what that says."""
+"""Every device op has a definition; its NumPy twin, if any, runs on `sim` and equals it."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""What verification of drafts does where nothing is left to chance: refused drafts, missing distributions, limits."""
+"""Verification without chance: refused draft tokens, missing distributions, limits."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ SURE = [-np.inf, -np.inf, -np.inf, 0, -np.inf]
 
 
 def row(method: int, drafts: list[int], **changes: Any) -> Drafts:
-    """Return one row in which target and drafter are sure of token 3 everywhere."""
+    """Return one row in which target and drafter are certain of token 3 everywhere."""
     k = len(drafts)
     batch = drafts_of(
         method,
@@ -80,7 +80,7 @@ def test_draft_without_draft_distribution_is_rejected(method: int) -> None:
     batch = row(method, [3, 3])
     batch.draft_logits[0, 1, 2] = np.nan
     assert sampled_of(batch) == ([3, 3, NO_TOKEN], DRAFT_UNDEFINED)
-    # They are not read in a greedy row, or where a draft is certain.
+    # They are not read in a greedy row or for a deterministic draft token.
     assert sampled_of(replace(batch, **GREEDY)) == ([3, 3, 3], 0)
     assert sampled_of(replace(batch, **CERTAIN)) == ([3, 3, 3], 0)
 
@@ -128,7 +128,7 @@ def test_top_p_keeps_the_smallest_set_and_the_best_token() -> None:
     # Of the two best alone the first has two thirds.
     assert kept([3, 1, 2, 0], 2, 0.625) == [0]
     assert kept([3, 1, 2, 0], 2, 0.75) == [0, 2]
-    # All probability is that of the second too, which a sum is too coarse for.
+    # The second token also has all the probability, beyond the precision of a sum.
     assert kept([40, 0, -1], 2, 1) == [0, 1]
 
 
@@ -160,7 +160,7 @@ def test_tokens_below_the_floor_are_never_sampled(method: int) -> None:
 def test_pick_with_extreme_noise_returns_first_or_last_mass() -> None:
     masses = np.random.default_rng(4).random((2000, 32), dtype=np.float32)
     masses[::2, 20:] = masses[::2, :3] = 0
-    # Added up in another order the masses come to more than the running sum does.
+    # Summed in another order the masses exceed the running sum.
     is_rounded = np.cumsum(masses, axis=1)[:, -1] < masses.sum(axis=1)
     assert is_rounded[::2].sum() > 100
     assert is_rounded[1::2].sum() > 100

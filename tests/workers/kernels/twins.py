@@ -1,4 +1,4 @@
-"""What the twins of device ops are compared on: the cases of each op, and what its definition makes of them.
+"""Cases on which twins of device ops are compared, and the results of the definitions.
 
 A module of cases has `cases()`, which yields arguments of the ops of one folder, on arrays. It may say how far a twin's
 floats may lie from the definition's (`TOLERANCE`, by argument), and which elements of a buffer are nobody's to read
@@ -23,7 +23,7 @@ Op = Callable[[Any], None]
 
 
 def folders_with(file: str) -> set[str]:
-    """Return the folders of device ops that have a file."""
+    """Return the folders of device ops that have a file with this name."""
     return {path.parent.name for path in Path(kernels.__path__[0]).glob(f"*/{file}")}
 
 
@@ -33,7 +33,7 @@ def op_name(arguments: type[Arguments]) -> str:
 
 
 def ops_of(folder: str) -> set[str]:
-    """Return the names of the ops that a folder has."""
+    """Return the names of a folder's ops."""
     module = import_module(f"workers.kernels.{folder}.definition")
     declared = [each for each in vars(module).values() if isclass(each) and each.__module__ == module.__name__]
     return {op_name(each) for each in declared if issubclass(each, Arguments)}
@@ -49,7 +49,7 @@ def op_of(folder: str, module: str, name: str) -> Op:
 
 
 class Declared(NamedTuple):
-    """A buffer as far as a declaration speaks of it."""
+    """A buffer with the properties that a declaration contains."""
 
     name: str
     dtype: str
@@ -57,12 +57,12 @@ class Declared(NamedTuple):
 
     @property
     def described(self) -> tuple[str, str, int]:
-        """Return what a span says of itself when arguments are checked."""
+        """Return the properties of a span that argument checks use."""
         return self
 
 
 def cases_of(folder: str) -> Iterator[Arguments]:
-    """Yield the cases of a folder's ops, after a check that they are what the ops declare."""
+    """Yield the cases of a folder's ops, after a check against the ops' declarations."""
     for case in import_module(f"tests.workers.kernels.cases.{folder}").cases():
         arrays = memory_of(case)
         declared = case.on({name: Declared(name, str(array.dtype), len(array)) for name, array in arrays.items()})
@@ -77,7 +77,7 @@ def memory_of(case: Arguments) -> dict[str, Array]:
 
 
 def run(op: Op, case: Arguments) -> dict[str, Array]:
-    """Run an op on copies of a case's arrays, its inputs read-only, and return what it may have written."""
+    """Run an op on copies with read-only inputs, and return its outputs."""
     memory = memory_of(case)
     for name, mode in case.modes().items():
         if mode == "in":
@@ -87,7 +87,7 @@ def run(op: Op, case: Arguments) -> dict[str, Array]:
 
 
 def assert_as_defined(folder: str, case: Arguments, found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
-    """Check that a twin left in every buffer what the definition did: to the bit, unless the cases say otherwise."""
+    """Check that a twin's buffers equal the definition's, to the bit unless the cases differ."""
     module = import_module(f"tests.workers.kernels.cases.{folder}")
     tolerance: Mapping[str, float] = getattr(module, "TOLERANCE", {})
     undefined = module.undefined(case) if hasattr(module, "undefined") else {}
@@ -102,7 +102,7 @@ def assert_as_defined(folder: str, case: Arguments, found: Mapping[str, Array], 
 
 
 def which_agree(found: Array, wanted: Array, tolerance: float) -> NDArray[np.bool_]:
-    """Return which elements are the same: to the bit, or both no number, or as close as the tolerance."""
+    """Return which elements are equal: to the bit, both NaN, or within the tolerance."""
     assert found.dtype == wanted.dtype
     word = np.dtype(f"u{wanted.itemsize}")
     is_same: NDArray[np.bool_] = found.view(word) == wanted.view(word)

@@ -1,4 +1,4 @@
-"""Batches of drafts to verify, and the ops that verify them in their order, each with poisoned outputs."""
+"""Batches of draft tokens to verify, and the verifying ops in order, with poisoned outputs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ BINARY = np.float32(1.4426950408889634)
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """Everything the ops behind the model are given.
+    """Arguments of all ops after the model.
 
     Shapes: logits [B, 1 + K, V]; draft_logits [slots, K, V]; floors [B, 1 + K]; drafts, accept_noise [B, K];
     select_noise [B, 1 + K, 1 + tries, 4]; rates [K]; the others [B]. `padding` lies behind each line of logits.
@@ -53,7 +53,7 @@ class Drafts:
 
 
 def drafts_of(method: int, block_size: int, tile_size: int, **arrays: Any) -> Drafts:
-    """Return a batch; without floors, rates or rows that sample nothing, unless they are given."""
+    """Return a batch, by default without floors, rates or rows that sample no token."""
     num_rows, width, _ = arrays["logits"].shape
     given = {
         "floors": np.full((num_rows, width), -np.inf, dtype=np.float32),
@@ -72,7 +72,7 @@ def define(op: Callable[..., None], outputs: tuple[str, ...], **arguments: Any) 
 
 
 def verify(batch: Drafts, run: Run = define, ops: tuple[Callable[..., None], ...] | None = None) -> dict[str, Array]:
-    """Run the ops and return everything they wrote; `run` calls one op with its outputs' names."""
+    """Run the ops and return their outputs; `run` calls one op with its outputs' names."""
     stats, mass, decide = ops or (sampler_stats.sampler_stats, residual_mass.residual_mass, verify_drafts.verify_drafts)
     num_rows, width, vocab_size = batch.logits.shape
     k = width - 1
@@ -156,7 +156,7 @@ def verify(batch: Drafts, run: Run = define, ops: tuple[Callable[..., None], ...
 def random_drafts(
     num_rows: int, k: int, vocab_size: int, method: int, block_size: int, tile_size: int, seed: int = 0, tries: int = 3
 ) -> Drafts:
-    """Return rows greedy and random, with and without draft logits, short of drafts, with NaN, inf and odd drafts.
+    """Return greedy and random rows, with and without draft logits, NaN, and invalid drafts.
 
     Logits are small integers or -inf, so that weights, their sums and products are exact in float32 in any order.
     """
@@ -176,7 +176,7 @@ def random_drafts(
     draft[close] = target[:, :k][close]
     drafts = np.where(rng.random((num_rows, k)) < 0.6, np.nan_to_num(target[:, :k]).argmax(axis=2), -1)
     likely = np.nan_to_num(draft, posinf=0, neginf=-9).argmax(axis=2) if k else drafts
-    # Rows have their draft logits anywhere, and a few have none.
+    # Rows have their draft logits in any slot, and a few have none.
     slots, kept = rng.permutation(num_rows + 2)[:num_rows], np.full((num_rows + 2, k, vocab_size), np.nan, np.float32)
     kept[slots] = draft
     slots[rng.random(num_rows) < 0.05] = -1

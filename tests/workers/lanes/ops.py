@@ -34,7 +34,7 @@ class Fill(Arguments):
 
 @arguments
 class Stir(Arguments):
-    """Update the target from its old value and the source, so that the order of updates shows."""
+    """Update the target from its old value and the source; the result shows the order."""
 
     source: Annotated[Memory, In("int64", "source_length", of=(ANY_NAME,))]
     target: Annotated[Memory, InOut("int64", "length", of=(ANY_NAME,))]
@@ -59,7 +59,7 @@ def fill(a: Fill) -> None:
 
 
 def stir(a: Stir) -> None:
-    """Update the target from its old value and the source, so that the order of updates shows."""
+    """Update the target from its old value and the source; the result shows the order."""
     a.target[:] = a.target * 3 + np.sum(a.source) * 5 + a.salt
 
 

@@ -1,4 +1,4 @@
-"""Random programs on four lanes: device ops, copies, host accesses, events; with or without the waits they need."""
+"""Random programs on four lanes: ops, copies, host accesses, events, with and without waits."""
 
 from typing import NamedTuple
 
@@ -110,7 +110,7 @@ def conflict(first: Access, second: Access) -> bool:
 
 
 def ordered(program: list[Action], left_out: frozenset[int] = frozenset()) -> list[Action]:
-    """Return the program with a wait for every conflicting lane before each action, except those left out."""
+    """Return the program with a wait for each conflicting lane before each action, some left out."""
     made: list[Action] = []
     past: list[list[Access]] = [[] for _ in LANES]
     num_waits = 0
@@ -130,7 +130,7 @@ def ordered(program: list[Action], left_out: frozenset[int] = frozenset()) -> li
 
 
 def has_race(program: list[Action]) -> bool:
-    """Tell by definition: two conflicting accesses, and no path from one to the other.
+    """Return by definition whether two accesses conflict without a path from one to the other.
 
     Every action is a node of the host's chain; what it enqueues is another, behind it and behind its lane.
     """

@@ -1,4 +1,4 @@
-"""CUDA lanes: delays computed without a GPU; on a GPU, captures that equal the definitions' and no extra work."""
+"""CUDA lanes: computed delays; on a GPU, captures equal to the definitions' and no extra work."""
 
 from collections import Counter
 from functools import cache

@@ -1,4 +1,4 @@
-"""Policies eager, lazy, lane order and random: which ops run when, and that order alone never changes a result."""
+"""Policies eager, lazy, lane order and random: which ops run when; results never change."""
 
 from collections.abc import Sequence
 from itertools import combinations, permutations

@@ -1,4 +1,4 @@
-"""The timeline recorder: every action once, in order, with the orders that events make."""
+"""The timeline recorder: every action once, in order, with the order edges of events."""
 
 import pytest
 
@@ -24,7 +24,7 @@ from workers.record.evidence import Access, MissingOrder
 
 
 def recorded_machine(policy: Policy) -> tuple[SimulatedMachine, TimelineRecorder]:
-    """Make a machine of four lanes with a race detector behind a recorder."""
+    """Make a machine of four lanes with a race detector after a recorder."""
     recorder = TimelineRecorder(RaceDetector(LANES))
     return SimulatedMachine(LANES, policy, observer=recorder), recorder
 

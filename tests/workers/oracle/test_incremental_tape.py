@@ -26,7 +26,7 @@ def spec_of(drafter: Drafter) -> EngineSpec:
 
 
 def values(tape: Tape, length: int) -> list[list[int]]:
-    """Return everything at the positions below a length, and what the drafter holds where it knows the next token."""
+    """Return all values below a length, and the drafter's where it knows the next token."""
     lists = (tape.kv, tape.attention, tape.inputs, tape.states, tape.hidden)
     return [each[:length] for each in lists] + [tape.drafter.words[: length - 1]]
 

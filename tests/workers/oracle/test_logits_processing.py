@@ -1,4 +1,4 @@
-"""Grammars: the engine's rules and ops against the oracle's reading of the same automaton."""
+"""Grammars: the engine's rules and ops compared with the oracle's automaton."""
 
 from dataclasses import replace
 

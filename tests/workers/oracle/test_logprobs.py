@@ -1,4 +1,4 @@
-"""Logprobs: the float32 of the ops lies within the tolerance of the oracle's float64, and only of what was sampled."""
+"""Logprobs: the ops' float32 is within tolerance of the oracle's float64, for sampled tokens."""
 
 from math import inf, nan
 

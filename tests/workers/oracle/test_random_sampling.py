@@ -1,4 +1,4 @@
-"""The oracle's choices by chance are those of the ops that sample, wherever it does not call them ambiguous.
+"""The oracle's sampled tokens equal those of the ops, unless the oracle is ambiguous.
 
 Verifies: its tokens against the definitions of the ops and their Triton twins, and its bound on what float32 may do
 otherwise, with noise as close to the places where it matters as the bound allows.
@@ -46,7 +46,7 @@ Case = tuple[Array, SamplingParams, list[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Random rows of one vocabulary, each with its own parameters. Shapes: logits [B, 1 + K, V], drafts [B, K]."""
+    """Random rows with their own parameters. Shapes: logits [B, 1 + K, V], drafts [B, K]."""
 
     logits: Array
     drafts: Array
@@ -54,7 +54,7 @@ class Rows:
     positions: Array
 
     def expected(self, method: SamplingMethod) -> list[VerifiedTokens]:
-        """Return what the oracle says of each row."""
+        """Return the oracle's result for each row."""
         return [
             rejection.verify(method, lines.tolist(), drafts.tolist(), params, RATES, position)
             for lines, drafts, params, position in zip(
@@ -63,7 +63,7 @@ class Rows:
         ]
 
     def batch(self, method: SamplingMethod, num_tries: int = 0) -> Drafts:
-        """Return the rows as the ops take them; their drafts are certain."""
+        """Return the rows as arguments of the ops; their draft tokens are deterministic."""
         none = np.empty((0, K, self.logits.shape[2]), dtype=np.float32)
         return batch_of(method, self.logits, none, self.drafts, self.params, self.positions, num_tries)
 
@@ -77,7 +77,7 @@ def batch_of(
     positions: Array,
     num_tries: int,
 ) -> Drafts:
-    """Return rows as the ops take them, with the noise and the floors that other ops compute.
+    """Return rows as arguments of the ops, with the noise and floors that other ops compute.
 
     Drafts without logits are certain.
     """
@@ -113,7 +113,7 @@ def batch_of(
 
 
 def rows_of(num_rows: int, vocab_size: int, seed: int) -> Rows:
-    """Return rows with logits as the model makes them, some processed or missing, and drafts likely, odd or none."""
+    """Return rows with the model's logits, some processed or missing, and various draft tokens."""
     rng = np.random.default_rng([num_rows, vocab_size, seed])
     logits = rng.integers(0, 1 << 24, (num_rows, 1 + K, vocab_size)).astype(np.float32)
     some = rng.random(logits.shape) < 0.2
@@ -193,7 +193,7 @@ def narrow(vocab_size: int, seed: int) -> tuple[Array, SamplingParams, int]:
 
 
 def around(near: float, is_ambiguous: Callable[[float], bool]) -> Iterator[float]:
-    """Yield the numbers of noise closest to a place that are not ambiguous, one on each side of it."""
+    """Yield the closest unambiguous noise on each side of a bound."""
     for side in (-1, 1):
         numbers = range(round(near * 2**24), round(near * 2**24) + side * STEPS_MAX, side)
         clear = next((number for number in numbers if not is_ambiguous(number / 2**24)), -1)
@@ -202,7 +202,7 @@ def around(near: float, is_ambiguous: Callable[[float], bool]) -> Iterator[float
 
 
 def sampled_by_ops(method: SamplingMethod, cases: Sequence[Case]) -> Array:
-    """Return what the ops sample."""
+    """Return the tokens that the ops sample."""
     num_rows, k, vocab_size = len(cases), len(cases[0][2]), len(cases[0][0])
     numbers = np.array([number for *_, number in cases], dtype=np.float32)
     batch = drafts_of(
@@ -273,7 +273,7 @@ def test_ops_keep_the_oracles_drafts_just_outside_ambiguity(num_cases: int, voca
         draft, odds = Draft(token, target), target.probabilities()[token]
         for number in around(odds, partial(_may_not_be_within, draft)):
             single.append(((logits, params, [token], number), is_within(number, draft)[0]))
-        # Where one is kept, and where both are: one number decides about both.
+        # At the bound for one draft token and for both: one number decides about both.
         for near in (odds / (1 + odds), odds**2):
             for number in around(near, partial(_may_keep_others, draft)):
                 pair = kept_together([draft, draft], [number, number])

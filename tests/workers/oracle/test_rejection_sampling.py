@@ -1,4 +1,4 @@
-"""The oracle judges drafts that were drawn as the ops do, wherever it does not call a decision ambiguous.
+"""The oracle verifies sampled draft tokens like the ops, unless it is ambiguous.
 
 Verifies: its tokens against the definitions of the ops, with tries and with what drafts left added up, and its bound on
 what float32 may do otherwise, with noise as close to the places where it matters as the bound allows.
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 class Drawn:
-    """Random rows whose drafts were drawn: near their targets, far from them, or equal to them."""
+    """Random rows with sampled draft tokens: near their targets, far from them, or equal."""
 
     def __init__(self, num_rows: int, vocab_size: int, seed: int) -> None:
         rows = rows_of(num_rows, vocab_size, seed)
@@ -72,7 +72,7 @@ def test_oracle_tokens_equal_the_ops_tokens_unless_ambiguous(
     expected, found = rows.expected(method), tokens_of(verify(rows.batch(method))["sampled"])
     for row, tokens in zip(expected, found, strict=True):
         assert row.is_ambiguous or row.tokens == tokens
-    # Bounds grow with the terms of a sum, and so does the number of places where it may be on either side.
+    # Error bounds grow with the terms of a sum, and so does the number of ambiguous bounds.
     assert sum(row.is_ambiguous for row in expected) <= 1 + num_rows * vocab_size / 4000
     if method in ("standard", "block") and vocab_size in (8, 32):
         assert {probe for row in expected for probe in row.happened} == {
@@ -89,7 +89,7 @@ def test_oracle_proposals_equal_drawn_chain(vocab_size: int) -> None:
     temperature = rng.choice([0.25, 1.0, 8.0], num_rows)
     seeds, positions = rng.integers(0, 1 << 62, num_rows), rng.choice([0, 77, (1 << 32) - 1], num_rows)
     noise = np.full(num_rows * K * NUMBERS_PER_DRAFT, np.nan, dtype=np.float32)
-    # The first draft is two behind the last kept token.
+    # The first draft token is two positions after the last accepted token.
     draft_noise(DraftNoise(seeds, positions, np.arange(num_rows), noise, K))
     numbers = noise.reshape(num_rows, K, NUMBERS_PER_DRAFT)
     for index in range(K):
@@ -105,7 +105,7 @@ def test_oracle_proposals_equal_drawn_chain(vocab_size: int) -> None:
 
 
 def narrow(vocab_size: int, seed: int) -> tuple[Array, Array, SamplingParams, Draft]:
-    """Return logits of target and draft that are not far apart, a temperature, and a draft."""
+    """Return similar logits of target and drafter, a temperature, and a draft token."""
     rng = np.random.default_rng([vocab_size, seed, 7])
     logits = rng.integers(0, 1 << 24, vocab_size)
     proposed = np.clip(logits + rng.integers(-(1 << 20), 1 << 20, vocab_size), 0, (1 << 24) - 1)
@@ -119,7 +119,7 @@ def narrow(vocab_size: int, seed: int) -> tuple[Array, Array, SamplingParams, Dr
 def kept_by_ops(
     method: SamplingMethod, cases: list[tuple[Array, Array, SamplingParams, Draft, float]], k: int
 ) -> Array:
-    """Return how many of `k` equal drafts the ops keep, when one number is all the noise there is."""
+    """Return how many of `k` equal draft tokens the ops accept with one number as all noise."""
     num_rows, vocab_size = len(cases), len(cases[0][0])
     numbers = np.array([number for *_, number in cases], dtype=np.float32)
     batch = drafts_of(
@@ -145,7 +145,7 @@ def together(draft: Draft, number: float) -> tuple[int, bool]:
 
 
 def borders(answer: Callable[[float], int]) -> Iterator[float]:
-    """Yield the numbers at which an answer changes, to the 24th bit."""
+    """Yield the numbers at which a result changes, to the 24th bit."""
     for low, high in pairwise(step / 8 for step in range(9)):
         below, above = low, high
         while answer(below) != answer(above):

@@ -1,4 +1,4 @@
-"""State oracle: it needs no engine, and its tape and counts follow the specification.
+"""State oracle: it works without an engine; tape and counts follow the specification.
 
 Verifies: expectations from (trace, log) alone; every value of a tape against a slow recomputation; scripts; the worked
 example of the specification; identity I1 after every processed step.

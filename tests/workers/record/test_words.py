@@ -1,4 +1,4 @@
-"""Words: each kind of evidence has a sentence, which may be any: no fingerprint and no name follows from it.
+"""Each kind of evidence has a sentence; no fingerprint and no name depends on its wording.
 
 Verifies: every kind of fact and every rule in the source against its phrase; for all regressions that evidence survives
 JSON, has words, and comes out the same where every phrase is another one.
@@ -69,7 +69,7 @@ SPREAD = {"SHAPE": {"rows", "tokens"}}
 
 
 class Call(NamedTuple):
-    """A call that makes evidence: of what kind, a text or the name of a rule, or None; and the names of its values."""
+    """A call that makes evidence: its kind, text or rule name, and the names of its values."""
 
     where: str
     maker: str
@@ -78,7 +78,7 @@ class Call(NamedTuple):
 
 
 def kind_of(argument: ast.expr) -> list[str | None]:
-    """Return the kind that an argument is, or both of a choice."""
+    """Return the kind given by an argument, or both alternatives of a conditional."""
     match argument:
         case ast.Constant(value=str(kind)):
             return [kind]
@@ -143,7 +143,7 @@ def verdict_of(path: Path) -> Verdict:
 
 
 def reworded(template: str) -> str:
-    """Return another phrase with the same values."""
+    """Return different wording with the same values."""
     parts = Formatter().parse(template)
     shown_parts = (f"{{{name}{f'!{how}' if how else ''}:{form}}}" for _, name, form, how in parts if name is not None)
     return f"{len(template)} ~ {' ~ '.join(shown_parts)} ~"
@@ -157,7 +157,7 @@ def other_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def named(path: Path, verdict: Verdict) -> tuple[str, str]:
-    """Return the bug that a finding on a file is, and the name of its artefact."""
+    """Return the bug of a finding in a file, and the name of its artefact."""
     trace = load(path).explicit()
     signature = signature_of(verdict, trace)
     assert signature is not None
@@ -230,7 +230,7 @@ SCHEDULES = [Outcome(schedule=schedule, kind="agreed") for schedule in (EAGER, L
 
 
 def race(plane: str, variable: str) -> Diverged:
-    """Return a race of which nothing is wrong yet, or a wrong value of it."""
+    """Return a race without harm yet, or with a wrong value."""
     found = difference("x", "y").model_copy(update={"plane": plane, "variable": variable, "missing_order": ORDER})
     return Diverged(stats=NO_STATS, difference=found)
 

@@ -1,4 +1,4 @@
-"""Signatures: the same for the same bug on other traces, different for different bugs, None where nothing is wrong."""
+"""Signatures: equal for one bug on different traces, different for different bugs, else None."""
 
 from typing import Literal
 
@@ -29,7 +29,7 @@ STATS = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, diges
 
 
 def order_of(how: Literal["read", "write"], step: int) -> MissingOrder:
-    """Return that nothing orders a copy of a step before a read of the host in the next."""
+    """Return a missing order between a copy of a step and a host read in the next step."""
     first = Access(lane="d2h_counts", op="copy_accepted", step=step, how=how)
     second = Access(lane=HOST, op="access", step=step + 1, how="read")
     return MissingOrder(first=first, second=second, memory="accepted_counts")

@@ -1,4 +1,4 @@
-"""The shrinker: small, the same whatever the batches, bounded, resumable; every candidate is a valid trace."""
+"""The shrinker: small results for any batch size, bounded, resumable, only valid candidates."""
 
 from collections.abc import Callable
 from functools import cache
@@ -41,7 +41,7 @@ def attempt(candidates: list[Trace], target: Signature) -> Tried:
 
 @cache
 def first_finding(fault: str, schedule: Schedule = EAGER, in_plane: str | None = None) -> tuple[Trace, Finding]:
-    """Return a random trace on which a fault is found, in one plane if that is given."""
+    """Return a random trace that finds a fault, in the given plane if any."""
     for seed in dict.fromkeys((*FOUND_AT.get(fault, ()), *range(400))):
         trace = random_trace(seed).explicit()
         spec = trace.spec.model_copy(update=dict(FAULTS[fault].requires))
@@ -53,7 +53,7 @@ def first_finding(fault: str, schedule: Schedule = EAGER, in_plane: str | None =
 
 
 class FailsWith:
-    """A trial without an engine: a candidate fails iff it has every one of some kinds of event."""
+    """A trial without an engine: a candidate fails iff it has all of some kinds of event."""
 
     def __init__(self, kinds: tuple[str, ...]) -> None:
         self.kinds = kinds
@@ -128,7 +128,7 @@ def test_every_candidate_is_a_new_valid_trace_and_shrinking_ends(trace: Trace, k
     assert end.spent < 20_000
     assert all(problems(candidate) == [] for candidate in trial.tried)
     if set(kinds) <= {event.do for event in trace.events}:
-        # Whoever is held back has been submitted.
+        # A request that is held back has been submitted.
         left = sorted(event.do for event in end.trace.events)
         assert left in (sorted(kinds), sorted({*kinds, "submit"}))
         assert all(event.tick == 0 for event in end.trace.events)
@@ -194,7 +194,7 @@ def test_race_without_effect_shrinks_as_a_bare_race() -> None:
 
 
 def failing_where(needed: Callable[[Trace], bool]) -> Callable[[list[Trace], Signature], Tried]:
-    """Return a trial without an engine: a candidate fails iff it has what is needed."""
+    """Return a trial without an engine: a candidate fails iff it has the needed parts."""
 
     def attempting(candidates: list[Trace], target: Signature) -> Tried:
         for count, candidate in enumerate(candidates, 1):

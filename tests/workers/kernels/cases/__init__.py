@@ -1,1 +1,1 @@
-"""Cases of device ops: arguments on which an op's twins must do what its definition does."""
+"""Cases of device ops: arguments for which an op's twins must equal its definition."""

@@ -1,4 +1,4 @@
-"""Cases of attention: rows of every length, poison behind each, and a bound on blocks that is exact or too large."""
+"""Cases of attention: rows of every length with poison after each; exact and larger bounds."""
 
 from collections.abc import Iterator
 
@@ -25,6 +25,6 @@ def of(batch: Batch, num_blocks_max: int) -> Attention:
 
 
 def cases() -> Iterator[Attention]:
-    """Yield every batch, every other one with the largest bound."""
+    """Yield every batch, every other one with the largest bound on blocks."""
     for index, batch in enumerate(batches()):
         yield of(batch, batch.max_blocks if index % 2 else batch.num_blocks_max)

@@ -1,4 +1,4 @@
-"""Batches that cases are made of: a few shapes, laid out as the engine stages them, with padding and poison."""
+"""Batches for cases: a few shapes, laid out as the engine stages them, with padding, poison."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ EXTREMES = np.array([0, 1, (1 << 64) - 1, (1 << 64) - 2, 1 << 63, (1 << 63) - 1]
 
 
 class Row(NamedTuple):
-    """A real row: n tokens from position `computed` on, the last d of them drafts."""
+    """A real row: n tokens from position `computed` on; the last d tokens are draft tokens."""
 
     n: int
     d: int
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows with their padding, as flat arrays; the last block of the pool and the last state slot are unused."""
+    """Rows with padding, as flat arrays; the last block and the last state slot are unused."""
 
     rng: np.random.Generator
     k: int
@@ -49,12 +49,12 @@ class Batch:
 
     @property
     def num_rows(self) -> int:
-        """Return the number of rows, padding included."""
+        """Return the number of rows, including padding."""
         return len(self.num_scheduled)
 
     @property
     def num_tokens(self) -> int:
-        """Return the number of tokens, padding included."""
+        """Return the number of tokens, including padding."""
         return len(self.token_row)
 
     @property
@@ -64,18 +64,18 @@ class Batch:
 
     @property
     def num_blocks_max(self) -> int:
-        """Return the most blocks of any row."""
+        """Return the maximum number of blocks of a row."""
         return int(-(-(self.num_computed + self.num_scheduled).max() // self.block_size))
 
     @property
     def verified_first(self) -> Array:
-        """Return for each row the token that is verified first; 0 for padding."""
+        """Return the first token to verify of each row; 0 for padding."""
         first = self.query_start + self.num_scheduled - 1 - self.num_drafts
         return np.where(self.num_scheduled > 0, first, 0)
 
     @property
     def is_real(self) -> Array:
-        """Return which rows are no padding."""
+        """Return a mask of the real rows."""
         return self.num_scheduled > 0
 
     def ids(self) -> Array:
@@ -83,12 +83,12 @@ class Batch:
         return np.where(self.token_row >= 0, self.rng.integers(0, self.vocab_size, self.num_tokens), 0)
 
     def words(self, count: int) -> Array:
-        """Return words, one in four extreme."""
+        """Return random words, a quarter of them extreme."""
         values = self.rng.integers(0, 1 << 64, count, dtype=np.uint64)
         return np.where(self.rng.integers(4, size=count) == 0, self.rng.choice(EXTREMES, count), values)
 
     def cache(self) -> Array:
-        """Return a cache with a word for every position that a row has after this step, and poison elsewhere."""
+        """Return a KV cache with a word for every position of a row after this step, else poison."""
         cache = np.full(self.num_blocks * self.block_size, POISON, dtype=np.uint64)
         table = self.block_table.reshape(self.num_rows, self.max_blocks)
         for row in range(self.num_real):
@@ -97,18 +97,18 @@ class Batch:
         return cache
 
     def some_rows(self) -> Array:
-        """Return some of the real rows, the last one among them, in any order."""
+        """Return some of the real rows including the last, in any order."""
         others = self.rng.permutation(self.num_real - 1)[: self.num_real // 2]
         return self.rng.permutation([*others.tolist(), self.num_real - 1])
 
 
 def integers(count: int) -> Array:
-    """Return poison of int64."""
+    """Return int64 poison."""
     return np.full(count, INT_POISON, dtype=np.int64)
 
 
 def floats(count: int) -> Array:
-    """Return poison of float32."""
+    """Return float32 poison."""
     return np.full(count, FLOAT_POISON, dtype=np.float32)
 
 
@@ -121,7 +121,7 @@ def batch(
     is_uniform: bool = False,
     seed: int = 0,
 ) -> Batch:
-    """Lay rows out: padding rows of a uniform batch have tokens, those of a ragged one begin behind the last token."""
+    """Lay out rows; padding rows have tokens in a uniform batch, and none in a ragged batch."""
     rng, num_real = np.random.default_rng(seed), len(rows)
 
     def field(values: Sequence[int], pad: int = 0) -> Array:
@@ -164,7 +164,7 @@ def batch(
 
 
 def batches() -> Iterator[Batch]:
-    """Yield 1, 3 and 7 rows, with 0 to 4 drafts: first tokens, chunks, decodes, and rows that end at a block's edge.
+    """Yield 1, 3 and 7 rows with 0 to 4 draft tokens, of every kind.
 
     The last has more rows, tokens, positions and drafts than a program of any kernel takes at once.
     """

@@ -1,4 +1,4 @@
-"""Cases of logits: every number of drafts, and padding rows at the end and behind the last token."""
+"""Cases of logits: every number of draft tokens, padding rows at the end of the batch."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from workers.kernels.compute_logits.definition import ComputeLogits
 
 
 def cases() -> Iterator[ComputeLogits]:
-    """Yield every batch, and rows that end before the first token and behind the last."""
+    """Yield every batch, and rows that end before the first token and after the last one."""
     for made in batches():
         yield ComputeLogits(
             hidden=made.words(made.num_tokens),

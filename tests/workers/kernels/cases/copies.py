@@ -1,4 +1,4 @@
-"""Cases of copies: of one element and of several, of integers and of numbers that are none."""
+"""Cases of copies: one and several elements, integers and NaN."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ from workers.kernels.copies.definition import (
 
 
 def cases() -> Iterator[Any]:
-    """Yield each copy of int64; logprobs are float32 besides."""
+    """Yield each copy with int64; logprobs also with float32."""
     for count in (1, 7):
         source = np.arange(count) - 1
         source[0] = np.iinfo(np.int64).min

@@ -1,4 +1,4 @@
-"""Cases of counting: every number of valid tokens, discarded rows, and what is no token in many ways."""
+"""Cases of counting: every number of valid tokens, discarded rows, various invalid ids."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from workers.kernels.sentinels import NO_TOKEN
 
 
 def cases() -> Iterator[CountSampled]:
-    """Yield every batch: behind a row's valid tokens are NO_TOKEN, the first id past the vocabulary, and poison."""
+    """Yield every batch; NO_TOKEN, an id past the vocabulary or poison follow the valid tokens."""
     for index, batch in enumerate(batches()):
         rng, width = batch.rng, 1 + batch.k
         is_discarded = batch.is_real & (batch.num_drafts == 0) & (batch.num_scheduled > 1)

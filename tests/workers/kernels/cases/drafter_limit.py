@@ -1,4 +1,4 @@
-"""Cases of a drafter's limit: tokens and rows on both sides of its last position, and just at it."""
+"""Cases of a drafter's position limit: tokens and rows before, at and after it."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
 
 
 def cases() -> Iterator[LimitDrafts | LimitSlots]:
-    """Yield every batch, limited where some of its tokens and some of its rows' drafts end."""
+    """Yield every batch, with limits among its tokens and its rows' draft tokens."""
     for index, batch in enumerate(batches()):
         last = int(np.median(batch.positions))
         for limit in (last, last + 1):

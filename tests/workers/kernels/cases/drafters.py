@@ -1,4 +1,4 @@
-"""Batches for the ops of drafters, with what a step has kept of its tokens."""
+"""Batches for the ops of drafters, with a step's accepted tokens."""
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ Made = TypeVar("Made", bound=Arguments)
 
 
 def drafting() -> Iterator[tuple[Batch, int]]:
-    """Yield batches, and how many drafts are proposed: all, or one less."""
+    """Yield batches with the number of proposed draft tokens: all, or one less."""
     for index, batch in enumerate(batches()):
         yield batch, max(batch.k - index % 2, 0)
 
@@ -28,7 +28,7 @@ def made(op: type[Made], batch: Batch, num_proposed: int, **more: Any) -> Made:
 
 
 def given_of(batch: Batch, num_proposed: int) -> dict[str, Any]:
-    """Return every argument that drafters' ops have, by its name.
+    """Return every argument of drafters' ops, by name.
 
     The model ends one position behind the longest row. Only some rows have a valid token; another's next one is none.
     """
@@ -77,13 +77,13 @@ def given_of(batch: Batch, num_proposed: int) -> dict[str, Any]:
 
 
 def last_kept(batch: Batch, valid: Array) -> Array:
-    """Return the last token of each row that is kept; the one that is verified first if none is valid."""
+    """Return each row's last accepted token; the first token to verify if none is valid."""
     last: Array = batch.verified_first + np.maximum(valid - 1, 0)
     return last
 
 
 def slots_behind(batch: Batch, table: Array, last: Array, max_model_len: int) -> Array:
-    """Return the slots of the K positions behind the last kept one of each row, where it has a block for them."""
+    """Return the slots of the K positions after each row's last accepted token, if it has blocks."""
     at = last[:, None] + 1 + np.arange(batch.k)
     entry = np.minimum(at // batch.block_size, batch.max_blocks - 1)
     block = table.reshape(batch.num_rows, -1)[np.arange(batch.num_rows)[:, None], entry]
@@ -93,7 +93,7 @@ def slots_behind(batch: Batch, table: Array, last: Array, max_model_len: int) ->
 
 
 def shortened(batch: Batch) -> Array:
-    """Return the block table; the blocks of every other row end with the step."""
+    """Return the block table; every other row has no block after this step."""
     table = batch.block_table.reshape(batch.num_rows, batch.max_blocks).copy()
     own = -(-(batch.num_computed + batch.num_scheduled) // batch.block_size)
     is_behind = np.arange(batch.max_blocks) >= own[:, None]

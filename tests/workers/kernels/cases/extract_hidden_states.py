@@ -1,4 +1,4 @@
-"""Cases of extracted hidden states: with and without a draft, and rows without a valid token."""
+"""Cases of extracted hidden states: with and without a draft token or valid tokens."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ ROWS = [Row(2, 1, 4), Row(5, 0, 0), Row(1, 0, 6)]
 
 
 def cases() -> Iterator[ExtractHiddenStates]:
-    """Yield batches with K of 0 and 1, of which none or one is proposed, the last of more rows than a program takes."""
+    """Yield batches with K of 0 and 1; the last one has more rows than a program handles."""
     for rows, k, num_proposed in ((ROWS[1:], 0, 0), (ROWS, 1, 0), (ROWS, 1, 1), (ROWS * 43, 1, 1)):
         made = batch(rows, k, block_size=3, vocab_size=33, padding=1, seed=num_proposed)
         yield ExtractHiddenStates(

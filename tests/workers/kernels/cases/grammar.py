@@ -1,4 +1,4 @@
-"""Cases of grammars: drafts that the host cut off, and masks with words that are full, empty or end early."""
+"""Cases of grammars: draft tokens cut by the host; masks with full, empty or partial words."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from workers.kernels.sentinels import NO_DRAFT
 
 
 def cases() -> Iterator[ApplyMasks | GrammarDrafts]:
-    """Yield every batch: some of its rows follow a grammar, each verified column of theirs has a mask."""
+    """Yield every batch; some rows follow a grammar and have a mask for each verified column."""
     for batch in batches():
         rng, width, rows = batch.rng, 1 + batch.k, batch.some_rows()
         yield GrammarDrafts(

@@ -1,4 +1,4 @@
-"""Cases of kept logits: one and many, some of them no numbers."""
+"""Cases of kept logits: one and many, some of them NaN."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Cases of keys and values: layers of target and drafter, ids and positions at both ends of their ranges."""
+"""Cases of KV-cache writes: layers of target and drafter, smallest and largest ids."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from workers.kernels.sentinels import POISON
 
 
 def cases() -> Iterator[KvWrite]:
-    """Yield every batch, each in another layer; the largest ids and positions of all are in the last."""
+    """Yield every batch, each in another layer; the last has the largest ids and positions."""
     for batch, layer in zip(batches(), (0, 1, 7, DRAFTER_LAYER, 0, 3), strict=True):
         ids, positions = batch.ids(), batch.positions
         if batch.vocab_size > 100:

@@ -1,4 +1,4 @@
-"""Cases of logprobs: vocabularies below and above their number, equal logits, masked ones, rows without a token."""
+"""Cases of logprobs: vocabularies below and above their number, equal and masked logits."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ TOLERANCE = {"logprobs": 1e-5}
 
 
 def logits_of(batch: Batch) -> Array:
-    """Return logits as a model's, many of them equal, some masked; the first of a column is not."""
+    """Return logits like the model's, many equal, some masked, but never the first of a column."""
     shape = (batch.num_rows * (1 + batch.k), batch.vocab_size)
     logits = batch.rng.integers(0, 1 << 24, shape).astype(np.float32)
     logits[batch.rng.integers(2, size=shape) == 0] = 1 << 23
@@ -24,7 +24,7 @@ def logits_of(batch: Batch) -> Array:
 
 
 def flattening(batch: Batch, rows: Array, counts: Array) -> FlattenLogprobs:
-    """Return what is flattened of a batch."""
+    """Return the flat arrays of a batch."""
     size = batch.num_rows * (1 + batch.k) * LOGPROBS_MAX
     return FlattenLogprobs(
         rows=rows,
@@ -38,7 +38,7 @@ def flattening(batch: Batch, rows: Array, counts: Array) -> FlattenLogprobs:
 
 
 def cases() -> Iterator[FlattenLogprobs | TokenLogprobs]:
-    """Yield every batch: some of its rows want logprobs of none, some or all of their columns.
+    """Yield every batch; rows request logprobs of none, some or all of their columns.
 
     Then a vocabulary, and rows, that are more than a program takes at once.
     """

@@ -1,4 +1,4 @@
-"""Cases of prompt lookup: histories of two and of many ids, so that matches are long, short or none at all."""
+"""Cases of prompt lookup: histories of few or many distinct ids, for all match lengths."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from workers.kernels.sentinels import POISON
 
 
 def search(batch: Batch, num_ids: int, num_proposed: int) -> NgramSearch:
-    """Return a search in histories of `num_ids` ids; the cache behind them is poison."""
+    """Return a search in histories of `num_ids` ids; the entries after them are poison."""
     cache = batch.cache()
     history = batch.rng.integers(0, num_ids, len(cache)).astype(np.uint64)
     last = np.minimum(batch.verified_first + batch.rng.integers(0, batch.num_drafts + 1), batch.num_tokens - 1)
@@ -20,7 +20,7 @@ def search(batch: Batch, num_ids: int, num_proposed: int) -> NgramSearch:
         at = np.arange(batch.positions[last[row]] + 1)
         is_history[table[row, at // batch.block_size] * batch.block_size + at % batch.block_size] = True
     next_tokens = np.where(batch.is_real, batch.rng.integers(0, num_ids, batch.num_rows), 0)
-    # What matches begins with the first token of the history.
+    # A match begins at the first token of the history.
     next_tokens[0] = history[table[0, 0] * batch.block_size]
     return NgramSearch(
         next_tokens=next_tokens,
@@ -39,7 +39,7 @@ def search(batch: Batch, num_ids: int, num_proposed: int) -> NgramSearch:
 
 
 def cases() -> Iterator[NgramSearch | WriteTokens]:
-    """Yield every batch, with all and with fewer drafts proposed, and long histories of two and of many ids."""
+    """Yield every batch with all and with fewer draft tokens, and long histories."""
     for each in batches():
         cache = each.cache()
         yield WriteTokens(input_ids=each.ids(), slots=each.slots, drafter_kv=cache)

@@ -1,4 +1,4 @@
-"""Cases of poison: no block, some and the last of the pool, with garbage behind those that are named."""
+"""Cases of poisoning: no block, some, the last of the pool; garbage after the named blocks."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Cases of a step's inputs: rows from other rows of the step before, from none, and positions without a block."""
+"""Cases of a step's inputs: rows that moved, new rows, and positions without a block."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, UNKNOWN_TOKEN
 
 
 def of(batch: Batch, max_blocks: int) -> PrepareInputs:
-    """Return a step in which two of three rows that have computed something were in the step before, elsewhere."""
+    """Return a step in which two of three rows were in the previous step, at other indexes."""
     rng, k, rows_max = batch.rng, batch.k, batch.num_rows + 2
     is_sampled = (batch.num_computed > 0) & (np.arange(batch.num_rows) % 3 < 2)
-    # The first row that was sampled was row 0.
+    # The first sampled row was row 0.
     places = np.roll(np.arange(rows_max), int(np.argmax(is_sampled)))[: batch.num_rows]
     previous = np.where(is_sampled, places, NO_PREVIOUS_ROW)
     fields = {name: integers(rows_max) for name in ("scheduled", "drafts", "computed", "valid", "next")}
@@ -61,7 +61,7 @@ def of(batch: Batch, max_blocks: int) -> PrepareInputs:
 
 
 def cases() -> Iterator[PrepareInputs]:
-    """Yield every batch, a long chunk, and a batch whose block tables end, or have no block, before its tokens do."""
+    """Yield every batch, a long prefill chunk, and block tables that end before the tokens."""
     for each in batches():
         yield of(each, each.max_blocks)
     yield of(long := batch([Row(130, 0, 3)], k=1, block_size=7, vocab_size=33, seed=7), long.max_blocks)

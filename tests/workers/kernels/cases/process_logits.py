@@ -1,4 +1,4 @@
-"""Cases of processed logits: every penalty, mask and length of a bad word, logits that are no numbers."""
+"""Cases of processed logits: every penalty, mask and length of a bad word; NaN and infinity."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def lines_of(batch: Batch) -> Array:
 
 
 def bad_words(length: int) -> ProcessLogits:
-    """Return a history of `length` times token 4, and bad words that end it or begin before it."""
+    """Return a history of `length` times token 4, and bad words that end it or start before it."""
     at = line_of(5)
     line = np.full(at.tokens + 12, 4)
     line[at.num_prompt : at.allowed], line[at.allowed], line[at.stop] = 0, 0b11111, 0
@@ -44,7 +44,7 @@ def bad_words(length: int) -> ProcessLogits:
     words[:] = UNKNOWN_TOKEN
     for token, prefix in enumerate(([], [4], [4, 4, 4], [4] * 7)):
         words[token, BAD_WORD_LENGTH - 1 - len(prefix) :] = [*prefix, token]
-    # Lies where a history too short would be read before its beginning.
+    # Stored where too short a history would be read before its beginning.
     words[-1] = 4
     return ProcessLogits(
         rows=np.array([0]),
@@ -61,7 +61,7 @@ def bad_words(length: int) -> ProcessLogits:
 
 
 def cases() -> Iterator[ProcessLogits | WriteHistory]:
-    """Yield every batch, with some of its rows processed, a long run of drafts, and bad words of every length."""
+    """Yield every batch with some rows processed, long drafts, and bad words of every length."""
     run = batch([Row(18, 17, 3), Row(20, 17, 0)], k=17, block_size=3, vocab_size=33, seed=7)
     for each in (*batches(), run):
         lines, rows = lines_of(each), each.some_rows()

@@ -1,4 +1,4 @@
-"""Cases of the recurrent layer: fresh rows, every accepted count, windows of 2 to 4 inputs, and padding alone."""
+"""Cases of the recurrent layer: new rows, every accepted count, 2 to 4 inputs, padding only."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 
 def of(batch: Batch, width: int, more_queries: int = 0) -> RecurrentUpdate:
-    """Return the arguments of a batch; the count of a row that has computed nothing is poison."""
+    """Return the arguments of a batch; the accepted count of a new row is poison."""
     counts = (np.arange(batch.num_rows) + width) % (2 + batch.k)
     return RecurrentUpdate(
         hidden=batch.words(batch.num_tokens),
@@ -29,7 +29,7 @@ def of(batch: Batch, width: int, more_queries: int = 0) -> RecurrentUpdate:
 
 
 def cases() -> Iterator[RecurrentUpdate]:
-    """Yield every batch, and one of padding alone."""
+    """Yield every batch, and one with padding only."""
     for index, batch in enumerate(batches()):
         yield of(batch, 2 + index % 3, index % 2)
     padding = next(batches())
@@ -38,7 +38,7 @@ def cases() -> Iterator[RecurrentUpdate]:
 
 
 def undefined(a: RecurrentUpdate) -> dict[str, list[int]]:
-    """Return the places that no count of this step leads to: behind the 2 + d states and W + d inputs of a row."""
+    """Return a mask of unreachable states: after a row's 2 + d states and W + d inputs."""
     num_states, num_inputs = 2 + a.num_speculative_tokens, a.conv_width + a.num_speculative_tokens
     places: dict[str, list[int]] = {"states": [], "conv": []}
     for slot, drafts in zip(a.state_slot.tolist(), a.num_drafts.tolist(), strict=True):

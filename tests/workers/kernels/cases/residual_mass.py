@@ -1,4 +1,4 @@
-"""Cases of what block verification leaves of the target; the statistics are as defined."""
+"""Cases of the residual of block verification, with statistics by definition."""
 
 from collections.abc import Iterator
 from typing import Any

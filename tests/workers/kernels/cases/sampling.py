@@ -1,4 +1,4 @@
-"""Batches for the ops that sample by chance: rows of every kind, hostile ones too, with exact or real weights."""
+"""Batches for the sampling ops: rows of every kind, with exact or real weights."""
 
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ Made = TypeVar("Made", bound=Arguments)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of a batch; `padding` numbers lie behind each line of logits."""
+    """Sizes of a batch; `padding` numbers follow each row of logits."""
 
     num_rows: int
     k: int
@@ -53,7 +53,7 @@ def made(op: type[Made], given: dict[str, Any]) -> Made:
 
 
 def batch(sizes: Sizes, seed: int, method: int = 0, is_exact: bool = True, is_certain: bool = False) -> dict[str, Any]:
-    """Return every argument that the ops have, by its name; outputs are poison.
+    """Return every argument of the ops, by name; outputs are poison.
 
     Exact weights are powers of two, so that their sums are the same in any order. Where all drafts are certain there
     are no draft logits.
@@ -100,20 +100,20 @@ def _lines(rng: np.random.Generator, shape: tuple[int, ...], is_exact: bool) -> 
         return rng.integers(0, LOGITS, shape).astype(np.float32)
     values = rng.integers(0, 3, shape).astype(np.float32)
     values[rng.random(shape) < 0.5] = -np.inf
-    # There is always a token.
+    # At least one token is possible.
     values[..., rng.integers(shape[-1])] = 1
     return values
 
 
 def _noise(rng: np.random.Generator, count: int, is_exact: bool) -> Array:
-    """Return numbers as the device draws them; where weights are exact, such that are often equal to a bound."""
+    """Return noise like the device's; with exact weights it often equals a bound."""
     words = rng.integers(0, 8, count) << 21 if is_exact else rng.integers(0, LOGITS, count)
     words[rng.random(count) < 0.1] = LOGITS - 1
     return words.astype(np.float32) * np.float32(2**-24)
 
 
 def _spoil(given: dict[str, Any], sizes: Sizes) -> None:
-    """Make the last rows padding and invalid; ids behind the drafts are unused, but are tokens in some rows."""
+    """Make the last rows padding or invalid; unused draft positions hold tokens in some rows."""
     num_drafts, drafts, temperature = given["num_drafts"], given["drafts"], given["temperature"]
     if sizes in (HOSTILE, UNTRIED):
         _undefine(given, sizes)
@@ -130,7 +130,7 @@ def _spoil(given: dict[str, Any], sizes: Sizes) -> None:
 
 
 def _undefine(given: dict[str, Any], sizes: Sizes) -> None:
-    """Make rows in which drafts cannot be verified, one way each."""
+    """Make rows with unverifiable draft tokens, each in another way."""
     names = ("temperature", "num_drafts", "drafts", "logits", "draft_logits", "point_mass", "floors")
     temperature, num_drafts, drafts, logits, draft_logits, point_mass, floors = (given[name] for name in names)
     end = sizes.vocab_size - 1
@@ -145,34 +145,34 @@ def _undefine(given: dict[str, Any], sizes: Sizes) -> None:
 
 
 def _decide(given: dict[str, Any], sizes: Sizes) -> None:
-    """Make rows in which there is one token to decide for, or noise is equal to a bound."""
+    """Make rows in which only one token is possible, or noise equals a bound."""
     names = ("logits", "draft_logits", "drafts", "accept_noise", "select_noise")
     logits, draft_logits, drafts, accept, select = (given[name] for name in names)
     accept, select = accept.reshape(sizes.num_rows, sizes.k), select.reshape(sizes.num_rows, -1)
     given["num_drafts"][9:18], given["temperature"][9:18], given["floors"][9:18] = sizes.k, BINARY, -np.inf
     given["point_mass"][9:18], given["point_mass"][[14, 17]] = 1, 0
-    # The target knows the draft alone, and then nothing of it.
+    # The target allows only the draft token, and then excludes it.
     logits[9, :2], drafts[9, :2] = -np.inf, 8
     logits[9, :2, 8] = 0
     logits[10, 0, 8], drafts[10, 0], accept[10] = -np.inf, 8, 0
     logits[11, :2], logits[11, :2, 0], logits[11, 2, 8] = -np.inf, 0, -np.inf
     drafts[11], accept[11, 2] = (0, 0, 8), 0
-    # All drafts are kept, and the token behind them is the last of them once more.
+    # All draft tokens are accepted, and the next token equals the last of them.
     logits[12, :3], logits[12, :, 0], drafts[12], select[12] = -np.inf, 1, 0, 0
-    # Without the draft its block has no token, and the one before has.
+    # Without the draft token its block has no mass, and the previous block has some.
     logits[13, 0], drafts[13, 0], accept[13, 0], select[13, 0] = -np.inf, 6, 0.875, 0.75
     logits[13, 0, 3] = logits[13, 0, 6] = 2
     logits[13, 0, 8] = 0
-    # The draft behind the last one would be right.
+    # The id after the last draft token would be correct.
     logits[15], drafts[15], given["num_drafts"][15], given["temperature"][15] = -1, 0, 1, 0
     logits[15, :, 0] = 1
     # The first token is rejected.
     logits[16, 0], drafts[16, 0], accept[16, 0], select[16] = -np.inf, 0, 0.875, 0
     logits[16, 0, 0], logits[16, 0, 5] = 1, 0
-    # A token that is tried is as likely a draft.
+    # A token that is tried is as likely under the drafter.
     logits[14, 0], draft_logits[14, 0], drafts[14, 0], accept[14, 0] = -np.inf, -np.inf, 1, 0.875
     logits[14, 0, :3], draft_logits[14, 0, :3], select[14, :4] = (2, 1, 1), (1, 2, 1), (0, 0.875, 0, 0)
-    # A draft that neither side knows is rejected, and leaves nothing of the target.
+    # A draft token unknown to both sides is rejected, and leaves no mass of the target.
     logits[17, 0], drafts[17, 0], accept[17, 0], select[17] = -np.inf, 8, 0.5, 0.75
     logits[17, 0, :7] = 1
     draft_logits[17, 0] = logits[17, 0]

@@ -1,4 +1,4 @@
-"""Cases of the inputs of sampling: the smallest and the largest temperature, and every bound of top-p and of rates."""
+"""Cases of sampling inputs: smallest and largest temperature, every bound of top-p and rates."""
 
 from collections.abc import Iterator
 

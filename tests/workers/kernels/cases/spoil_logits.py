@@ -1,4 +1,4 @@
-"""Cases of spoiled logits and drafts: some rows, in any order; one logit or draft, at either end too."""
+"""Cases of spoiled logits and draft tokens: some rows in any order; first and last entries."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from workers.kernels.spoil_logits.definition import SpoilLogits, SpoilOneDraft, 
 
 
 def cases() -> Iterator[SpoilLogits | SpoilOneLogit | SpoilOneDraft]:
-    """Yield rows of 1 to 1500 logits, then single ones."""
+    """Yield rows of 1 to 1500 logits, then single logits."""
     for rows, num_logits in (([0], 1), ([4, 0, 2], 33), ([6], 129), ([3], 1500)):
         yield SpoilLogits(
             rows=np.array(rows), logits=np.arange(7 * num_logits, dtype=np.float32), num_logits=num_logits

@@ -1,4 +1,4 @@
-"""Cases of states kept with blocks: every accepted count, runs over several blocks, and blocks that are not there."""
+"""Cases of states stored with blocks: accepted counts, several blocks, missing blocks."""
 
 from collections.abc import Iterator
 
@@ -10,9 +10,9 @@ from workers.kernels.state_copy.definition import StateCopy
 
 
 def of(batch: Batch, width: int, accepted: np.ndarray, max_blocks: int) -> StateCopy:
-    """Return the arguments of a batch; every state and window is another word."""
+    """Return the arguments of a batch; all states and windows are different words."""
     table = batch.block_table.reshape(batch.num_rows, batch.max_blocks)[:, :max_blocks]
-    # Padding is known by its slot alone, whatever its other values are.
+    # Padding is recognised by its slot only, whatever its other values are.
     table[batch.num_real :] = 0
     return StateCopy(
         num_computed=batch.num_computed,
@@ -33,7 +33,7 @@ def of(batch: Batch, width: int, accepted: np.ndarray, max_blocks: int) -> State
 
 
 def cases() -> Iterator[StateCopy]:
-    """Yield every batch with some and with all drafts accepted, then tables that are too short, or have no block."""
+    """Yield every batch with some and all draft tokens accepted, then tables with missing blocks."""
     for index, batch in enumerate(batches()):
         counts = (np.arange(batch.num_rows) + index) % (2 + batch.num_drafts)
         yield of(batch, 2 + index % 3, counts, batch.max_blocks)

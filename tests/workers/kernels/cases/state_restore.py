@@ -1,4 +1,4 @@
-"""Cases of states taken over: rows that join and rows that do not, padding that names a block all the same."""
+"""Cases of restored states: new and continuing rows, and padding that names a block."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from workers.kernels.state_restore.definition import StateRestore
 
 
 def cases() -> Iterator[StateRestore]:
-    """Yield every batch: one of two rows takes a block over."""
+    """Yield every batch; every second row restores the state of a block."""
     for index, batch in enumerate(batches()):
         width, rows = 2 + index % 3, np.arange(batch.num_rows)
         taken = np.where((rows + index) % 2 == 0, batch.rng.integers(0, batch.num_blocks, batch.num_rows), PAD_BLOCK)

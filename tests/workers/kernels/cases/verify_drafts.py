@@ -1,4 +1,4 @@
-"""Cases of verification by chance: every method; the statistics and residuals are as defined."""
+"""Cases of rejection sampling: every method, with statistics and residuals by definition."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,1 +1,1 @@
-"""Tests of the Triton kernels: on the GPU where there is one, else under Triton's interpreter."""
+"""Tests of the Triton kernels, on a GPU if there is one, otherwise under the interpreter."""

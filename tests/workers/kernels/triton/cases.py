@@ -1,4 +1,4 @@
-"""Random ragged batches of odd shapes for the Triton kernels, padded, with shuffled blocks, slots and extreme words."""
+"""Random ragged batches for the Triton kernels: padded, shuffled, with extreme words."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ EXTREMES = np.array([0, 1, (1 << 64) - 1, (1 << 64) - 2, 1 << 63, (1 << 63) - 1]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One padded batch: the fields of rows, then those of tokens; the last block and state slot are unused."""
+    """One padded batch: fields of rows, then of tokens; the last block and slot are unused."""
 
     rng: np.random.Generator
     k: int
@@ -63,12 +63,12 @@ class Case:
         return np.where(self.rng.integers(4, size=count) == 0, self.rng.choice(EXTREMES, count), values)
 
     def integers(self, count: int) -> Array:
-        """Return poison: as an index out of every range, as a token or a count absurd."""
+        """Return poison: an index out of every range, or an absurd token or count."""
         return np.full(count, INT_POISON, dtype=np.int64)
 
 
 def case(num_real: int, k: int, block_size: int = 4, padding: int = 2, seed: int = 0, more_blocks: int = 0) -> Case:
-    """Make a batch of decodes and chunks; some rows have computed nothing, one ends where the model does.
+    """Make a batch of decodes and prefill chunks; some rows are new, one ends with the model.
 
     The block table of each row ends with at least `more_blocks` entries that are padding.
     """
@@ -87,7 +87,7 @@ def case(num_real: int, k: int, block_size: int = 4, padding: int = 2, seed: int
     num_scheduled, num_computed = row_field(scheduled), row_field(computed)
     query_start = np.cumsum(num_scheduled) - num_scheduled
     num_tokens = int(num_scheduled.sum()) + 2 * padding
-    # Every row has the blocks that its drafts of the next step need, as far as the model reaches.
+    # Every row has blocks for the draft tokens of its next step, up to the model's length.
     need = -(-np.minimum(computed + scheduled + k, max_model_len) // block_size)
     free = rng.permutation(int(need.sum()) + 1).tolist()
     num_blocks = len(free) + 1

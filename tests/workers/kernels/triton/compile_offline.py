@@ -1,4 +1,4 @@
-"""Compile every kernel for a GPU that need not be there, from the launches of engines that run smoke scenarios.
+"""Compile every kernel without a GPU, from the launches of engines that run smoke scenarios.
 
 Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op the
 launches of its twin are listed, and of each kernel the variant of its first launch is compiled for sm_90.
@@ -50,7 +50,7 @@ VERIFICATION = "workers.kernels.verify_drafts.triton"
 
 
 class Absent:
-    """What Triton asks a driver for before it compiles, about a GPU that is not there."""
+    """Triton driver for an absent GPU, with the properties that compilation needs."""
 
     def get_current_device(self) -> int:
         return 0
@@ -65,7 +65,7 @@ class Absent:
 
 
 def kernels() -> set[tuple[str, str]]:
-    """Return everything that the twins may launch, by module and name."""
+    """Return all kernels that the twins may launch, by module and name."""
     found = set()
     for path in FOLDER.glob("*/triton.py"):
         module = f"workers.kernels.{path.parent.name}.triton"
@@ -76,7 +76,7 @@ def kernels() -> set[tuple[str, str]]:
 
 
 def listed(op: Callable[[Any], None], variants: Variants) -> Any:
-    """Return an op that lists what its twin launches, and does nothing."""
+    """Return an op that records its twin's launches without running them."""
     twin = devices.twin_of(op)
 
     @wraps(op)
@@ -87,7 +87,7 @@ def listed(op: Callable[[Any], None], variants: Variants) -> Any:
 
 
 def verify_by_chance(variants: Variants) -> None:
-    """List every method of verification of drafts that were drawn; only the shapes of the arguments matter."""
+    """Record every verification method for sampled draft tokens; only argument shapes matter."""
     ops = tuple(listed(op, variants) for op in (sampler_stats, residual_mass, verify_drafts))
 
     def launch(op: Callable[..., None], outputs: tuple[str, ...], **arguments: Any) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def verify_by_chance(variants: Variants) -> None:
 
 
 def limit_a_long_line(variants: Variants) -> None:
-    """Look for the floor of a line that is too long to be read at once."""
+    """Search the floor of a row of logits that is too long to be read at once."""
     size = SHORT_LINE + 1
     whole, real = torch.zeros(1, dtype=torch.int64), torch.ones(1)
     given = {"logits": torch.zeros(size), "temperature": real, "top_k": whole, "top_p": real, "num_drafts": whole}
@@ -113,7 +113,7 @@ def limit_a_long_line(variants: Variants) -> None:
 
 
 def smoke(variants: Variants, wanted: set[tuple[str, str]]) -> None:
-    """Run smoke scenarios until all kernels that are wanted have been launched."""
+    """Run smoke scenarios until all wanted kernels have been launched."""
     parts = Parts(**{name: listing(op, variants) for name, op in devices.ops_of(devices.CLEAN).items()})
     for path in sorted(SMOKE.glob("*.yaml")):
         if wanted - {(variant.module, variant.name) for variant in variants.found}:
@@ -121,13 +121,13 @@ def smoke(variants: Variants, wanted: set[tuple[str, str]]) -> None:
 
 
 def chosen(found: set[Variant]) -> list[Variant]:
-    """Return one variant of each kernel, and all of verification."""
+    """Return one variant of each kernel, and all variants of verification."""
     one = {(variant.module, variant.name): variant for variant in sorted(found)}
     return sorted({*one.values(), *(variant for variant in found if variant.module == VERIFICATION)})
 
 
 def compiled_by_a_launch() -> list[str]:
-    """Return what a launch compiles although it was compiled ahead."""
+    """Return the kernels that a launch compiles despite compilation ahead of time."""
     words, again = torch.zeros(2, dtype=torch.int64), []
     arguments = KvWrite(words, words, words, words.view(torch.uint64), words.view(torch.uint64), 0)
     variants = Variants()
@@ -136,7 +136,7 @@ def compiled_by_a_launch() -> list[str]:
         compile_variant(variant)
 
     def launch(kernel: Any, grid: tuple[int, ...], given: tuple[Any, ...], options: dict[str, Any]) -> None:
-        # As a process that has compiled nothing.
+        # Same state as a process that has compiled nothing.
         kernel.device_caches.clear()
         kernel.warmup(*given, grid=grid, **options)
 

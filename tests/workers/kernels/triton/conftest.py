@@ -1,4 +1,4 @@
-"""Choose where the Triton kernels run, before anything imports Triton: it reads its environment when it is loaded."""
+"""Set the device of the Triton kernels before Triton is imported and reads its environment."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Arguments of the ops of drafters; nothing here loads Triton, so that tests of their definitions may use it too."""
+"""Arguments of drafters' ops, without loading Triton, for tests of definitions too."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ VOCAB_SIZE = 11
 
 
 def last_kept(batch: Case) -> Any:
-    """Return the index of a token of each row among those that are verified; padding points at 0."""
+    """Return the index of a token of each row among those to verify; padding points at 0."""
     kept = batch.num_scheduled - 1 - batch.rng.integers(0, batch.num_drafts + 1)
     return np.where(batch.num_scheduled > 0, batch.query_start + kept, 0)
 

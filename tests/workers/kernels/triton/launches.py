@@ -1,4 +1,4 @@
-"""Launches of Triton ops beside their definitions: on slices at odd offsets, everything around them guarded."""
+"""Launches of Triton ops and their definitions on slices at odd offsets, with guards."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ GUARD = 0x5A
 
 
 class Guarded:
-    """A tensor that is a slice of a larger one; what surrounds it must stay as it is."""
+    """A tensor that is a slice of a larger one; the memory around it must not change."""
 
     def __init__(self, values: Array) -> None:
         self._length, size = len(values), values.itemsize
@@ -36,7 +36,7 @@ class Guarded:
 
 
 def launch(twin: Op, **arguments: Any) -> dict[str, Array]:
-    """Launch a Triton op on copies and return what it may have written; its inputs must be as they were."""
+    """Launch a Triton op on copies and return its outputs; its inputs must not change."""
     modes = modes_of(twin)
     assert arguments.keys() == modes.keys()
     made = {name: Guarded(value) for name, value in arguments.items() if modes[name] != "int"}
@@ -49,7 +49,7 @@ def launch(twin: Op, **arguments: Any) -> dict[str, Array]:
 
 
 def define(definition: Op, **arguments: Any) -> dict[str, Array]:
-    """Run the definition in NumPy on copies and return what it may have written."""
+    """Run the definition in NumPy on copies and return its outputs."""
     modes = modes_of(definition)
     made = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in arguments.items()}
     run(definition, **made)
@@ -57,7 +57,7 @@ def define(definition: Op, **arguments: Any) -> dict[str, Array]:
 
 
 def assert_equal(twin: Op, definition: Op, **arguments: Any) -> dict[str, Array]:
-    """Check that twin and definition write the same everywhere, and return it."""
+    """Check that twin and definition write the same values everywhere, and return them."""
     found, expected = launch(twin, **arguments), define(definition, **arguments)
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name], f"{definition.__name__}: {name}")

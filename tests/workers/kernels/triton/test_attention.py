@@ -1,4 +1,4 @@
-"""The Triton kernel of attention depends on what its rows may see alone, and reads no block that is none."""
+"""The Triton attention kernel depends on visible words only, and reads no missing block."""
 
 from typing import Any
 

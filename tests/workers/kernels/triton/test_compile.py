@@ -1,4 +1,4 @@
-"""Kernels are typed as the compiler wants them, whether or not there is a GPU to launch them on."""
+"""Kernels have the types that the compiler needs, whether or not a GPU is installed."""
 
 import os
 import subprocess

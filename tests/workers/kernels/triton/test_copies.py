@@ -1,4 +1,4 @@
-"""Copies cross between the host and the device, and move nothing that would change on the way."""
+"""Copies between host and device; copies that would change values are refused."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the Triton chain of the EAGLE-like drafter sees where its row has no block."""
+"""Attention of the EAGLE-like Triton chain at positions without a block."""
 
 from typing import Any
 

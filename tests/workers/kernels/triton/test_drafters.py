@@ -1,4 +1,4 @@
-"""The Triton search for a match in a history that is longer than a block of the kernel."""
+"""The Triton n-gram search in a history that is longer than a block of the kernel."""
 
 import numpy as np
 import pytest

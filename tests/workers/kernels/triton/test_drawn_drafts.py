@@ -1,4 +1,4 @@
-"""The Triton chain draws from vocabularies of any size as the NumPy one, and keeps the logits where they belong."""
+"""The Triton chain samples from any vocabulary size like NumPy's, and caches draft logits."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT
 
 
 def drawing(batch: Case, vocab_size: int, **more: Any) -> dict[str, Any]:
-    """Return arguments of the chain: rows at all kinds of temperatures, some certain of their drafts."""
+    """Return arguments of the chain: all kinds of temperature, some rows deterministic."""
     rng, rows = batch.rng, batch.num_rows
     temperature = rng.choice([0, 1 << 19, 1 << 20, 1 << 23], rows).astype(np.float32)
     return arguments_of(

@@ -1,4 +1,4 @@
-"""A call that is bound does again what it did, on what its memory holds then. Kernels are compiled on a GPU alone."""
+"""A bound call repeats a launch on the current content of its memory, compiled on GPUs only."""
 
 import pytest
 import torch

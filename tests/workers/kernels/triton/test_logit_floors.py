@@ -1,4 +1,4 @@
-"""The Triton op finds the floors that are defined, to the last tie, however few logits it may set aside."""
+"""The Triton op finds the defined floors, to the last tie, with any buffer size."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ HOT = np.float32(2**30)
 
 
 def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut, temperature: np.float32 = BINARY) -> Array:
-    """Return what both make of lines of logits [rows, V], without drafts; weights are powers of two."""
+    """Return both results for rows of logits [rows, V] without draft tokens."""
     num_rows, vocab_size = logits.shape
 
     def twin(a: LogitFloors) -> None:
@@ -62,7 +62,7 @@ def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut, temperature: np.
 @pytest.mark.parametrize("seed", range(len(CUTS)))
 def test_floor_is_correct_for_every_limit(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    # Few values, and so many ties; of most rows a few logits have most of the weight.
+    # Few distinct values, and so many ties; in most rows a few logits have most of the weight.
     logits = rng.integers(-3, 3, (ROWS, V)) - 5 * (rng.random((ROWS, V)) < 0.9)
     logits = np.where(rng.random((ROWS, V)) < 0.2, -np.inf, logits)
     # The largest are all in one tile, or fill several.
@@ -76,7 +76,7 @@ def test_floor_is_correct_for_every_limit(seed: int) -> None:
 def test_floor_of_flat_row_is_found(cut: Cut) -> None:
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((ROWS, V))
-    # Ties, one value, and lines of which the samples see nothing but the largest, or the least.
+    # Ties, one value, and rows in which the samples see only the largest or smallest logits.
     logits[1], logits[2], logits[3] = np.round(logits[1] * 2), 3, np.sort(logits[3])
     logits[4, np.arange(V) // 8 % 4 > 0] -= 9
     logits[5, np.arange(V) // 8 % 4 > 0] += 9

@@ -1,4 +1,4 @@
-"""The Triton kernel that verifies drafts finds the largest logit in vocabularies of several blocks."""
+"""The Triton verification kernel finds the largest logit across several vocabulary blocks."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_row_ends_before_nan_inf_or_all_minus_inf_logits(
         logits[row, column] = -np.inf if row % 3 else logits[row, column]
         if row % 3 == 0:
             logits[row, column, rng.integers(vocab_size)] = np.nan
-        # The draft there is the NO_DRAFT that an undefined target looks like, or what argmax makes of it.
+        # The draft token is the NO_DRAFT that an undefined target resembles, or argmax of the row.
         if column < 3:
             drafts[row, column] = NO_DRAFT if row % 2 else logits[row, column].argmax()
     found = verify(logits.reshape(-1, vocab_size), drafts).reshape(33, 4)
@@ -40,7 +40,7 @@ def test_row_ends_before_nan_inf_or_all_minus_inf_logits(
 
 
 def verify(logits: Array, drafts: Array) -> Array:
-    """Return what both make of real rows in which every column is verified."""
+    """Return both results for real rows in which every column is verified."""
     num_rows, k = drafts.shape
     return assert_equal(
         rejection_sample,

@@ -1,4 +1,4 @@
-"""Every Triton op takes what its definition takes, and refuses what a kernel would misread."""
+"""Every Triton op takes its definition's arguments, and refuses unsuitable memory layouts."""
 
 from importlib import import_module
 from inspect import isfunction, signature

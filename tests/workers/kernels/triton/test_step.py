@@ -1,4 +1,4 @@
-"""The ops of a step, one behind the other on the same buffers, launched or captured in a CUDA graph."""
+"""The ops of a step in sequence on shared buffers, launched or captured in a CUDA graph."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -153,7 +153,7 @@ def launched(run: Callable[[dict[str, Any]], None], buffers: dict[str, Any]) -> 
 
 
 def captured(run: Callable[[dict[str, Any]], None], buffers: dict[str, Any]) -> dict[str, Any]:
-    """Capture a step and replay it, on memory that nothing but the replay has written."""
+    """Capture a step and replay it on memory that only the replay has written."""
     launched(run, buffers)  # compiles the kernels
     tensors, pristine = tensors_of(buffers), tensors_of(buffers)
     torch.cuda.synchronize()

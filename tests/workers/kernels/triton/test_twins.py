@@ -1,4 +1,4 @@
-"""Every device op's Triton twin writes what its definition says, in every case, and nothing outside its buffers."""
+"""Every Triton twin equals its definition in every case, and writes only its buffers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ COSTLY = ("draft_sampling", "logprobs", "process_logits", "residual_mass", "samp
 
 
 def launch(twin: Op, case: Arguments) -> dict[str, NDArray[Any]]:
-    """Launch a Triton op on slices of larger memory and return what it left in all its buffers."""
+    """Launch a Triton op on slices of larger memory and return the content of all its buffers."""
     made = {name: Guarded(array) for name, array in memory_of(case).items()}
     twin(case.on({name: guarded.tensor for name, guarded in made.items()}))
     return {name: guarded.read() for name, guarded in made.items()}
 
 
 def check_twins(folder: str, cases: Sequence[Arguments]) -> None:
-    """Check that the twins of a folder write on cases what is defined, and read their inputs alone."""
+    """Check that a folder's twins equal their definitions on cases, and read their inputs only."""
     assert cases
     for case in cases:
         name = op_name(type(case))

@@ -1,4 +1,4 @@
-"""The Triton kernels that verify drafts by chance are lossless, and decide as the oracle does."""
+"""The Triton kernels for rejection sampling are lossless, and decide like the oracle."""
 
 from collections.abc import Callable
 from typing import Any
