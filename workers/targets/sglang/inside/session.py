@@ -42,6 +42,9 @@ class Session:
         self._names: dict[str, str] = {}
         self._retractions: Counter[str] = Counter()
         self._begun: set[str] = set()
+        # Ids of living requests without an output token, and names of those that were aborted before their first one.
+        self._silent: set[str] = set()
+        self._aborted: dict[str, str] = {}
         self._num_taken = 0
         self._coming: list[Any] = []
         # Ends of aborted requests that the next step delivers.
@@ -77,7 +80,9 @@ class Session:
                 if request_id in self._names:
                     self.probes["abort"] += 1
                     self.probes["abort_in_flight"] += self._is_in_flight
-                    del self._names[request_id]
+                    name = self._names.pop(request_id)
+                    if request_id in self._silent:
+                        self._aborted[request_id] = name
                     if self._pauses.holds(request_id):
                         self._pauses.drop(request_id)
                     else:
@@ -95,7 +100,10 @@ class Session:
         request_id = f"{self._number:06}-{self._num_taken:06}"
         self._num_taken += 1
         self.probes["name_reused"] += event.request in self._ids
-        self._ids[event.request], self._names[request_id] = request_id, event.request
+        earlier, self._ids[event.request] = self._ids.get(event.request, ""), request_id
+        self._names[request_id] = event.request
+        self._silent.add(request_id)
+        self._aborted.pop(earlier, None)
         request = request_of(event, request_id, self._spec)
         if self._pauses.are_active:
             self._pauses.hold(request)
@@ -133,9 +141,13 @@ class Session:
             self._pauses.receive(output)
         deliveries = [delivery for output in sent for delivery in deliveries_of(output, self._names)]
         for delivery in deliveries:
+            if delivery.output.tokens:
+                self._silent.discard(self._ids[delivery.request])
             if delivery.output.finish_reason is not None:
                 del self._names[self._ids[delivery.request]]
-        return [*ended, *deliveries]
+        after_abort = [delivery for output in sent for delivery in deliveries_of(output, self._aborted)]
+        late = (each.model_copy(update={"is_late": True}) for each in after_abort if each.output.tokens)
+        return [*ended, *deliveries, *late]
 
     def _count(self, was_in_flight: bool) -> None:
         """Count probes after an iteration."""
