@@ -44,13 +44,13 @@ def block_with(page: Path, text: str) -> str:
 
 
 def test_counts_in_readme_equal_the_program() -> None:
-    text = " ".join(README.read_text(encoding="utf-8").split())
+    text, judging = (" ".join(page.read_text(encoding="utf-8").split()) for page in (README, JUDGING))
     num_scenarios = len([*ROOT.glob("scenarios/smoke/*.yaml")])
     num_released = sum(not name.startswith("specstorm-") for name in FAULTS)
     assert f"runs {num_scenarios} scenarios under {len(all_schedules())} schedules each" in text
     assert f"{num_scenarios} scenarios: {num_scenarios} agreed" in text
     assert f"has {len(FAULTS)} historical bugs, *faults*, that can be switched on; {num_released} are bugs of" in text
-    assert f"and others, {len(CONTRACTS)} in all" in JUDGING.read_text(encoding="utf-8")
+    assert f"and others, {len(CONTRACTS)} in all" in judging
 
 
 def test_trace_in_readme_is_the_trace_of_its_finding() -> None:
