@@ -14,7 +14,7 @@ from scenarios.generation.shards import fitted
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.judge.outputs import BrokenOff, Outputs, compare
+from workers.judge.outputs import FailedRun, Outputs, compare
 from workers.oracle.tape import Tapes
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import Options, Run
@@ -52,16 +52,16 @@ class OutputsAlone(Specstorm):
     capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 
 
-def observed_outputs(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | BrokenOff]:
+def observed_outputs(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | FailedRun]:
     """Run a trace, judging outputs only; return the contract that they break, and the outputs."""
     try:
         run = Run(trace, tapes, Options(races=False, steps_max=STEPS_MAX), OutputsAlone())
         found = run.to_end()
     except Exception as error:
         # A fault may crash the engine, which needs no judge to be noticed.
-        return None, BrokenOff(type(error).__name__)
+        return None, FailedRun(type(error).__name__)
     if isinstance(found, NotDrained):
-        return None, BrokenOff("the run does not end")
+        return None, FailedRun("the run does not end")
     return (found.variable if found is not None else None), run.target.outputs()
 
 

@@ -3,7 +3,7 @@
 Verifies:
 - every variable of `observation.VARIABLES`, inside its domain: counts, model inputs, KV cache, recurrent states, draft
   tokens, logits, sampled tokens;
-- that every capture and observation that the log requires is shown, in order (`due_captures`);
+- that every capture and observation that the log requires is shown, in order (`required_captures`);
 - that no block, state slot or request is held at the end.
 
 Does not verify:
@@ -17,11 +17,11 @@ from typing import Any
 from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.judge.due_captures import DueCaptures
 from workers.judge.host_columns import cached_difference, compare_columns, difference, host_drafts, processed_columns
 from workers.judge.judge import Case, End, Judge
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
+from workers.judge.required_captures import RequiredCaptures
 from workers.oracle.expected_captures import (
     SCRATCH,
     Expectation,
@@ -85,7 +85,7 @@ class Checker(Judge):
         self._has_captures = False
         self._names = {0: 0}
         self._has_logprobs = any(submit.params.num_logprobs for submit in trace.submits())
-        self._due = DueCaptures(trace, points)
+        self._required = RequiredCaptures(trace, points)
 
     @classmethod
     def of(cls, case: Case) -> "Checker | None":
@@ -105,7 +105,7 @@ class Checker(Judge):
 
     def _entry(self, entry: Entry) -> Difference | None:
         """Check a log entry and pass it to the oracle; add the captures that it requires."""
-        due = self._due.before(entry) if self._due.on_host is not None else None
+        due = self._required.before(entry) if self._required.on_host is not None else None
         if due is not None:
             return difference("observations", self.step, due, fact("entry", entry=_kind(entry)))
         wrong = self.referee.judge(entry)
@@ -128,11 +128,11 @@ class Checker(Judge):
             self.is_over = True
             del self.oracle.steps[entry.step]
             return None
-        self._due.after(entry, self.oracle.steps)
+        self._required.after(entry, self.oracle.steps)
         return None
 
     def _observation(self, observed: Observation) -> Difference | None:
-        due = self._due.observed(observed)
+        due = self._required.observed(observed)
         if due is not None:
             seen = fact("observation", point=observed.point, step=observed.step)
             return difference("observations", self.step, due, seen)
@@ -222,24 +222,24 @@ class Checker(Judge):
         steps = self.oracle.steps
         if len(steps) <= _STEPS_KEPT:
             return
-        before, captured_until = self.step - max(2, self.spec.depth), self._due.captured_until
+        before, captured_until = self.step - max(2, self.spec.depth), self._required.captured_until
         if captured_until is not None:
             before = min(before, captured_until)
         for number in [number for number in steps if number < before]:
             del steps[number]
 
     def _capture(self, capture: Observation) -> Difference | None:
-        due = self._due.captured(capture)
+        due = self._required.captured(capture)
         if due is not None:
-            if self.is_over and self._due.captured_until is None:
+            if self.is_over and self._required.captured_until is None:
                 return None
             seen = fact("capture", point=capture.point, step=capture.step, requests=capture.requests)
             return difference("captures", capture.step, due, seen)
         point, step, _, _, _ = capture
-        whose = self.oracle.releases.pop(0) if point == "freed" else self.oracle.steps[step]
-        return self._compare(EXPECTED[point](whose, self.spec), capture, whose)
+        truth = self.oracle.releases.pop(0) if point == "freed" else self.oracle.steps[step]
+        return self._compare(EXPECTED[point](truth, self.spec), capture, truth)
 
-    def _compare(self, expected: Expectation, capture: Observation, whose: StepTruth | Release) -> Difference | None:
+    def _compare(self, expected: Expectation, capture: Observation, truth: StepTruth | Release) -> Difference | None:
         """Return the first difference of a capture of a step, or of the release of blocks."""
         point, step, _, values, _ = capture
         self._count(point, expected)
@@ -258,7 +258,7 @@ class Checker(Judge):
             # Values after the expected ones are scratch.
             index = first_difference(wanted, actual)
             if index is not None:
-                owner, position = place_of(variable, index, whose, self.spec)
+                owner, position = place_of(variable, index, truth, self.spec)
                 name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
                 return difference(variable, step, wanted[index], actual[index], (name, commit, position))
         return None
@@ -280,7 +280,7 @@ class Checker(Judge):
         found = self._logprobs(observed) if self._has_logprobs else None
         if found is None and self.oracle.cache is not None:
             found = cached_difference(self.oracle.cache, self._names, observed)
-        found = found or self._books(observed)
+        found = found or self._free_counts(observed)
         wrong = self._properties.processed(observed) if found is None and self._properties is not None else None
         if wrong is not None:
             wrong = wrong.model_copy(update={"entry": "processed"})
@@ -302,7 +302,7 @@ class Checker(Judge):
                 return difference("logprobs", observed.step, expected, actual, (row.truth.name, row.commit, None))
         return None
 
-    def _books(self, observed: Observation) -> Difference | None:
+    def _free_counts(self, observed: Observation) -> Difference | None:
         """Compare the numbers of free KV-cache blocks and state slots after a step was processed."""
         running, cache = self.oracle.running, self.oracle.cache
         if cache is None:
@@ -329,7 +329,7 @@ class Checker(Judge):
         assert left is not None, "the engine shows what its host holds"
         if self._copied is not None:
             return self._copied
-        due = self._due.left_over()
+        due = self._required.left_over()
         if due is not None:
             which, missing = due
             return difference(which, self.step, missing, fact("not_shown"))

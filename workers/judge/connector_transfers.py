@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName, Offloading
-from workers.judge.broken_identities import broken
 from workers.judge.history import EngineHistory, History
-from workers.judge.judge import Case, End, HistoryJudge, named_for
+from workers.judge.judge import Case, End, HistoryJudge, with_engine_name
+from workers.judge.mismatches import mismatch
 from workers.record.evidence import Difference, fact
 from workers.record.shown import InFlight, Inputs, Offered, Preempted, Scheduled, Shown, Transfer
 
@@ -73,14 +73,16 @@ class _Transfers:
             case Preempted():
                 for block in seen.values.kept:
                     actual = fact("block_kept", block=block)
-                    yield broken(PLANE, "preempted", seen.requests[0], (seen.step, None), fact("room_at_once"), actual)
+                    yield mismatch(
+                        PLANE, "preempted", seen.requests[0], (seen.step, None), fact("room_at_once"), actual
+                    )
             case _:
                 pass
 
     def left(self, steps: int) -> Iterator[Difference]:
         """Yield a difference for each transfer that has not ended once the engine has drained."""
         for number, flight in self.flights.items():
-            yield broken(PLANE, "ends", flight.request, (steps, None), fact("an_end"), fact("no_end", number=number))
+            yield mismatch(PLANE, "ends", flight.request, (steps, None), fact("an_end"), fact("no_end", number=number))
 
     def in_flight(self, request: int, of: str) -> Iterator[_Flight]:
         """Yield the transfers of one kind that a request has in flight."""
@@ -93,7 +95,7 @@ class _Transfers:
             for number, other in self.flights.items():
                 for block in sorted(blocks & other.blocks):
                     actual = fact("block_of_transfer", block=block, number=number)
-                    yield broken(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
+                    yield mismatch(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
         self.flights[values.number] = _Flight(request, values.of, blocks, values.is_synchronous)
 
     def _store(self, seen: Transfer) -> Iterator[Difference]:
@@ -103,14 +105,14 @@ class _Transfers:
                 continue
             for block in sorted(flight.blocks.intersection(seen.values.blocks)):
                 expected, actual = fact("a_block_of_its_own"), fact("block_of_transfer", block=block, number=other)
-                yield broken(PLANE, "stored", seen.requests[0], (seen.step, None), expected, actual)
+                yield mismatch(PLANE, "stored", seen.requests[0], (seen.step, None), expected, actual)
 
     def _end(self, seen: Transfer) -> Iterator[Difference]:
         number, where = seen.values.number, (seen.step, None)
         self.num_lost += len(seen.values.lost)
         if self.flights.pop(number, None) is None:
             facts = fact("one_end"), fact("ended_again", number=number)
-            yield broken(PLANE, "ends", seen.requests[0], where, *facts)
+            yield mismatch(PLANE, "ends", seen.requests[0], where, *facts)
         self.has_ended = True
         if seen.values.is_ahead:
             # The transfer ended before this step's kernels: the next owner of its blocks may write them.
@@ -127,7 +129,7 @@ class _Transfers:
         missing = set(range(values.found // size, kept // size)) - set(values.offered)
         for chunk in sorted(missing)[:1]:
             actual = fact("chunks_offered", chunks=list(values.offered))
-            yield broken(PLANE, "offered", seen.requests[0], (seen.step, None), fact("chunk", chunk=chunk), actual)
+            yield mismatch(PLANE, "offered", seen.requests[0], (seen.step, None), fact("chunk", chunk=chunk), actual)
 
     def _planned(self, seen: Scheduled) -> Iterator[Difference]:
         """Yield a difference for each block of a load in flight that a planned request holds.
@@ -142,7 +144,7 @@ class _Transfers:
             for block in (block for held in (blocks, *states.get(request, ())) for block in held):
                 if block in arriving:
                     actual = fact("block_arriving", block=block, other=arriving[block])
-                    yield broken(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
+                    yield mismatch(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
 
     def _written(self, seen: Inputs) -> Iterator[Difference]:
         """Yield a difference for each block that a step writes during a transfer of it."""
@@ -152,13 +154,13 @@ class _Transfers:
             written = {slot // self.block_size for slot in row.slots} | {state.block for state in row.states}
             for block in sorted(written & used.keys()):
                 actual = fact("block_in_flight", block=block, other=used[block])
-                yield broken(PLANE, "written", row.request, (seen.step, None), fact("a_block_of_its_own"), actual)
+                yield mismatch(PLANE, "written", row.request, (seen.step, None), fact("a_block_of_its_own"), actual)
 
     def _misused(self, seen: InFlight, how: str, number: int, block: int) -> Difference:
         flight = self.flights.get(number)
         request = flight.request if flight is not None else None
         actual = fact("block_free" if how == "free" else "block_registered", block=block)
-        return broken(PLANE, how, request, (seen.step, None), fact("held_until_end"), actual)
+        return mismatch(PLANE, how, request, (seen.step, None), fact("held_until_end"), actual)
 
 
 class ConnectorTransfers(HistoryJudge):
@@ -185,15 +187,15 @@ class ConnectorTransfers(HistoryJudge):
         prompts: dict[int, int] = {}
         for seen in end.history.shown:
             for found in _handed_over(seen, of, prompts):
-                yield named_for(found, seen.of)
+                yield with_engine_name(found, seen.of)
             for found in of[seen.of].see(seen):
-                yield named_for(found, seen.of)
+                yield with_engine_name(found, seen.of)
         for each, transfers in of.items():
             for found in transfers.left(end.steps):
-                yield named_for(found, each)
+                yield with_engine_name(found, each)
         if of[ENGINE].has_ended and not of[ENGINE].num_lost:
             for name in sorted(name for name, output in end.outputs.items() if output.finish_reason == "error"):
-                yield broken(
+                yield mismatch(
                     PLANE, "failures", name, (end.steps, None), fact("no_failure"), fact("reason", reason="error")
                 )
 
@@ -215,13 +217,13 @@ def _handed_over(seen: Shown, of: dict[EngineName, _Transfers], prompts: dict[in
             count = len(values.blocks) - values.num_states
             if count != expected:
                 counts = (fact("blocks_handed_over", count=each) for each in (expected, count))
-                yield broken(PLANE, "sent", request, where, *counts)
+                yield mismatch(PLANE, "sent", request, where, *counts)
         case "send", "ends":
             for _ in of[ENGINE].in_flight(request, "load"):
-                yield broken(PLANE, "ends", request, where, fact("held_until_end"), fact("given_back_in_load"))
+                yield mismatch(PLANE, "ends", request, where, fact("held_until_end"), fact("given_back_in_load"))
         case "load", "begins" if prompts:
             kept = {block for each in producer.in_flight(request, "send") for block in each.blocks}
             for block in values.slots:
                 if block not in kept:
                     actual = fact("block_not_kept", block=block)
-                    yield broken(PLANE, "read", request, where, fact("held_until_end"), actual)
+                    yield mismatch(PLANE, "read", request, where, fact("held_until_end"), actual)

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from scenarios.events import CONTROL_EVENTS, clears_cache
 from scenarios.spec import ENGINE
-from workers.judge.broken_identities import broken
 from workers.judge.history import EngineHistory, History, Row
 from workers.judge.judge import Case, End, HistoryJudge
+from workers.judge.mismatches import mismatch
 from workers.record.evidence import Difference, fact
 from workers.record.shown import Controlled, Copied, Scheduled, Shown, Transfer
 
@@ -91,13 +91,13 @@ class _Calls:
             self.era += 1
         elif what in ("weights", "drafter_weights") and tokens != [0]:
             expected = fact("weights", version=seen.values.version) if what == "weights" else fact("kept_asleep")
-            yield broken(PLANE, what, None, where, expected, fact("unlike", count=tokens[0]))
+            yield mismatch(PLANE, what, None, where, expected, fact("unlike", count=tokens[0]))
         elif what == "executed_asleep":
-            yield broken(PLANE, "asleep", None, where, fact("awake"), fact("executed"))
+            yield mismatch(PLANE, "asleep", None, where, fact("awake"), fact("executed"))
         elif what == "neighbour":
             self._neighbour = tokens if self._neighbour is None else self._neighbour
             if tokens != self._neighbour:
-                yield broken(PLANE, "neighbour", None, where, self._neighbour, tokens)
+                yield mismatch(PLANE, "neighbour", None, where, self._neighbour, tokens)
 
     def _planned(self, seen: Scheduled) -> Iterator[Difference]:
         """Yield a difference for the first request that is scheduled although the engine is paused."""
@@ -106,7 +106,7 @@ class _Calls:
         self._loading.difference_update(begun)
         if barred:
             expected = fact("paused", mode=self._mode)
-            yield broken(PLANE, "paused", barred[0], (seen.step, None), expected, fact("planned"))
+            yield mismatch(PLANE, "paused", barred[0], (seen.step, None), expected, fact("planned"))
 
 
 def _attended(history: EngineHistory, calls: _Calls) -> Iterator[Difference]:
@@ -132,7 +132,7 @@ def _attended(history: EngineHistory, calls: _Calls) -> Iterator[Difference]:
             position = _first_of_an_earlier_era(row, computed, era, size)
             if position is not None:
                 actual = fact("of_an_era", era=computed[_slot(row, position, size)])
-                yield broken(PLANE, "era", row.request, (number, position), fact("of_an_era", era=era), actual)
+                yield mismatch(PLANE, "era", row.request, (number, position), fact("of_an_era", era=era), actual)
 
 
 def _first_of_an_earlier_era(row: Row, computed: Mapping[int, int], era: int, size: int) -> int | None:

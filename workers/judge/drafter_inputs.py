@@ -27,10 +27,10 @@ from typing import NamedTuple, TypeAlias
 
 from scenarios.events import DisturbTransfer
 from scenarios.spec import ENGINE
-from workers.judge.broken_identities import broken
 from workers.judge.history import Blocks, History, Step
 from workers.judge.history import Row as InputRow
 from workers.judge.judge import Case, End, HistoryJudge
+from workers.judge.mismatches import mismatch
 from workers.record.evidence import Difference, Fact, fact
 from workers.record.shown import Drafting, Inputs, Transfer
 
@@ -50,16 +50,17 @@ class Entry(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _State:
+class _CacheState:
     """State of the drafter's KV cache for one stay of a request.
 
-    `hit` counts the tokens whose entries other requests may have computed. `is_whole` is false if entries may not
-    follow from the tokens alone: after a prefix-cache hit, a step without a draft pass, or the end of a prefill chunk.
-    `changed` is the first position whose token differs from the stay before, None if there is none.
+    - `hit`: the number of tokens whose entries other requests may have computed.
+    - `follows_from_tokens`: false if entries may not follow from the tokens alone: after a prefix-cache hit, a step
+      without a draft pass, or the end of a prefill chunk.
+    - `changed`: the first position whose token differs from the stay before, or None.
     """
 
     hit: int
-    is_whole: bool
+    follows_from_tokens: bool
     changed: int | None = None
 
 
@@ -70,7 +71,7 @@ class Row(NamedTuple):
     - `tokens`: the tokens known after the step, then the proposed drafts.
     - `samples`: false for a prefill chunk, whose drafts are never verified, and for a row whose result is dropped.
     - `is_chunk`: whether a row neither samples nor has drafts.
-    - `is_open`: whether the row is checked; its tokens are not known otherwise.
+    - `is_checked`: whether the row is checked; its tokens are not known otherwise.
     """
 
     request: int
@@ -81,10 +82,10 @@ class Row(NamedTuple):
     blocks: Blocks
     samples: bool
     is_chunk: bool
-    is_open: bool
+    is_checked: bool
 
 
-class Given(NamedTuple):
+class RowInputs(NamedTuple):
     """Input ids, positions and slot mapping of a batch row in a draft pass."""
 
     input_ids: Sequence[int]
@@ -133,7 +134,7 @@ class DrafterInputs(HistoryJudge):
 
     def differences(self, end: End) -> Iterator[Difference]:
         if self.compared(end.history):
-            yield from Drafter(end.history).every()
+            yield from Drafter(end.history).differences()
 
 
 def proposals_of(history: History) -> Proposals:
@@ -142,7 +143,7 @@ def proposals_of(history: History) -> Proposals:
         return {}
     drafter = Drafter(history)
     if DrafterInputs().compared(history):
-        next(drafter.every(), None)
+        next(drafter.differences(), None)
     return drafter.proposals
 
 
@@ -155,26 +156,26 @@ class Drafter:
     def __init__(self, history: History) -> None:
         own = history.engines[ENGINE]
         self._sizes, self._steps = own.sizes, own.steps
-        self._states: dict[int, _State] = {}
+        self._states: dict[int, _CacheState] = {}
         self.proposals: dict[tuple[int, int], Proposal] = {}
         # Differences to report after all others: the last entry of a block of a prefix-cache hit, or the entry of a
         # token that changed since the stay before.
-        self._last: list[Difference] = []
+        self._reported_last: list[Difference] = []
         # The drafter's KV cache by slot, and the copies of its entries in a store.
         self._cache: dict[int, Entry] = {}
         self._store: dict[int, Entry] = {}
         # By step, the entries that a late draft pass writes after it.
-        self._late: dict[int, dict[int, Entry]] = {}
+        self._late_writes: dict[int, dict[int, Entry]] = {}
         self._copies = _copies_of(history)
 
-    def every(self) -> Iterator[Difference]:
+    def differences(self) -> Iterator[Difference]:
         """Yield the differences of all steps."""
         for number, step in self._steps.items():
             self._copy(number, is_before=True)
-            yield from self._of_step(step)
-            self._cache |= self._late.pop(number, {})
+            yield from self._step(step)
+            self._cache |= self._late_writes.pop(number, {})
             self._copy(number, is_before=False)
-        yield from self._last
+        yield from self._reported_last
 
     def _copy(self, number: int, is_before: bool) -> None:
         """Copy blocks between the drafter's KV cache and the store, except lost blocks."""
@@ -189,26 +190,26 @@ class Drafter:
                     if at * size + place in source:
                         target[to * size + place] = source[at * size + place]
 
-    def _of_step(self, step: Step) -> Iterator[Difference]:
+    def _step(self, step: Step) -> Iterator[Difference]:
         self._begin(step)
         if step.inputs is None:
             return
         if step.plan.follows:
             yield from self._verified(step)
         rows = {row.request: self._row(step, row) for row in step.rows}
-        yield from self._are_shown(step, rows)
+        yield from self._missing_passes(step, rows)
         if step.context is not None:
             yield from self._stores(step, step.inputs, rows)
         for seen in step.passes:
             yield from self._pass(step.number, seen, rows)
         if not step.passes and step.context is None:
-            self._miss(rows.values())
-        self._note(step, rows)
+            self._mark_unwritten(rows.values())
+        self._keep_proposals(step, rows)
 
     def _begin(self, step: Step) -> None:
         for request, tokens in step.plan.begun:
             stay = step.turns[request].stay
-            self._states[request] = _State(stay.hit, is_whole=not stay.hit)
+            self._states[request] = _CacheState(stay.hit, follows_from_tokens=not stay.hit)
             if stay.before is not None:
                 pairs = enumerate(zip(stay.before, tokens, strict=False))
                 self._states[request].changed = next((at for at, (was, now) in pairs if was != now), None)
@@ -219,13 +220,13 @@ class Drafter:
         """Yield a difference for each verified draft token that the step before did not propose."""
         for row in step.rows:
             turn, before = step.turns[row.request], self._steps.get(step.number - 1)
-            if before is None or turn.last != before.number or not turn.stay.is_followed:
+            if before is None or turn.last != before.number or not turn.stay.tokens_are_known:
                 continue
             given = slice(max(0, len(row.positions) - row.num_drafts), None)
             proposed = before.proposed.get(row.request, ())
             for token, position, draft in zip(row.input_ids[given], row.positions[given], proposed, strict=False):
                 if token != draft:
-                    yield broken(PLANE, "verified", row.request, (step.number, position), draft, token)
+                    yield mismatch(PLANE, "verified", row.request, (step.number, position), draft, token)
 
     def _row(self, step: Step, row: InputRow) -> Row:
         turn, sampled = step.turns[row.request], step.sampled.get(row.request, ())
@@ -240,10 +241,10 @@ class Drafter:
             blocks=dict(step.plan.blocks).get(row.request, []),
             samples=samples,
             is_chunk=not samples and not row.num_drafts,
-            is_open=turn.stay.is_followed and (samples or not row.num_drafts),
+            is_checked=turn.stay.tokens_are_known and (samples or not row.num_drafts),
         )
 
-    def _are_shown(self, step: Step, rows: Mapping[int, Row]) -> Iterator[Difference]:
+    def _missing_passes(self, step: Step, rows: Mapping[int, Row]) -> Iterator[Difference]:
         """Yield a difference for a step without a draft pass.
 
         A request close to `max_model_len` is a valid reason for such a step.
@@ -253,7 +254,7 @@ class Drafter:
         is_near = longest + self._sizes.drafts_max + 1 > self._length_max
         if not step.passes and not is_near and not self._proposes_none(step):
             expected, actual = fact("inputs_of_every_step"), fact("none_shown")
-            yield broken(PLANE, "passes", None, (step.number, None), expected, actual)
+            yield mismatch(PLANE, "passes", None, (step.number, None), expected, actual)
 
     @property
     def _length_max(self) -> int:
@@ -267,22 +268,22 @@ class Drafter:
         is_asked = any(drafts.get(request) for request in step.requests)
         return step.context is not None and not any(step.proposed.values()) and not is_asked
 
-    def _miss(self, rows: Iterable[Row]) -> None:
+    def _mark_unwritten(self, rows: Iterable[Row]) -> None:
         """Mark the entries of a step without a draft pass as unwritten: no later pass computes them."""
         for row in rows:
-            self._states[row.request].is_whole = False
+            self._states[row.request].follows_from_tokens = False
             for position in range(row.first, row.end):
                 slot = self._slot(row, position)
                 if isinstance(slot, int):
                     self._cache[slot] = Entry(row.request, position, None)
 
-    def _note(self, step: Step, rows: Mapping[int, Row]) -> None:
+    def _keep_proposals(self, step: Step, rows: Mapping[int, Row]) -> None:
         """Keep the step's proposals that follow from tokens alone."""
         for place, request in enumerate(step.passes[0].requests if step.passes else ()):
             row, state, drafts = rows[request], self._states[request], step.proposed.get(request, ())
             if not self._sizes.chunk_ends_known and self._sizes.draft_shift and not row.samples:
-                state.is_whole = False
-            if not (row.is_open and row.samples and state.is_whole and drafts):
+                state.follows_from_tokens = False
+            if not (row.is_checked and row.samples and state.follows_from_tokens and drafts):
                 continue
             count, at_once = len(drafts), self._sizes.mask_token is not None
             one_each = [margins[place] for margins in step.margins[:count]]
@@ -298,34 +299,34 @@ class Drafter:
         for request, start, stop in zip(inputs.requests, starts, starts[1:], strict=False):
             row = rows[request]
             tokens = [*row.tokens[row.first : row.end], *[-1] * (stop - start)][: stop - start]
-            given = Given(tokens, context.positions[start:stop], context.slots[start:stop])
-            if row.is_open:
-                yield from self._places(step.number, row, row.first, row.end - row.first, given)
+            given = RowInputs(tokens, context.positions[start:stop], context.slots[start:stop])
+            if row.is_checked:
+                yield from self._positions_and_slots(step.number, row, row.first, row.end - row.first, given)
             yield from self._writes(step.number, row, given, self._cache)
 
     def _pass(self, number: int, seen: Drafting, rows: Mapping[int, Row]) -> Iterator[Difference]:
         values = seen.values
         held = dict(values.blocks)
-        written = self._late.setdefault(values.behind, {}) if values.behind > number else self._cache
+        written = self._late_writes.setdefault(values.behind, {}) if values.behind > number else self._cache
         starts = zip(seen.requests, values.starts, values.starts[1:], strict=False)
         for place, (request, start, stop) in enumerate(starts):
             row, length = rows[request], values.seq_lens[place]
             if request in held:
                 row = row._replace(blocks=held[request])
                 yield from self._tables(number, row, values.tables[place])
-            given = Given(values.input_ids[start:stop], values.positions[start:stop], values.slots[start:stop])
-            if row.is_open:
-                yield from self._given(number, row, values.index, given, length)
+            given = RowInputs(values.input_ids[start:stop], values.positions[start:stop], values.slots[start:stop])
+            if row.is_checked:
+                yield from self._row_inputs(number, row, values.index, given, length)
             for bound in values.bounds[place : place + 1]:
                 if bound < length:
                     expected = fact("at_least", least=length)
-                    yield broken(PLANE, "draft_bounds", row.request, (number, None), expected, bound)
+                    yield mismatch(PLANE, "draft_bounds", row.request, (number, None), expected, bound)
             yield from self._writes(number, row, given, written)
         for request in seen.requests if values.index == 0 else ():
-            if rows[request].is_open:
+            if rows[request].is_checked:
                 yield from self._reads(number, rows[request])
 
-    def _given(self, number: int, row: Row, index: int, given: Given, length: int) -> Iterator[Difference]:
+    def _row_inputs(self, number: int, row: Row, index: int, given: RowInputs, length: int) -> Iterator[Difference]:
         """Yield the wrong input ids, positions, slots and sequence length of a row in a draft pass."""
         mask, shift = self._sizes.mask_token, self._sizes.draft_shift
         if mask is not None:
@@ -334,31 +335,33 @@ class Drafter:
             # Without a shift, the position after a prefill chunk is computed again by the next chunk: not checked.
             first, last = row.first if index == 0 else row.end - shift + index, self._last_position(row) + index
         count = min(last, self._length_max - 1) + 1 - first
-        yield from self._places(number, row, first, count, given)
-        is_checked = row.samples or (index == 0 and mask is None)
+        yield from self._positions_and_slots(number, row, first, count, given)
+        has_known_ids = row.samples or (index == 0 and mask is None)
         for position, token in zip(range(first, first + count), given.input_ids, strict=False):
             own = mask if mask is not None and position > row.end else self._token(row, position)
-            if is_checked and own is not None and token != own:
-                yield broken(PLANE, "draft_input_ids", row.request, (number, position), own, token)
+            if has_known_ids and own is not None and token != own:
+                yield mismatch(PLANE, "draft_input_ids", row.request, (number, position), own, token)
         covered = min(first + len(given.positions), self._length_max)
         if count > 0 and length != covered:
-            yield broken(PLANE, "draft_seq_lens", row.request, (number, None), covered, length)
+            yield mismatch(PLANE, "draft_seq_lens", row.request, (number, None), covered, length)
 
     def _tables(self, number: int, row: Row, table: Blocks) -> Iterator[Difference]:
         """Yield a difference for each block in a late pass's block table that is not the request's."""
         for position, own, block in zip(itertools.count(step=self._sizes.block_size), row.blocks, table, strict=False):
             if own != block:
                 facts = fact("block", block=own), fact("block", block=block)
-                yield broken(PLANE, "draft_tables", row.request, (number, position), *facts)
+                yield mismatch(PLANE, "draft_tables", row.request, (number, position), *facts)
 
-    def _places(self, number: int, row: Row, first: int, count: int, given: Given) -> Iterator[Difference]:
+    def _positions_and_slots(
+        self, number: int, row: Row, first: int, count: int, given: RowInputs
+    ) -> Iterator[Difference]:
         """Yield positions not consecutive from `first`, and slots outside the planned blocks."""
         for place, position in enumerate(range(first, first + count)):
             where, slot = (number, position), given.slots[place]
             if given.positions[place] != position:
-                yield broken(PLANE, "draft_positions", row.request, where, position, given.positions[place])
+                yield mismatch(PLANE, "draft_positions", row.request, where, position, given.positions[place])
             if slot != (own := self._slot(row, position)):
-                yield broken(PLANE, "draft_slots", row.request, where, own, slot)
+                yield mismatch(PLANE, "draft_slots", row.request, where, own, slot)
 
     def _last_position(self, row: Row) -> int:
         """Return the last position of a row in the first draft pass.
@@ -385,7 +388,7 @@ class Drafter:
             return fact("own_block", index=block)
         return row.blocks[block] * self._sizes.block_size + within
 
-    def _writes(self, number: int, row: Row, given: Given, written: dict[int, Entry]) -> Iterator[Difference]:
+    def _writes(self, number: int, row: Row, given: RowInputs, written: dict[int, Entry]) -> Iterator[Difference]:
         """Add a row's entries to `written`; yield slots in blocks that its request does not hold."""
         for token, position, slot in zip(*given, strict=True):
             if slot < 0:
@@ -393,7 +396,7 @@ class Drafter:
             block = slot // self._sizes.block_size
             if block not in row.blocks:
                 expected, where = fact("a_block_of_its_own"), (number, position)
-                yield broken(PLANE, "draft_slots", row.request, where, expected, fact("block", block=block))
+                yield mismatch(PLANE, "draft_slots", row.request, where, expected, fact("block", block=block))
             # The input id at the end of a chunk replaces the next prompt token; the entry counts as the next token's.
             meant = row.tokens[position + self._sizes.draft_shift] if self._is_chunk_end(row, position) else token
             written[slot] = Entry(row.request, position, meant)
@@ -413,11 +416,11 @@ class Drafter:
                     continue
                 actual = fact("entry_of", token=entry.token, position=entry.position, request=entry.request)
             expected = fact("entry_of", token=token, position=position, request=row.request)
-            found = broken(PLANE, "draft_cache", row.request, (number, position), expected, actual)
+            found = mismatch(PLANE, "draft_cache", row.request, (number, position), expected, actual)
             is_end_of_hit = shift > 0 and (position + 1) % self._sizes.block_size == 0 and position < state.hit
             # A session may have replaced the token of this position.
             if position + shift == state.changed or (is_end_of_hit and is_position):
-                self._last.append(found)
+                self._reported_last.append(found)
             else:
                 yield found
 

@@ -36,8 +36,8 @@ from workers.record.log import UNSPOILED, Aborted, CacheReset, Preempted, Spoils
 from workers.record.rules import Rule
 
 Moment: TypeAlias = tuple[int, int]
-_OfARequest: TypeAlias = Abort | Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft
-Happening: TypeAlias = Submitted | Aborted | Preempted | CacheReset
+_RequestEvent: TypeAlias = Abort | Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft
+RequiredEntry: TypeAlias = Submitted | Aborted | Preempted | CacheReset
 
 
 class EventObligations:
@@ -85,13 +85,13 @@ class EventObligations:
                 return violation(Rule.RESET_MISSING, tick=due)
         raise AssertionError(f"event {event.do} requires no log entry")
 
-    def happened(self, entry: Happening) -> Violation | None:
+    def check_entry(self, entry: RequiredEntry) -> Violation | None:
         """Return a violation if no event requires this log entry now, or None."""
         if isinstance(entry, Submitted):
             wrong = self._misdated(entry)
             if wrong is not None:
                 return wrong
-        if self._apply_until((self._now[0] + 1, 0)) and self._is_demanded(entry):
+        if self._apply_until((self._now[0] + 1, 0)) and self._is_required(entry):
             # Running requests are preempted before the cache is reset.
             if not (isinstance(entry, Preempted) and entry.cause == "reset"):
                 self._next += 1
@@ -124,16 +124,16 @@ class EventObligations:
             self._next += 1
         return False
 
-    def _is_demanded(self, entry: Happening) -> bool:
+    def _is_required(self, entry: RequiredEntry) -> bool:
         _, submit, event = self._events[self._next]
         match event, entry:
             case Submit(), Submitted():
                 return entry.submit == submit
             case Abort(), Aborted():
-                return self._oracle.requests[entry.request] is self._live(event) and entry.tick == event.tick
+                return self._oracle.requests[entry.request] is self._live_request(event) and entry.tick == event.tick
             case Preempt(), Preempted():
                 is_due = entry.tick == event.tick and entry.mode == event.mode and entry.cause == "event"
-                return is_due and self._oracle.requests[entry.request] is self._live(event)
+                return is_due and self._oracle.requests[entry.request] is self._live_request(event)
             case ResetPrefixCache(running=True), Preempted() if self._oracle.running:
                 is_due = entry.tick == event.tick and entry.mode == "drop" and entry.cause == "reset"
                 return is_due and self._oracle.requests[entry.request] is self._oracle.running[-1]
@@ -142,7 +142,7 @@ class EventObligations:
             case _:
                 return False
 
-    def _live(self, event: Submit | _OfARequest) -> Truth | None:
+    def _live_request(self, event: Submit | _RequestEvent) -> Truth | None:
         truth = self._oracle.newest.get(event.request)
         return truth if truth is not None and truth.finish_reason is None else None
 
@@ -158,13 +158,13 @@ class EventObligations:
             case ResetPrefixCache():
                 return True
             case Submit():
-                return self._live(event) is None
+                return self._live_request(event) is None
             case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits() | SpoilLogit() | SpoilDraft():
-                truth = self._live(event)
+                truth = self._live_request(event)
                 return truth is not None and self._apply_to(event, truth)
         return False
 
-    def _apply_to(self, event: _OfARequest, truth: Truth) -> bool:
+    def _apply_to(self, event: _RequestEvent, truth: Truth) -> bool:
         match event:
             case Abort():
                 return True

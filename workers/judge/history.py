@@ -83,15 +83,15 @@ class Row:
 class Stay:
     """One stay of a request: its first step, and its number of computed tokens then (`hit`).
 
-    `before` has the request's tokens at the end of the stay before, None in the first stay. `is_followed` is false if
-    results of the stay before may still arrive: then the tokens of this stay are uncertain.
+    `before` has the request's tokens at the end of the stay before, None in the first stay. `tokens_are_known` is false
+    if results of the stay before may still arrive: then the tokens of this stay are uncertain.
     """
 
     request: int
     first: int
     hit: int
     before: Sequence[int] | None
-    is_followed: bool
+    tokens_are_known: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +162,10 @@ class History:
     @classmethod
     def of(cls, shown: Sequence[Shown]) -> "History":
         """Return the history of a run from all of its records, in order."""
-        found = {each.of: _Joining(each.values) for each in shown if isinstance(each, Opened)}
+        collectors = {each.of: _Collector(each.values) for each in shown if isinstance(each, Opened)}
         for each in shown:
-            found[each.of].see(each)
-        return cls(shown, {of: joining.joined() for of, joining in found.items()})
+            collectors[each.of].see(each)
+        return cls(shown, {of: collector.history() for of, collector in collectors.items()})
 
     def steps_of(self, of: EngineName) -> Mapping[int, Step]:
         """Return the steps of an engine; empty if it reported nothing."""
@@ -173,7 +173,7 @@ class History:
 
 
 @dataclass(slots=True, eq=False)
-class _Parts:
+class _StepRecords:
     """The records of one step so far."""
 
     plan: Scheduled
@@ -188,12 +188,12 @@ class _Parts:
     proposed: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
-class _Joining:
+class _Collector:
     """Collects the records of one engine, in order, by step."""
 
     def __init__(self, sizes: OpenedValues) -> None:
         self._sizes = sizes
-        self._parts: dict[int, _Parts] = {}
+        self._records: dict[int, _StepRecords] = {}
         self._num_processed = 0
         self._drained: list[Drained] = []
 
@@ -201,76 +201,76 @@ class _Joining:
         """Add a record to its step; ignore records that belong to no step."""
         match seen:
             case Scheduled():
-                assert seen.step not in self._parts, f"step {seen.step} is planned twice"
-                self._parts[seen.step] = _Parts(seen, self._num_processed)
+                assert seen.step not in self._records, f"step {seen.step} is planned twice"
+                self._records[seen.step] = _StepRecords(seen, self._num_processed)
             case Inputs():
-                self._parts[seen.step].inputs = seen
+                self._records[seen.step].inputs = seen
             case Corrected(values=values):
-                self._parts[seen.step].corrected = dict(zip(seen.requests, values.mirror_computed, strict=True))
+                self._records[seen.step].corrected = dict(zip(seen.requests, values.mirror_computed, strict=True))
             case Processed(values=values):
                 assert seen.step == self._num_processed, f"step {seen.step} is processed out of order"
                 self._num_processed += 1
-                self._parts[seen.step].sampled = dict(zip(seen.requests, values.sampled, strict=True))
+                self._records[seen.step].sampled = dict(zip(seen.requests, values.sampled, strict=True))
             case Counted(values=values):
-                self._parts[seen.step].counted = values.counted
+                self._records[seen.step].counted = values.counted
             case Context():
-                self._parts[seen.step].context = seen
+                self._records[seen.step].context = seen
             case Drafting(values=values):
-                assert values.index == len(self._parts[seen.step].passes), "a draft pass is missing"
-                self._parts[seen.step].passes.append(seen)
+                assert values.index == len(self._records[seen.step].passes), "a draft pass is missing"
+                self._records[seen.step].passes.append(seen)
             case Margins(values=values):
-                self._parts[seen.step].margins.append(values.margins)
+                self._records[seen.step].margins.append(values.margins)
             case Proposed(values=values):
-                self._parts[seen.step].proposed = dict(zip(seen.requests, values.proposed, strict=True))
+                self._records[seen.step].proposed = dict(zip(seen.requests, values.proposed, strict=True))
             case Drained():
                 self._drained.append(seen)
             case _:
                 pass
 
-    def joined(self) -> EngineHistory:
+    def history(self) -> EngineHistory:
         """Return the history of the engine."""
         stays: dict[int, Stay] = {}
         known: dict[int, list[int]] = {}
         last: dict[int, int] = {}
         steps = {}
-        for number in sorted(self._parts):
-            parts = self._parts[number]
-            computed = dict(zip(parts.plan.requests, parts.plan.values.scheduled_computed, strict=True))
-            for request, tokens in parts.plan.values.begun:
+        for number in sorted(self._records):
+            records = self._records[number]
+            computed = dict(zip(records.plan.requests, records.plan.values.scheduled_computed, strict=True))
+            for request, tokens in records.plan.values.begun:
                 before = known.get(request)
-                is_followed = before is None or len(before) <= len(tokens)
-                stays[request] = Stay(request, number, computed[request], before, is_followed)
+                tokens_are_known = before is None or len(before) <= len(tokens)
+                stays[request] = Stay(request, number, computed[request], before, tokens_are_known)
                 known[request], last[request] = list(tokens), -1
             turns = {}
-            for request in parts.plan.requests:
+            for request in records.plan.requests:
                 turns[request] = Turn(stays[request], tuple(known[request]), last[request])
-                known[request] += parts.sampled.get(request, ())
+                known[request] += records.sampled.get(request, ())
                 last[request] = number
-            steps[number] = _step(number, parts, turns)
+            steps[number] = _step(number, records, turns)
         return EngineHistory(self._sizes, steps, self._num_processed, self._drained)
 
 
-def _step(number: int, parts: _Parts, turns: Mapping[int, Turn]) -> Step:
-    inputs, end = parts.inputs, 0
+def _step(number: int, records: _StepRecords, turns: Mapping[int, Turn]) -> Step:
+    inputs, end = records.inputs, 0
     if inputs is not None:
         end = inputs.values.starts[-1]
     return Step(
         number=number,
-        requests=parts.plan.requests,
-        plan=parts.plan.values,
-        num_processed=parts.num_processed,
+        requests=records.plan.requests,
+        plan=records.plan.values,
+        num_processed=records.num_processed,
         turns=turns,
         inputs=inputs,
         rows=[] if inputs is None else rows_of(inputs),
         padding=[] if inputs is None else inputs.values.slots[end:],
         window_padding=[] if inputs is None else [each.slots[end:] for each in inputs.values.windows],
-        corrected=parts.corrected,
-        sampled=parts.sampled,
-        counted=parts.counted,
-        context=parts.context,
-        passes=parts.passes,
-        margins=parts.margins,
-        proposed=parts.proposed,
+        corrected=records.corrected,
+        sampled=records.sampled,
+        counted=records.counted,
+        context=records.context,
+        passes=records.passes,
+        margins=records.margins,
+        proposed=records.proposed,
     )
 
 

@@ -16,7 +16,7 @@ from workers.record.log import Entry
 from workers.record.observation import Observation
 
 # The kinds of records that a judge can receive after each step.
-Sight: TypeAlias = Literal["log", "captures", "outputs"]
+RecordKind: TypeAlias = Literal["log", "captures", "outputs"]
 # An engine that logs no scheduler decisions reports its steps if it has these planes.
 PLANES_OF_STEPS = ("blocks", "books", "counts", "inputs")
 
@@ -65,7 +65,7 @@ class Judge:
     `sees` names the kinds of records that the judge receives after each step.
     """
 
-    sees: tuple[Sight, ...] = ()
+    sees: tuple[RecordKind, ...] = ()
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -108,6 +108,6 @@ class HistoryJudge:
         return next(self.differences(end), None)
 
 
-def named_for(found: Difference, of: EngineName) -> Difference:
+def with_engine_name(found: Difference, of: EngineName) -> Difference:
     """Return a difference with the engine's name before its variable, but for the main engine."""
     return found if of == ENGINE else found.model_copy(update={"variable": f"{of}_{found.variable}"})

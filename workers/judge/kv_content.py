@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName
 from workers.judge.history import Blocks, EngineHistory, History, Row, Step
-from workers.judge.judge import Case, End, HistoryJudge, named_for
+from workers.judge.judge import Case, End, HistoryJudge, with_engine_name
 from workers.judge.prefixes import UNWRITTEN, Prefixes
 from workers.record.evidence import Difference
 from workers.record.shown import Copied, Inputs, Processed, Shown, Stored, StoredValues, Transfer, Zeroed
@@ -31,7 +31,7 @@ PLANES = ("kv",)
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _RowInFlight:
     """A batch row in flight: first position, drafts, prefixes, and state blocks by group."""
 
     first: int
@@ -63,7 +63,7 @@ class _Cache:
         # By step, the block copies before it, as pairs of source and target.
         self._copies: dict[int, list[tuple[int, int]]] = {}
         # By step and request, the rows of steps that have not been processed.
-        self._rows: dict[int, dict[int, _Left]] = {}
+        self._rows: dict[int, dict[int, _RowInFlight]] = {}
 
     def copied(self, seen: Copied) -> None:
         """Note block copies, which `step` applies before the step writes."""
@@ -103,9 +103,9 @@ class _Cache:
         for request, sampled in zip(seen.requests, seen.values.sampled, strict=True):
             if request in rows and rows[request].num_drafts and sampled:
                 row = rows[request]
-                self._leave(seen.step, row, len(row.prefixes) - row.num_drafts + len(sampled) - 1)
+                self._write_states(seen.step, row, len(row.prefixes) - row.num_drafts + len(sampled) - 1)
 
-    def _leave(self, step: int, row: _Left, stop: int) -> None:
+    def _write_states(self, step: int, row: _RowInFlight, stop: int) -> None:
         """Write a row's states at each block boundary before token `stop`, and after that token.
 
         The result may arrive after a later step has begun: a block that belongs to another request by then is skipped.
@@ -132,10 +132,12 @@ class _Cache:
         self._write(number, step.rows)
         self._rows[number] = {}
         for row in step.rows:
-            left = _Left(row.first, row.num_drafts, self._known[row.request], states.get(row.request, ()))
-            self._rows[number][row.request] = left
-            if left.blocks and not row.num_drafts:
-                self._leave(number, left, len(left.prefixes))
+            row_in_flight = _RowInFlight(
+                row.first, row.num_drafts, self._known[row.request], states.get(row.request, ())
+            )
+            self._rows[number][row.request] = row_in_flight
+            if row_in_flight.blocks and not row.num_drafts:
+                self._write_states(number, row_in_flight, len(row_in_flight.prefixes))
         for row in step.rows:
             yield from self._attended(number, row)
 
@@ -150,7 +152,7 @@ class _Cache:
             known = self._known.get(row.request, [])[: row.first]
             self._known[row.request] = self._prefixes.extended(known, row.input_ids)
             written = self._known[row.request][len(known) :]
-            if not self._is_whole(row):
+            if not self._has_no_lost_block(row):
                 written = [UNWRITTEN] * len(written)
             for slot, prefix in zip(row.slots, written, strict=True):
                 self._changed[slot // size] = number
@@ -165,14 +167,14 @@ class _Cache:
             if actual != known[-1]:
                 yield self._difference(step, request, len(known) - 1, known[-1], actual, variable="first_state")
 
-    def _is_whole(self, row: Row) -> bool:
+    def _has_no_lost_block(self, row: Row) -> bool:
         """Return whether no block before a row's first position is lost."""
         return self.lost.isdisjoint(row.table[: -(-row.first // self.size)])
 
     def _attended(self, step: int, row: Row) -> Iterator[Difference]:
         """Yield for each block before a row its first entry that is not of the request's tokens."""
         size, known, first = self.size, self._known[row.request], row.first
-        for index in range(-(-first // size) if self._is_whole(row) else 0):
+        for index in range(-(-first // size) if self._has_no_lost_block(row) else 0):
             expected = known[index * size : min(first, (index + 1) * size)]
             actual = self.blocks.get(row.table[index], [UNWRITTEN] * size)[: len(expected)]
             pairs = enumerate(zip(expected, actual, strict=True), index * size)
@@ -194,7 +196,7 @@ class _Cache:
     def _difference(
         self, step: int, request: int, position: int, own: int, other: int, variable: str = "attended"
     ) -> Difference:
-        expected, actual = self._prefixes.told(own, other)
+        expected, actual = self._prefixes.facts_of(own, other)
         return Difference(
             plane="kv",
             variable=variable,
@@ -226,7 +228,7 @@ class KVContent(HistoryJudge):
         caches = _Caches(end.history)
         for seen in end.history.shown:
             for found in caches.see(seen):
-                yield named_for(found, seen.of)
+                yield with_engine_name(found, seen.of)
 
 
 class _Caches:

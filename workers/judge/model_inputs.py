@@ -24,9 +24,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName
-from workers.judge.broken_identities import broken
 from workers.judge.history import Blocks, EngineHistory, History, Row, Stay, Step
-from workers.judge.judge import PLANES_OF_STEPS, Case, End, HistoryJudge, named_for
+from workers.judge.judge import PLANES_OF_STEPS, Case, End, HistoryJudge, with_engine_name
+from workers.judge.mismatches import mismatch
 from workers.record.evidence import Difference, fact
 from workers.record.shown import Transfer
 
@@ -41,9 +41,10 @@ class Computed:
     - `is_chunk`: whether the last step computed a prefill chunk that ends before the last known token.
     - `has_lost`: a block of a synchronous load was lost; from then on the number of computed tokens is not known.
     - `columns`: by state group, the index of the block in which the last step left the recurrent state.
-    - `num_taken_in`: draft tokens of the last step that the state includes although they may be rejected, because the
-      row was computed as a prefill.
-    - `num_given`: tokens of the last step besides its first one and its drafts, if it left a state after each token.
+    - `num_drafts_in_state`: draft tokens of the last step that the state includes although they may be rejected,
+      because the row was computed as a prefill.
+    - `num_inner_tokens`: tokens of the last step without its first one and its drafts, if it left a state after each
+      token.
     """
 
     stay: Stay
@@ -53,8 +54,8 @@ class Computed:
     is_chunk: bool = False
     has_lost: bool = False
     columns: Sequence[int] = field(default_factory=list)
-    num_taken_in: int = 0
-    num_given: int = 0
+    num_drafts_in_state: int = 0
+    num_inner_tokens: int = 0
 
 
 class ModelInputs(HistoryJudge):
@@ -74,11 +75,11 @@ class ModelInputs(HistoryJudge):
     def differences(self, end: End) -> Iterator[Difference]:
         history = end.history.engines.get(self._engine)
         if history is not None:
-            judged = self._judged(history, end.history)
-            for found in judged.every(history.steps):
-                yield named_for(found, self._engine)
+            judged = self._steps(history, end.history)
+            for found in judged.differences(history.steps):
+                yield with_engine_name(found, self._engine)
             for found in leaks_of(history):
-                yield named_for(found, self._engine)
+                yield with_engine_name(found, self._engine)
 
     def before_crash(self, history: History) -> Difference | None:
         """Return the first difference of a run that has crashed.
@@ -89,16 +90,18 @@ class ModelInputs(HistoryJudge):
         own = history.engines.get(self._engine)
         if own is None:
             return None
-        judged = self._judged(own, history)
+        judged = self._steps(own, history)
         shown = (step for step in own.steps.values() if step.inputs is not None)
         for step in shown:
-            found = judged.of_step(step) if step.number <= own.num_processed else judged.beyond_vocabulary(step)
+            found = (
+                judged.step_differences(step) if step.number <= own.num_processed else judged.beyond_vocabulary(step)
+            )
             difference = next(found, None)
             if difference is not None:
-                return named_for(difference, self._engine)
+                return with_engine_name(difference, self._engine)
         return None
 
-    def _judged(self, own: EngineHistory, history: History) -> "Steps":
+    def _steps(self, own: EngineHistory, history: History) -> "Steps":
         return Steps(own, _lost_by_step(history, self._engine))
 
 
@@ -126,7 +129,7 @@ def leaks_of(history: EngineHistory) -> Iterator[Difference]:
     """Yield a difference for each kind of object that a drained engine still holds."""
     for drained in history.drained:
         for what, count in drained.values.leaks.items():
-            yield broken("books", "leaks", None, (drained.step, None), fact("none_held", what=what), count)
+            yield mismatch("books", "leaks", None, (drained.step, None), fact("none_held", what=what), count)
 
 
 class Steps:
@@ -141,10 +144,10 @@ class Steps:
         self._blocks_max = -(-sizes.max_model_len // sizes.block_size) if sizes.max_model_len is not None else None
         self._computed: dict[int, Computed] = {}
 
-    def every(self, steps: Mapping[int, Step]) -> Iterator[Difference]:
+    def differences(self, steps: Mapping[int, Step]) -> Iterator[Difference]:
         """Yield the differences of the steps."""
         for step in steps.values():
-            yield from self.of_step(step)
+            yield from self.step_differences(step)
 
     def beyond_vocabulary(self, step: Step) -> Iterator[Difference]:
         """Yield a difference for each input id of a step that is outside the vocabulary."""
@@ -155,20 +158,20 @@ class Steps:
 
     def _no_token(self, number: int, request: int, position: int, token: int) -> Difference:
         expected = fact("below_vocabulary", size=self._vocab_size)
-        return broken("inputs", "input_ids", request, (number, position), expected, token)
+        return mismatch("inputs", "input_ids", request, (number, position), expected, token)
 
-    def of_step(self, step: Step) -> Iterator[Difference]:
+    def step_differences(self, step: Step) -> Iterator[Difference]:
         """Yield the differences of the next step."""
         self.begin(step)
         yield from self.counts(step)
         yield from self._held(step)
         where = step.number, None
         if step.inputs is None:
-            yield broken("inputs", "inputs", None, where, fact("inputs_of_every_step"), fact("none_shown"))
+            yield mismatch("inputs", "inputs", None, where, fact("inputs_of_every_step"), fact("none_shown"))
             return
         if sorted(step.inputs.requests) != sorted(step.requests):
             expected = fact("requests", requests=sorted(step.requests))
-            yield broken("inputs", "rows", None, where, expected, sorted(step.inputs.requests))
+            yield mismatch("inputs", "rows", None, where, expected, sorted(step.inputs.requests))
             return
         yield from self._inputs(step)
         yield from self._mirrors(step)
@@ -201,7 +204,7 @@ class Steps:
             most = state.count + sum(drafts.get(request, 0) for each, drafts in flying if each >= state.stay.first)
             if not state.count <= planned <= most:
                 expected = fact("between", least=state.count, most=most)
-                yield broken("counts", "scheduled_computed", request, (step.number, None), expected, planned)
+                yield mismatch("counts", "scheduled_computed", request, (step.number, None), expected, planned)
 
     def scheduled(self, request: int, num_tokens: int, num_drafts: int) -> int:
         """Note the tokens and drafts that a step schedules for a request; return its first position."""
@@ -214,7 +217,7 @@ class Steps:
         for request, held in step.plan.blocks if self._blocks_max is not None else ():
             if len(held) > (self._blocks_max or 0):
                 expected = fact("at_most_blocks", most=self._blocks_max)
-                yield broken("blocks", "held", request, (step.number, None), expected, len(held))
+                yield mismatch("blocks", "held", request, (step.number, None), expected, len(held))
 
     def _inputs(self, step: Step) -> Iterator[Difference]:
         states = dict(step.plan.states)
@@ -224,19 +227,19 @@ class Steps:
             state = self._computed[row.request]
             if state.has_lost:
                 continue
-            if state.is_chunk and state.stay.is_followed and row.num_drafts:
+            if state.is_chunk and state.stay.tokens_are_known and row.num_drafts:
                 where = step.number, state.count + state.num_scheduled - row.num_drafts
-                yield broken("inputs", "drafts", row.request, where, fact("no_drafts"), row.num_drafts)
+                yield mismatch("inputs", "drafts", row.request, where, fact("no_drafts"), row.num_drafts)
             yield from self._row(step, row)
             yield from self._slots(step.number, row, owners)
             yield from self._states(step, row, states.get(row.request, ()), holders)
             is_whole = any(group.whole for group in row.states[: len(states.get(row.request, ()))])
-            state.num_taken_in = state.num_drafts if is_whole else 0
-            state.num_given = 0 if is_whole else state.num_scheduled - state.num_drafts - 1
+            state.num_drafts_in_state = state.num_drafts if is_whole else 0
+            state.num_inner_tokens = 0 if is_whole else state.num_scheduled - state.num_drafts - 1
         for slot in step.padding:
             if slot >= 0:
                 actual = fact("block", block=slot // self._block_size)
-                yield broken("inputs", "slots", None, (step.number, None), fact("padding_nowhere"), actual)
+                yield mismatch("inputs", "slots", None, (step.number, None), fact("padding_nowhere"), actual)
 
     def _row(self, step: Step, row: Row) -> Iterator[Difference]:
         """Yield wrong input ids, positions and sequence length of a row, and a bound below it."""
@@ -244,18 +247,18 @@ class Steps:
         first, count = state.count, state.num_scheduled
         for index, (token, position) in enumerate(zip(row.input_ids, row.positions, strict=True)):
             if position != first + index:
-                yield broken("inputs", "positions", row.request, (number, first + index), first + index, position)
+                yield mismatch("inputs", "positions", row.request, (number, first + index), first + index, position)
             if not 0 <= token < self._vocab_size:
                 yield self._no_token(number, row.request, position, token)
             own = known[first + index : first + index + 1]
-            if state.stay.is_followed and index < count - state.num_drafts and list(own) != [token]:
+            if state.stay.tokens_are_known and index < count - state.num_drafts and list(own) != [token]:
                 expected = own[0] if own else fact("only_drafts")
-                yield broken("inputs", "input_ids", row.request, (number, position), expected, token)
+                yield mismatch("inputs", "input_ids", row.request, (number, position), expected, token)
         if row.seq_len != first + count:
-            yield broken("inputs", "seq_lens", row.request, (number, None), first + count, row.seq_len)
+            yield mismatch("inputs", "seq_lens", row.request, (number, None), first + count, row.seq_len)
         if row.bound is not None and row.bound < row.seq_len:
             expected = fact("at_least", least=row.seq_len)
-            yield broken("counts", "bounds", row.request, (number, None), expected, row.bound)
+            yield mismatch("counts", "bounds", row.request, (number, None), expected, row.bound)
 
     def _slots(self, number: int, row: Row, owners: Mapping[int, Mapping[int, int]]) -> Iterator[Difference]:
         """Yield slots that do not follow from the block table, and blocks of other requests."""
@@ -264,7 +267,7 @@ class Steps:
             block = row.table[position // size]
             own = block * size + position % size
             if slot != own:
-                yield broken("inputs", "slots", row.request, (number, position), own, slot)
+                yield mismatch("inputs", "slots", row.request, (number, position), own, slot)
             yield from self.owner(number, row.request, position, block, owners)
 
     def owner(
@@ -274,12 +277,12 @@ class Steps:
         index, held = position // self._block_size, owners.get(block, {}) if block is not None else {}
         if held.get(request) != index:
             expected, actual = fact("own_block", index=index), fact("block", block=block)
-            yield broken("blocks", "tables", request, (number, position), expected, actual)
+            yield mismatch("blocks", "tables", request, (number, position), expected, actual)
         for other, index_there in held.items():
             is_shared = index_there == index and (index + 1) * self._block_size <= self._computed[other].stay.hit
             if other != request and not is_shared:
                 expected, actual = fact("a_block_of_its_own"), fact("block_of_another", block=block, other=other)
-                yield broken("blocks", "tables", request, (number, position), expected, actual)
+                yield mismatch("blocks", "tables", request, (number, position), expected, actual)
 
     def _states(
         self, step: Step, row: Row, planned: Sequence[Blocks], holders: Mapping[int, list[int]]
@@ -292,7 +295,7 @@ class Steps:
             yield from _blocks_of_state(row.request, where, given.blocks, held[columns[group] :], holders)
             if given.goes_on != (where[1] > 0):
                 how = fact("begins"), fact("goes_on")
-                yield broken("inputs", "goes_on", row.request, where, how[not given.goes_on], how[given.goes_on])
+                yield mismatch("inputs", "goes_on", row.request, where, how[not given.goes_on], how[given.goes_on])
             is_in_place = state.columns[group : group + 1] == columns[group : group + 1]
             yield from self._kept(step, row.request, given.kept, is_in_place)
         yield from self._copied(step, row)
@@ -301,7 +304,7 @@ class Steps:
     def _num_kept(self, step: Step, request: int) -> int:
         """Return the number of tokens of its last step that a request's state must include."""
         last = self._history.steps[step.turns[request].last]
-        return max(1, len(last.sampled.get(request, ()))) + self._computed[request].num_given
+        return max(1, len(last.sampled.get(request, ()))) + self._computed[request].num_inner_tokens
 
     def _kept(self, step: Step, request: int, kept: int, is_in_place: bool) -> Iterator[Difference]:
         """Yield a difference if a state does not include exactly the last accepted tokens.
@@ -310,12 +313,12 @@ class Steps:
         token of that step. The state of a row with drafts that was computed as a prefill also includes rejected drafts.
         """
         state = self._computed[request]
-        if is_in_place and state.num_taken_in:
-            kept = 1 + state.num_taken_in
+        if is_in_place and state.num_drafts_in_state:
+            kept = 1 + state.num_drafts_in_state
         expected = self._num_kept(step, request) if is_in_place else 1
         if kept != expected:
             facts = fact("behind_kept", kept=expected), fact("behind_kept", kept=kept)
-            yield broken("inputs", "kept", request, (step.number, state.count), *facts)
+            yield mismatch("inputs", "kept", request, (step.number, state.count), *facts)
 
     def _copied(self, step: Step, row: Row) -> Iterator[Difference]:
         """Yield a difference if a state copied to a new block does not include the accepted tokens.
@@ -327,24 +330,24 @@ class Steps:
         expected = 1
         if state.columns and all(state.count % size for size in self._state_sizes):
             expected = self._num_kept(step, row.request)
-        if row.copied and row.copied != expected and not state.num_taken_in:
+        if row.copied and row.copied != expected and not state.num_drafts_in_state:
             facts = fact("behind_kept", kept=expected), fact("behind_kept", kept=row.copied)
-            yield broken("inputs", "copied", row.request, (step.number, state.count), *facts)
+            yield mismatch("inputs", "copied", row.request, (step.number, state.count), *facts)
 
     def _mirrors(self, step: Step) -> Iterator[Difference]:
         """Yield the host's counts of computed tokens that are wrong after their correction."""
         for request, count in step.corrected.items():
             state = self._computed[request]
             if count != state.count and not state.has_lost:
-                yield broken("counts", "mirror_computed", request, (step.number, None), state.count, count)
+                yield mismatch("counts", "mirror_computed", request, (step.number, None), state.count, count)
 
     def _results(self, step: Step) -> Iterator[Difference]:
         """Yield a difference for each prefill chunk from which tokens were sampled."""
         for request, tokens in step.sampled.items():
             state = self._computed[request]
-            if tokens and self._is_chunk(step, request) and state.stay.is_followed and not state.has_lost:
+            if tokens and self._is_chunk(step, request) and state.stay.tokens_are_known and not state.has_lost:
                 where = step.number, state.count + state.num_scheduled
-                yield broken("inputs", "sampled", request, where, fact("no_token"), tokens)
+                yield mismatch("inputs", "sampled", request, where, fact("no_token"), tokens)
 
     def advance(self, step: Step) -> None:
         """Note for which requests the step computed a prefill chunk."""
@@ -395,10 +398,10 @@ def _blocks_of_state(
         own = planned[index] if index < len(planned) else None
         if block != own:
             expected, actual = fact("state_in_block", block=own), fact("block", block=block)
-            yield broken("blocks", "states", request, (step, first + index), expected, actual)
+            yield mismatch("blocks", "states", request, (step, first + index), expected, actual)
         if len(held_by := holders.get(block, [])) > 1:
             actual = fact("block_of_several", block=block, holders=held_by)
-            yield broken("blocks", "states", request, (step, first + index), fact("a_block_for_its_state"), actual)
+            yield mismatch("blocks", "states", request, (step, first + index), fact("a_block_for_its_state"), actual)
 
 
 def metrics_of(step: Step) -> Iterator[Difference]:
@@ -412,4 +415,4 @@ def metrics_of(step: Step) -> Iterator[Difference]:
     names = "counted_rows", "counted_drafts", "counted_accepted"
     for name, count, bound in zip(names, step.counted, most, strict=False):
         if not 0 <= count <= bound:
-            yield broken("books", name, None, (step.number, None), fact("between", least=0, most=bound), count)
+            yield mismatch("books", name, None, (step.number, None), fact("between", least=0, most=bound), count)

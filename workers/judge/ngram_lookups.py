@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 
 from scenarios.drafters import TRAITS
 from scenarios.spec import ENGINE
-from workers.judge.broken_identities import broken
 from workers.judge.history import EngineHistory, History, Step
 from workers.judge.judge import Case, End, HistoryJudge
+from workers.judge.mismatches import mismatch
 from workers.record.evidence import Difference, fact
 
 PLANE = "drafts"
@@ -43,7 +43,7 @@ class NgramLookups(HistoryJudge):
     def differences(self, end: End) -> Iterator[Difference]:
         for step, request, position, known, drafts in self._drafts(end.history):
             if not follows(known, drafts):
-                yield broken(PLANE, "looked_up", request, (step, position), fact("found_earlier"), drafts)
+                yield mismatch(PLANE, "looked_up", request, (step, position), fact("found_earlier"), drafts)
 
     def _drafts(self, history: History) -> Iterator[tuple[int, int, int, Sequence[int], Sequence[int]]]:
         """Yield each lookup to check: step, request, position, known tokens, and draft tokens."""
@@ -58,7 +58,7 @@ class NgramLookups(HistoryJudge):
                 turn, first = step.turns[row.request], len(row.positions) - row.num_drafts
                 is_next = turn.last == before.number and bool(before.sampled.get(row.request))
                 # A wrong position is a difference of `model_inputs`; the lookup cannot be checked then.
-                if not (row.num_drafts and is_next and turn.stay.is_followed):
+                if not (row.num_drafts and is_next and turn.stay.tokens_are_known):
                     continue
                 if row.positions[first] == len(turn.known):
                     yield step.number, row.request, len(turn.known), turn.known, row.input_ids[first:]

@@ -37,7 +37,7 @@ LOGPROB_MIN = -87.3
 Outputs: TypeAlias = Mapping[str, Output]
 
 
-class BrokenOff(NamedTuple):
+class FailedRun(NamedTuple):
     """A run without outputs: the error that ended it, and its source location if known."""
 
     error: str
@@ -53,8 +53,8 @@ class Comparison(NamedTuple):
 
 def compare(
     trace: Trace,
-    seen: Outputs | BrokenOff,
-    wanted: Outputs | BrokenOff,
+    seen: Outputs | FailedRun,
+    wanted: Outputs | FailedRun,
     logit_margin: float = 0.0,
     excused: Set[str] = frozenset(),
 ) -> Comparison:
@@ -63,9 +63,9 @@ def compare(
     An engine may choose either of two tokens with logits closer than `logit_margin`. All requests of `wanted` are
     compared, except `excused` ones. A run that failed is always a difference.
     """
-    if isinstance(seen, BrokenOff):
+    if isinstance(seen, FailedRun):
         return Comparison(_difference("end", "", None, fact("outputs"), fact("failed", error=seen.error)))
-    if isinstance(wanted, BrokenOff):
+    if isinstance(wanted, FailedRun):
         broken = _difference("end", "", None, fact("reference_failed", error=wanted.error), fact("outputs"))
         return Comparison(broken.model_copy(update={"made_at": (wanted.where,) if wanted.where.function else ()}))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
@@ -207,7 +207,7 @@ class _Pair:
         if len(seen) != len(wanted):
             return False
         if self._margin > 0:
-            seen, wanted = self._possible(seen), self._possible(wanted)
+            seen, wanted = self._without_impossible(seen), self._without_impossible(wanted)
         for rank in range(1, len(wanted), 2):
             if not _is_close(seen[rank], wanted[rank], self._factor * max(TOLERANCE, self._margin)):
                 return False
@@ -215,7 +215,7 @@ class _Pair:
                 return False
         return True
 
-    def _possible(self, logprobs: Sequence[int | float]) -> list[int | float]:
+    def _without_impossible(self, logprobs: Sequence[int | float]) -> list[int | float]:
         """Return logprobs or logits, with practically impossible tokens set to -inf."""
         least = LOGPROB_MIN + (max(logprobs[1::2], default=0.0) if self._has_logits else 0.0)
         return [-inf if index % 2 and value < least else value for index, value in enumerate(logprobs)]

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from math import lcm
 
 from scenarios.spec import ENGINE
-from workers.judge.broken_identities import broken
 from workers.judge.history import History, Step
 from workers.judge.judge import Case, End, HistoryJudge
+from workers.judge.mismatches import mismatch
 from workers.judge.prefixes import Prefixes
 from workers.judge.window_groups import Group, groups_of
 from workers.record.evidence import Difference, fact
@@ -92,7 +92,7 @@ class _Cache:
             least = self._least(self._known[request])
             if hits[request] < least:
                 where = step.number, hits[request]
-                yield broken("blocks", "hits", request, where, fact("at_least", least=least), hits[request])
+                yield mismatch("blocks", "hits", request, where, fact("at_least", least=least), hits[request])
         for block in taken[num_gone:]:
             self._forget(block)
         if step.inputs is not None:

@@ -26,7 +26,7 @@ class Prefixes:
             found.append(self._numbers[pair])
         return found
 
-    def told(self, due: int, there: int) -> tuple[Fact, Fact]:
+    def facts_of(self, due: int, there: int) -> tuple[Fact, Fact]:
         """Return the facts of an expected prefix and of the actual one."""
         _, token = self.tokens[due]
         actual = fact("entry_unwritten")

@@ -75,8 +75,8 @@ class Properties:
         self._num_running = 0
         self._has_victims = False
         self._num_idle_steps = 0
-        self._flying: deque[tuple[ScheduledRow, ...]] = deque()
-        self._landed: Sequence[ScheduledRow] = ()
+        self._in_flight: deque[tuple[ScheduledRow, ...]] = deque()
+        self._processed_rows: Sequence[ScheduledRow] = ()
         # A stall event holds a request back from its own tick or from the next one.
         self._stalls: dict[str, list[tuple[int, int]]] = {}
         for event in trace.events:
@@ -89,7 +89,7 @@ class Properties:
             case Scheduled():
                 return self._schedule(entry)
             case Processed():
-                self._landed = self._flying.popleft()
+                self._processed_rows = self._in_flight.popleft()
             case Launched() | Corrected():
                 pass
             case Submitted(submit=number):
@@ -114,8 +114,8 @@ class Properties:
         account.epoch = entry.epoch
         if entry.mode == "drop":
             account.drop_before = entry.epoch
-        flying = [row for rows in self._flying for row in rows if row.request == account.index]
-        account.stale = sum(row.epoch >= account.drop_before for row in flying)
+        in_flight = [row for rows in self._in_flight for row in rows if row.request == account.index]
+        account.stale = sum(row.epoch >= account.drop_before for row in in_flight)
         account.samples = account.tokens = 0
         self._has_victims |= entry.cause == "blocks"
 
@@ -158,7 +158,7 @@ class Properties:
                         return violation(Rule.BLOCK_HELD, block=block, name=account.submit.request)
                     self._holders[block] = 1
                 self._num_free -= len(row.blocks.new)
-        self._flying.append(entry.rows)
+        self._in_flight.append(entry.rows)
         if self._num_running > spec.max_num_seqs:
             return violation(Rule.TOO_MANY_RUN, count=self._num_running, due=spec.max_num_seqs)
         wrong = self._left_out(entry, left, joined) if entry.skipped else None
@@ -233,9 +233,9 @@ class Properties:
 
     def processed(self, observed: Observation) -> Violation | None:
         """Return the property that the results of a step violate, or None."""
-        values, landed = observed.values, {row.request: row for row in self._landed}
+        values, rows = observed.values, {row.request: row for row in self._processed_rows}
         for request, tokens, reason in zip(observed.requests, values["tokens"], values["finish_reason"], strict=True):
-            account, row = self._accounts[request], landed[request]
+            account, row = self._accounts[request], rows[request]
             if account.has_ended:
                 if tokens:
                     return violation(Rule.GOES_ON_ENDED, name=account.submit.request, count=len(tokens))

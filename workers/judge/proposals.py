@@ -22,7 +22,7 @@ from workers.record.evidence import Difference
 DRAFT_MARGIN = 1e-3
 
 
-def first_unlike(trace: Trace, seen: Proposals, wanted: Proposals) -> Difference | None:
+def first_different_draft(trace: Trace, seen: Proposals, wanted: Proposals) -> Difference | None:
     """Return the first draft token that differs between two runs after the same tokens."""
     submits = trace.submitted()
     # Entries in the drafter's KV cache may be of other weights, or lost.

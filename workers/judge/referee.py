@@ -18,7 +18,7 @@ from collections import deque
 
 from scenarios.trace import Trace
 from workers.judge.event_obligations import EventObligations
-from workers.judge.reference_scheduler import Decision, RowOrder, Share, Standing, victim_of
+from workers.judge.reference_scheduler import Decision, RequestState, RowOrder, Share, victim_of
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
@@ -64,7 +64,7 @@ class Referee:
         self._victims: list[int] = []
         self._returned: list[tuple[int, ...]] = []
         # The running requests before the first preemption of a step.
-        self._running_before: list[Standing] = []
+        self._running_before: list[RequestState] = []
         # The prefix cache before the first preemption of a step.
         self._cache_before: CachedBlocks | None = None
         self._scheduled: Scheduled | None = None
@@ -87,16 +87,16 @@ class Referee:
             case Corrected(step=step):
                 return self._correct(step)
             case CacheReset():
-                return self._obligations.happened(entry)
+                return self._obligations.check_entry(entry)
             case Submitted(request=request):
                 self._queue.append(request)
-                return self._obligations.happened(entry)
+                return self._obligations.check_entry(entry)
             case Preempted(request=request) | Aborted(request=request) | Freed(request=request):
                 if not 0 <= request < len(self._oracle.requests):
                     return violation(Rule.NEVER_SUBMITTED, request=request)
                 if isinstance(entry, Preempted):
                     return self._preempt(entry, self._oracle.requests[request])
-                return self._obligations.happened(entry) if isinstance(entry, Aborted) else self._free(entry)
+                return self._obligations.check_entry(entry) if isinstance(entry, Aborted) else self._free(entry)
 
     def at_end(self) -> Violation | None:
         """Return a violation if events, corrections or live requests are left at the end, or None."""
@@ -180,15 +180,15 @@ class Referee:
         )
         decision = Decision(self._spec, entry.k_step, self._obligations.stalled(entry.tick), stale, grammars, cache)
         decision.schedule_running(
-            self._running_before if self._victims else [self._standing(truth) for truth in self._oracle.running]
+            self._running_before if self._victims else [self._state_of(truth) for truth in self._oracle.running]
         )
         if self._by_priority:
             self._queue = deque(sorted(self._queue, key=lambda request: (requests[request].priority, request)))
-        decision.admit(self._queue, lambda request: self._standing(requests[request]))
+        decision.admit(self._queue, lambda request: self._state_of(requests[request]))
         return decision
 
-    def _standing(self, truth: Truth) -> Standing:
-        standing = Standing(
+    def _state_of(self, truth: Truth) -> RequestState:
+        state = RequestState(
             truth.index,
             truth.committed,
             truth.sched_computed,
@@ -198,12 +198,12 @@ class Referee:
             truth.limit,
         )
         if self._by_priority:
-            standing.priority = truth.priority
+            state.priority = truth.priority
         if self._oracle.cache is not None:
-            standing.blocks = tuple(truth.blocks)
-            standing.prefixes = tuple(truth.prefixes_until(truth.committed - 1, self._oracle.prefixes))
-            standing.num_cached = truth.num_cached
-        return standing
+            state.blocks = tuple(truth.blocks)
+            state.prefixes = tuple(truth.prefixes_until(truth.committed - 1, self._oracle.prefixes))
+            state.num_cached = truth.num_cached
+        return state
 
     def _compare(self, entry: Scheduled, rows: list[int], decision: Decision) -> Violation | None:
         """Compare scheduled (`rows`), skipped and preempted requests with the reference decision."""
@@ -292,11 +292,11 @@ class Referee:
     def _preempt(self, entry: Preempted, truth: Truth) -> Violation | None:
         running = self._oracle.running
         if entry.cause != "blocks":
-            wrong = self._obligations.happened(entry)
+            wrong = self._obligations.check_entry(entry)
             if wrong is not None:
                 return wrong
         else:
-            due = victim_of(self._spec, [*map(self._standing, running)]).request if running else None
+            due = victim_of(self._spec, [*map(self._state_of, running)]).request if running else None
             if due != entry.request:
                 return violation(Rule.VICTIM, request=entry.request, due=due)
             if entry.mode != "deliver":
@@ -308,7 +308,7 @@ class Referee:
             if wrong is not None:
                 return wrong
             if not self._victims:
-                self._running_before = [*map(self._standing, running)]
+                self._running_before = [*map(self._state_of, running)]
                 self._cache_before = self._oracle.cache.copy() if self._oracle.cache is not None else None
             self._victims.append(truth.index)
             self._returned.append(entry.returned)

@@ -17,7 +17,7 @@ from workers.record.log import ScheduledRow, SkipReason
 
 
 @dataclass(slots=True, eq=False)
-class Standing:
+class RequestState:
     """State of a request before a step, on which its share of the step depends.
 
     `drafts` is the number of draft tokens to verify. With a prefix cache: its `blocks`, the `prefixes` at the ends of
@@ -37,11 +37,11 @@ class Standing:
     num_cached: int = 0
 
 
-def victim_of(spec: EngineSpec, running: Sequence[Standing]) -> Standing:
+def victim_of(spec: EngineSpec, running: Sequence[RequestState]) -> RequestState:
     """Return the request to preempt for blocks: the last admitted, or the least urgent."""
     if spec.policy == "fcfs":
         return running[-1]
-    return max(running, key=lambda standing: (standing.priority, standing.request))
+    return max(running, key=lambda state: (state.priority, state.request))
 
 
 @dataclass(slots=True, eq=False)
@@ -97,30 +97,30 @@ class Decision:
         self._has_prefill = False
         self._registered: set[int] = set()
 
-    def schedule_running(self, running: Sequence[Standing]) -> None:
+    def schedule_running(self, running: Sequence[RequestState]) -> None:
         """Schedule the running requests; preempt some of them if blocks are missing."""
-        self._num_free -= sum([standing.num_blocks for standing in running])
+        self._num_free -= sum([state.num_blocks for state in running])
         if self._cache is not None:
             self._num_free = self._cache.num_free
         victims = self.victims
-        for standing in running:
-            if standing.request in victims:
+        for state in running:
+            if state.request in victims:
                 continue
-            reason = self._reason_to_wait(standing)
+            reason = self._reason_to_wait(state)
             if reason is not None:
-                self.waits[standing.request] = reason
+                self.waits[state.request] = reason
                 continue
-            share = self._share(standing, standing.drafts)
-            while share.num_blocks > self._num_free and standing.request not in victims:
+            share = self._share(state, state.drafts)
+            while share.num_blocks > self._num_free and state.request not in victims:
                 self._preempt(victim_of(self._spec, [each for each in running if each.request not in victims]))
-            if standing.request not in victims:
-                self._give(standing, share)
+            if state.request not in victims:
+                self._give(state, share)
         self._num_running = len(running) - len(victims)
-        for standing in running if self._cache is not None else ():
-            if standing.request in self.shares:
-                self._register(standing, self.shares[standing.request])
+        for state in running if self._cache is not None else ():
+            if state.request in self.shares:
+                self._register(state, self.shares[state.request])
 
-    def _preempt(self, victim: Standing) -> None:
+    def _preempt(self, victim: RequestState) -> None:
         """Preempt a request: free its blocks, and take back its share of this step if it has one."""
         share = self.shares.pop(victim.request, None)
         self.victims.append(victim.request)
@@ -135,55 +135,53 @@ class Decision:
             self._cache.release(victim.blocks)
             self._num_free = self._cache.num_free
 
-    def admit(self, queue: Iterable[int], standing_of: Callable[[int], Standing]) -> None:
+    def admit(self, queue: Iterable[int], state_of: Callable[[int], RequestState]) -> None:
         """Admit waiting requests in order; only stalled and stale requests are skipped."""
         closed: SkipReason | None = "preempted" if self.victims else None
         for request in queue:
-            reason = closed or self._try_admit(standing_of(request))
+            reason = closed or self._try_admit(state_of(request))
             if reason is not None:
                 self.waits[request] = reason
             if reason in ("budget", "blocks", "rows"):
                 closed = reason
 
-    def _reason_to_wait(self, standing: Standing) -> SkipReason | None:
-        if standing.request in self._stalled:
+    def _reason_to_wait(self, state: RequestState) -> SkipReason | None:
+        if state.request in self._stalled:
             return "stalled"
         # The next mask depends on a token that is still in flight.
-        if standing.request in self._grammars and standing.placeholders:
+        if state.request in self._grammars and state.placeholders:
             return "grammar"
         # Even if every draft token in flight is rejected, the tokens in flight reach the limit.
-        if standing.placeholders and standing.computed + 2 - standing.placeholders >= standing.limit:
+        if state.placeholders and state.computed + 2 - state.placeholders >= state.limit:
             return "limit"
-        if standing.computed >= self._length_max:
+        if state.computed >= self._length_max:
             return "model_length"
         return None if self._budget else "budget"
 
-    def _try_admit(self, standing: Standing) -> SkipReason | None:
+    def _try_admit(self, state: RequestState) -> SkipReason | None:
         num_drafts = self._num_drafts
-        if standing.request in self._stalled:
+        if state.request in self._stalled:
             return "stalled"
-        if standing.request in self._stale:
+        if state.request in self._stale:
             return "stale"
         if self._num_running >= self._spec.max_num_seqs:
             return "rows"
-        shared = self._hits(standing)
+        shared = self._hits(state)
         num_shared = len(shared)
-        standing = replace(
-            standing, computed=num_shared * self._block_size, num_blocks=num_shared, num_cached=num_shared
-        )
-        is_padded = self._is_padded(standing)
+        state = replace(state, computed=num_shared * self._block_size, num_blocks=num_shared, num_cached=num_shared)
+        is_padded = self._is_padded(state)
         if not self._budget or (is_padded and self._budget < 1 + num_drafts):
             return "budget"
-        share = self._share(standing, num_drafts if is_padded else 0, is_padded)
+        share = self._share(state, num_drafts if is_padded else 0, is_padded)
         num_idle = sum([block in self._cache.idle for block in shared]) if self._cache is not None else 0
         if share.num_blocks > self._num_free - num_idle:
             return "blocks"
-        self._give(standing, replace(share, shared=shared) if shared else share)
-        self._register(standing, self.shares[standing.request])
+        self._give(state, replace(share, shared=shared) if shared else share)
+        self._register(state, self.shares[state.request])
         self._num_running += 1
         return None
 
-    def _hits(self, standing: Standing) -> tuple[int, ...]:
+    def _hits(self, state: RequestState) -> tuple[int, ...]:
         """Return the blocks of a request's prefix-cache hit.
 
         With `last_match: dropped` the last block is not reused, because the drafter's entry at its end may differ. A
@@ -191,7 +189,7 @@ class Decision:
         """
         if self._cache is None:
             return ()
-        found = self._cache.chain(standing.prefixes)
+        found = self._cache.chain(state.prefixes)
         if self._spec.last_match == "dropped":
             found = found[:-1]
         if keeps_states_with_blocks(self._spec):
@@ -200,32 +198,32 @@ class Decision:
                     return found[:index]
         return found
 
-    def _register(self, standing: Standing, share: Share) -> None:
+    def _register(self, state: RequestState, share: Share) -> None:
         """Register the full blocks of a request whose tokens are final, without their contents."""
         if self._cache is None:
             return
-        blocks = (*standing.blocks, *share.shared, *share.blocks)
-        full = min(standing.computed + share.n, standing.committed - 1) // self._spec.block_size
-        for index in range(standing.num_cached, full):
-            self._cache.register(blocks[index], standing.prefixes[index], None)
+        blocks = (*state.blocks, *share.shared, *share.blocks)
+        full = min(state.computed + share.n, state.committed - 1) // self._spec.block_size
+        for index in range(state.num_cached, full):
+            self._cache.register(blocks[index], state.prefixes[index], None)
             self._registered.add(blocks[index])
 
-    def _is_padded(self, standing: Standing) -> bool:
+    def _is_padded(self, state: RequestState) -> bool:
         """Return whether a request joins with one token and padding drafts (uniform batch)."""
         spec = self._spec
         return (
             spec.pad
-            and standing.committed - standing.computed == 1
+            and state.committed - state.computed == 1
             and self._k_step == spec.num_speculative_tokens > 0
             and bool(self.shares)
             and not self._has_prefill
-            and standing.committed + spec.num_speculative_tokens <= spec.max_model_len
+            and state.committed + spec.num_speculative_tokens <= spec.max_model_len
         )
 
-    def _share(self, standing: Standing, drafts: int, is_padded: bool = False) -> Share:
-        computed, committed = standing.computed, standing.committed
+    def _share(self, state: RequestState, drafts: int, is_padded: bool = False) -> Share:
+        computed, committed = state.computed, state.committed
         length_max, block_size = self._length_max, self._block_size
-        ahead = committed + standing.placeholders - computed
+        ahead = committed + state.placeholders - computed
         wanted = ahead + drafts
         if computed < committed - 1:
             wanted = min(wanted, self._threshold or wanted)
@@ -235,11 +233,11 @@ class Decision:
                 wanted = min(wanted, end_of_block - computed)
         n = min(wanted, self._budget, length_max - computed)
         length = computed + n + self._num_drafts
-        num_missing = -(-(length if length < length_max else length_max) // block_size) - standing.num_blocks
+        num_missing = -(-(length if length < length_max else length_max) // block_size) - state.num_blocks
         num_drafts, num_blocks = n - ahead if n > ahead else 0, num_missing if num_missing > 0 else 0
         return Share(n, num_drafts, num_blocks, is_padded, n < ahead, self._budget)
 
-    def _give(self, standing: Standing, share: Share) -> None:
+    def _give(self, state: RequestState, share: Share) -> None:
         self._budget -= share.n
         self._num_free -= share.num_blocks
         if self._cache is not None:
@@ -247,7 +245,7 @@ class Decision:
             share.blocks = self._cache.next_ones(share.num_blocks)
             self._cache.claim(share.blocks)
             self._num_free = self._cache.num_free
-        self.shares[standing.request] = share
+        self.shares[state.request] = share
         if share.is_chunk or share.n > 1 + share.d:
             self._has_prefill = True
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from scenarios.events import Submit
 from scenarios.spec import ENGINE
-from workers.judge.broken_identities import broken
 from workers.judge.history import EngineHistory, History, Turn
 from workers.judge.judge import Case, End, HistoryJudge
+from workers.judge.mismatches import mismatch
 from workers.record.evidence import Difference
 from workers.record.shown import Sampler, SamplerRow
 
@@ -53,12 +53,12 @@ def _of_step(seen: Sampler, history: EngineHistory, submits: Sequence[Submit]) -
     step = history.steps[seen.step]
     for request, row in zip(seen.requests, seen.values.rows, strict=True):
         submit, turn = submits[request], step.turns[request]
-        if submit.session is not None or not turn.stay.is_followed:
+        if submit.session is not None or not turn.stay.tokens_are_known:
             continue
         expected = _expected(submit, turn, history.sizes.vocab_size)
         for name, value in row:
             if value is not None and name in expected and value != expected[name]:
-                yield broken(PLANE, name, request, (seen.step, None), expected[name], value)
+                yield mismatch(PLANE, name, request, (seen.step, None), expected[name], value)
 
 
 def _expected(submit: Submit, turn: Turn, vocab_size: int) -> dict[str, object]:

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from scenarios.spec import ENGINE
-from workers.judge.broken_identities import broken
 from workers.judge.history import Blocks, History, Row, Step
 from workers.judge.judge import Case, End, HistoryJudge
+from workers.judge.mismatches import mismatch
 from workers.judge.prefixes import UNWRITTEN, Prefixes
 from workers.record.evidence import Difference, fact
 from workers.record.shown import OpenedValues
@@ -50,7 +50,7 @@ def groups_of(sizes: OpenedValues) -> list[Group]:
     return [Group(sizes.block_size, None), *(Group(size, window) for size, window in sizes.windows)]
 
 
-class _Part(NamedTuple):
+class _GroupRow(NamedTuple):
     """The inputs of a batch row in one group: first position, slot mapping, block table."""
 
     request: int
@@ -59,12 +59,12 @@ class _Part(NamedTuple):
     table: Blocks
 
 
-def _part(row: Row, group: int) -> _Part:
+def _group_row(row: Row, group: int) -> _GroupRow:
     """Return the inputs of a batch row in a group; group 0 is full attention."""
     slots, table = row.slots, row.table
     if group:
         slots, table = row.windows[group - 1].slots, row.windows[group - 1].table
-    return _Part(row.request, row.first, slots, table)
+    return _GroupRow(row.request, row.first, slots, table)
 
 
 class WindowGroups(HistoryJudge):
@@ -106,66 +106,66 @@ class _Caches:
         for number, group in enumerate(self._groups):
             if group.window is not None:
                 for row in step.rows:
-                    yield from self._planned(step.number, number, _part(row, number), holders)
+                    yield from self._planned(step.number, number, _group_row(row, number), holders)
                 yield from self._padding(step, number)
         for row in step.rows:
             known = self._known.get(row.request, [])[: row.first]
             self._known[row.request] = self._prefixes.extended(known, row.input_ids)
-        parts = [(number, _part(row, number)) for number in range(len(self._groups)) for row in step.rows]
-        for number, part in parts:
-            self._write(number, part)
-        for number, part in parts:
-            yield from self._seen(step.number, number, part)
+        group_rows = [(number, _group_row(row, number)) for number in range(len(self._groups)) for row in step.rows]
+        for number, group_row in group_rows:
+            self._write(number, group_row)
+        for number, group_row in group_rows:
+            yield from self._seen(step.number, number, group_row)
 
-    def _planned(self, step: int, number: int, part: _Part, holders: _Holders) -> Iterator[Difference]:
+    def _planned(self, step: int, number: int, group_row: _GroupRow, holders: _Holders) -> Iterator[Difference]:
         """Yield wrong or shared blocks in a row's window, and slots that do not follow from them."""
         group = self._groups[number]
-        stop = part.first + len(part.slots)
-        for index in range(group.first_seen(part.first) // group.size, -(-stop // group.size)):
-            where = step, max(index * group.size, group.first_seen(part.first))
-            block = part.table[index] if index < len(part.table) else _FREED
+        stop = group_row.first + len(group_row.slots)
+        for index in range(group.first_seen(group_row.first) // group.size, -(-stop // group.size)):
+            where = step, max(index * group.size, group.first_seen(group_row.first))
+            block = group_row.table[index] if index < len(group_row.table) else _FREED
             held = holders.get(block, {})
-            if block == _FREED or held.get((part.request, number)) != index:
+            if block == _FREED or held.get((group_row.request, number)) != index:
                 expected, actual = fact("own_block", index=index), fact("block", block=block)
-                yield broken("blocks", "window_tables", part.request, where, expected, actual)
+                yield mismatch("blocks", "window_tables", group_row.request, where, expected, actual)
             # Blocks before the row's first token may have other holders too: `_seen` checks their entries.
-            for (other, of), place in held.items() if index >= part.first // group.size else ():
+            for (other, of), place in held.items() if index >= group_row.first // group.size else ():
                 is_shared = (index + 1) * group.size <= self._hits.get(other, 0)
-                if (other, of) != (part.request, number) and not (of == number and place == index and is_shared):
+                if (other, of) != (group_row.request, number) and not (of == number and place == index and is_shared):
                     expected, actual = fact("a_block_of_its_own"), fact("block_of_another", block=block, other=other)
-                    yield broken("blocks", "window_tables", part.request, where, expected, actual)
-        for position, slot in enumerate(part.slots, part.first):
+                    yield mismatch("blocks", "window_tables", group_row.request, where, expected, actual)
+        for position, slot in enumerate(group_row.slots, group_row.first):
             index, place = divmod(position, group.size)
-            own = part.table[index] * group.size + place if index < len(part.table) else None
+            own = group_row.table[index] * group.size + place if index < len(group_row.table) else None
             if slot != own:
-                yield broken("inputs", "window_slots", part.request, (step, position), own, slot)
+                yield mismatch("inputs", "window_slots", group_row.request, (step, position), own, slot)
 
     def _padding(self, step: Step, number: int) -> Iterator[Difference]:
         """Yield a difference for each padding token that a group writes to a slot."""
         for slot in step.window_padding[number - 1]:
             if slot >= 0:
                 actual = fact("block", block=slot // self._groups[number].size)
-                yield broken("inputs", "window_slots", None, (step.number, None), fact("padding_nowhere"), actual)
+                yield mismatch("inputs", "window_slots", None, (step.number, None), fact("padding_nowhere"), actual)
 
-    def _write(self, number: int, part: _Part) -> None:
-        size, prefixes = self._groups[number].size, self._known[part.request][part.first :]
-        for slot, prefix in zip(part.slots, prefixes, strict=True):
+    def _write(self, number: int, group_row: _GroupRow) -> None:
+        size, prefixes = self._groups[number].size, self._known[group_row.request][group_row.first :]
+        for slot, prefix in zip(group_row.slots, prefixes, strict=True):
             of, entries = self._contents.get(slot // size, (-1, []))
             if of != number:
                 entries = [UNWRITTEN] * size
                 self._contents[slot // size] = number, entries
             entries[slot % size] = prefix
 
-    def _seen(self, step: int, number: int, part: _Part) -> Iterator[Difference]:
+    def _seen(self, step: int, number: int, group_row: _GroupRow) -> Iterator[Difference]:
         """Yield a difference for each entry in a row's window that is not of its request's tokens."""
-        group, known = self._groups[number], self._known[part.request]
-        for position in range(group.first_seen(part.first), part.first):
+        group, known = self._groups[number], self._known[group_row.request]
+        for position in range(group.first_seen(group_row.first), group_row.first):
             index, place = divmod(position, group.size)
-            of, entries = self._contents.get(part.table[index], (-1, []))
+            of, entries = self._contents.get(group_row.table[index], (-1, []))
             actual = entries[place] if of == number else UNWRITTEN
             if actual != known[position]:
-                facts = self._prefixes.told(known[position], actual)
-                yield broken("kv", "attended", part.request, (step, position), *facts)
+                facts = self._prefixes.facts_of(known[position], actual)
+                yield mismatch("kv", "attended", group_row.request, (step, position), *facts)
 
 
 def _holders(step: Step) -> _Holders:

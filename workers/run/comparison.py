@@ -15,8 +15,8 @@ from scenarios.trace import Trace
 from workers.judge.drafter_inputs import Proposals, proposals_of
 from workers.judge.history import History
 from workers.judge.judge import shows_steps
-from workers.judge.outputs import BrokenOff, Outputs, compare
-from workers.judge.proposals import first_unlike
+from workers.judge.outputs import FailedRun, Outputs, compare
+from workers.judge.proposals import first_different_draft
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Elsewhere
@@ -42,7 +42,7 @@ def outputs_of(
     config: RunConfig = DEFAULT_CONFIG,
     options: Options = UNJUDGED,
     keep: Callable[[Run], None] | None = None,
-) -> Outputs | BrokenOff:
+) -> Outputs | FailedRun:
     """Run an explicit trace; return the output of each request, or the error that ended the run.
 
     If the run ends normally, it is passed to `keep`.
@@ -55,19 +55,19 @@ def outputs_of(
         try:
             found = run.to_end()
             if isinstance(found, NotDrained):
-                return BrokenOff("it does not end")
+                return FailedRun("it does not end")
             if keep is not None:
                 keep(run)
             return run.target.outputs()
         finally:
             run.target.close()
     except Deadlock:
-        return BrokenOff("deadlock")
+        return FailedRun("deadlock")
     except DeviceError:
         raise
     except Exception as error:
         text = error_text(error) if isinstance(error, EngineFailed) else type(error).__name__
-        return BrokenOff(text, site_of(error))
+        return FailedRun(text, site_of(error))
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +107,7 @@ class Comparison:
             proposed = self.compared.proposed.get(other.model_dump_json())
             # Not with a KV connector: a drafter may still overwrite its loaded entries.
             if proposed and reference is Reference.SYNCHRONOUS and not self.trace.spec.has_connector:
-                found = first_unlike(self.trace, _proposals(history), proposed)
+                found = first_different_draft(self.trace, _proposals(history), proposed)
                 if found is not None:
                     return found.model_copy(update={"reference": reference})
         return None
@@ -141,9 +141,9 @@ class Comparison:
             request=breach.request,
         )
 
-    def _steady(self, outputs: Outputs | BrokenOff) -> Outputs | BrokenOff:
+    def _steady(self, outputs: Outputs | FailedRun) -> Outputs | FailedRun:
         """Return the outputs of a run without requests whose output may depend on the schedule."""
-        if isinstance(outputs, BrokenOff):
+        if isinstance(outputs, FailedRun):
             return outputs
         left_out = varying(self.trace, self.kind.capabilities.scripts_drafts)
         return {name: output for name, output in outputs.items() if name not in left_out}
@@ -151,7 +151,7 @@ class Comparison:
     def _references(self) -> list[ReferenceRun]:
         return list(references(self.given, self.trace, self.requests, self.kind.capabilities))
 
-    def _outputs_of(self, trace: Trace) -> Outputs | BrokenOff:
+    def _outputs_of(self, trace: Trace) -> Outputs | FailedRun:
         if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_steps(self.kind.capabilities):
             return outputs_of(trace, self.tapes, self.kind, self.config)
 
@@ -160,7 +160,7 @@ class Comparison:
 
         return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
 
-    def _beyond_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | BrokenOff) -> Difference | None:
+    def _beyond_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | FailedRun) -> Difference | None:
         """Return the first difference that is not a near tie; add requests with near ties to `ties`."""
         margin = self.kind.capabilities.logit_margin
         while True:
@@ -179,7 +179,7 @@ class Comparison:
             return False
         submit = self.requests.submits[found.request]
         outputs = self._outputs_of(undecided_trace(self.trace, submit, self.kind.capabilities))
-        if isinstance(outputs, BrokenOff) or found.request not in outputs:
+        if isinstance(outputs, FailedRun) or found.request not in outputs:
             return False
         width, position = 2 * NUM_UNDECIDED, found.position
         # The sampled token's id and logprob come first, then the most likely tokens with theirs.

@@ -20,7 +20,7 @@ from scenarios.events import Submit
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace
 from workers.judge.distribution import Outcome, chance_of, two_sample_g_test
-from workers.judge.outputs import BrokenOff, Outputs
+from workers.judge.outputs import FailedRun, Outputs
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Fact, fact
 from workers.record.verdict import NO_STATS, Agreed, Diverged, Verdict
@@ -74,7 +74,7 @@ def check_distribution(
         tally: dict[tuple[str, tuple[int, int]], Counter[Outcome]] = {}
         for each in traces:
             outputs = outputs_of(each, tapes, kind, config, replace(UNJUDGED, steps_max=_STEPS_MAX))
-            if isinstance(outputs, BrokenOff):
+            if isinstance(outputs, FailedRun):
                 return _differs("liveness", "end", "", fact("outputs"), fact("failed", error=outputs.error))
             _count(outputs, tally)
         counts.append(tally)

@@ -28,7 +28,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.contracts.delivery import Delivery
 from workers.judge.drafter_inputs import Proposals
-from workers.judge.outputs import BrokenOff, Outputs
+from workers.judge.outputs import FailedRun, Outputs
 from workers.record.rules import Reference
 from workers.run.agreed_run import AgreedRun
 
@@ -74,7 +74,7 @@ class References:
     agreed: AgreedRun | None = None
     # By trace, the draft tokens that its run proposed, if the engine reports them.
     proposed: dict[str, Proposals] = field(default_factory=dict)
-    _outputs: dict[str, Outputs | BrokenOff] = field(default_factory=dict)
+    _outputs: dict[str, Outputs | FailedRun] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
         """Yield the reference runs to compare with: up to kind `until`, or only kind `only`."""
@@ -87,7 +87,7 @@ class References:
             if kind == self.until:
                 return
 
-    def outputs_of(self, trace: Trace, run: Callable[[Trace], Outputs | BrokenOff]) -> Outputs | BrokenOff:
+    def outputs_of(self, trace: Trace, run: Callable[[Trace], Outputs | FailedRun]) -> Outputs | FailedRun:
         """Return the outputs of a trace, or its error; `run` is called once per trace."""
         key = trace.model_dump_json()
         if key not in self._outputs:

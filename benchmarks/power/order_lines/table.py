@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.power.order_lines.runs import Line, Runs, Seen
 from scenarios.trace import Trace
-from workers.judge.proposals import first_unlike
+from workers.judge.proposals import first_different_draft
 
 # Lazy runs of a mutant that a race has already revealed: they show the harm it does.
 HARMLESS_MAX = 6
@@ -111,7 +111,7 @@ class Table:
 def _harm(seen: Seen, clean: Seen, where: str, trace: Trace) -> str:
     """Return how outputs or draft tokens differ, or ""."""
     if seen.outputs == clean.outputs:
-        unlike = first_unlike(trace, seen.proposals, clean.proposals)
+        unlike = first_different_draft(trace, seen.proposals, clean.proposals)
         return f"{where}: other drafts of {unlike.request}" if unlike is not None else ""
     if isinstance(seen.outputs, str):
         return f"{where}: {seen.outputs.partition(' (in the task')[0]}"

@@ -72,7 +72,7 @@ def test_stay_has_its_hit_and_the_tokens_of_the_stay_before(seen: list[Shown]) -
         stay, before = turn.stay, tokens_of(steps, request, earlier[-1], first) if earlier else None
         assert (stay.request, stay.first, stay.hit) == (request, first, steps[first].computed[request])
         assert stay.before == before
-        assert stay.is_followed is (before is None or len(before) <= len(steps[first].begun[request]))
+        assert stay.tokens_are_known is (before is None or len(before) <= len(steps[first].begun[request]))
 
 
 @given(runs())

@@ -21,7 +21,7 @@ from workers.engine.scheduler import Scheduler
 from workers.judge.contracts.judge import Contracts
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
-from workers.judge.reference_scheduler import Decision, Share, Standing
+from workers.judge.reference_scheduler import Decision, RequestState, Share
 from workers.oracle import state_oracle, tape
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Violation, violation
@@ -87,8 +87,8 @@ def skips_a_request(patch: Patch) -> None:
     def of_the_engine(scheduler: Scheduler, request: Request) -> SkipReason | None:
         return "stalled" if request.index == 1 and scheduler._workspace.rows else reason(scheduler, request)
 
-    def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
-        return "stalled" if standing.request == 1 and decision.shares else judged(decision, standing)
+    def of_the_judge(decision: Decision, state: RequestState) -> SkipReason | None:
+        return "stalled" if state.request == 1 and decision.shares else judged(decision, state)
 
     patch.setattr(Scheduler, "_reason_to_skip", of_the_engine)
     patch.setattr(Decision, "_reason_to_wait", of_the_judge)
@@ -103,8 +103,8 @@ def skips_near_the_limit(patch: Patch) -> None:
             request.num_computed + 3 - request.num_placeholders >= request.length_limit
         )
 
-    def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
-        return judged(decision, replace(standing, limit=standing.limit - 1))
+    def of_the_judge(decision: Decision, state: RequestState) -> SkipReason | None:
+        return judged(decision, replace(state, limit=state.limit - 1))
 
     patch.setattr(Scheduler, "is_near_limit", staticmethod(is_near))
     patch.setattr(Decision, "_reason_to_wait", of_the_judge)
@@ -138,13 +138,13 @@ def one_row_less(patch: Patch) -> None:
             return "stalled"
         return "stale" if request.num_stale else "rows"
 
-    def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
-        if standing.request in decision._stalled:
+    def of_the_judge(decision: Decision, state: RequestState) -> SkipReason | None:
+        if state.request in decision._stalled:
             return "stalled"
-        if standing.request in decision._stale:
+        if state.request in decision._stale:
             return "stale"
         full = decision._num_running >= max(1, decision._spec.max_num_seqs - 1)
-        return "rows" if full else judged(decision, standing)
+        return "rows" if full else judged(decision, state)
 
     patch.setattr(Scheduler, "_try_admit", of_the_engine)
     patch.setattr(Decision, "_try_admit", of_the_judge)
@@ -158,15 +158,15 @@ def shorter_chunks(patch: Patch) -> None:
         is_prompt = request.num_computed < len(request.tokens) - 1
         return max(1, clip(scheduler, request, wanted, budget) - is_prompt)
 
-    def of_the_judge(decision: Decision, standing: Standing, drafts: int, is_padded: bool = False) -> Share:
-        found = share(decision, standing, drafts, is_padded)
-        if standing.computed >= standing.committed - 1:
+    def of_the_judge(decision: Decision, state: RequestState, drafts: int, is_padded: bool = False) -> Share:
+        found = share(decision, state, drafts, is_padded)
+        if state.computed >= state.committed - 1:
             return found
         n = max(1, found.n - 1)
-        ahead = standing.committed + standing.placeholders - standing.computed
-        length = standing.computed + n + decision._spec.num_speculative_tokens
+        ahead = state.committed + state.placeholders - state.computed
+        length = state.computed + n + decision._spec.num_speculative_tokens
         covered = -(-min(length, decision._spec.max_model_len) // decision._spec.block_size)
-        num_blocks = max(0, covered - standing.num_blocks)
+        num_blocks = max(0, covered - state.num_blocks)
         return replace(found, n=n, d=max(0, n - ahead), num_blocks=num_blocks, is_chunk=n < ahead)
 
     patch.setattr(Scheduler, "_clip", of_the_engine)
@@ -183,9 +183,9 @@ def admits_no_request(patch: Patch) -> None:
         else:
             draft.skipped.extend((request.index, "rows") for request in scheduler.waiting)
 
-    def of_the_judge(decision: Decision, queue: Iterable[int], standing_of: Callable[[int], Standing]) -> None:
+    def of_the_judge(decision: Decision, queue: Iterable[int], state_of: Callable[[int], RequestState]) -> None:
         if not decision._num_running:
-            judged(decision, queue, standing_of)
+            judged(decision, queue, state_of)
         else:
             decision.waits.update(dict.fromkeys(queue, "rows"))
 
@@ -205,11 +205,11 @@ def keeps_blocks_back(patch: Patch) -> None:
                 return None
         return allocate(scheduler, request, n, shared)
 
-    def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
+    def of_the_judge(decision: Decision, state: RequestState) -> SkipReason | None:
         if decision._cache is not None:
-            return give(decision, standing)
+            return give(decision, state)
         free, decision._num_free = decision._num_free, decision._num_free // 2
-        reason = give(decision, standing)
+        reason = give(decision, state)
         decision._num_free += free - free // 2
         return reason
 

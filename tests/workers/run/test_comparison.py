@@ -7,7 +7,7 @@ import pytest
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.judge.outputs import BrokenOff, Outputs, compare
+from workers.judge.outputs import FailedRun, Outputs, compare
 from workers.oracle.tape import Tapes
 from workers.record.evidence import fact
 from workers.run.comparison import outputs_of
@@ -26,7 +26,7 @@ def with_fault(fault: str, seed: int) -> Trace:
     return trace.model_copy(update={"spec": spec, "faults": (fault,)})
 
 
-def outputs(trace: Trace, steps_max: int = STEPS_MAX) -> Outputs | BrokenOff:
+def outputs(trace: Trace, steps_max: int = STEPS_MAX) -> Outputs | FailedRun:
     return outputs_of(trace, TAPES, Specstorm(), options=replace(UNJUDGED, steps_max=steps_max))
 
 
@@ -58,7 +58,7 @@ def test_outputs_do_not_differ_with_lower_acceptance_only(fault: str) -> None:
 
 def test_outputs_of_run_without_end_is_an_error() -> None:
     trace = random_trace(1).explicit()
-    assert outputs(trace, 2) == BrokenOff("it does not end")
-    found = compare(trace, BrokenOff("it does not end"), outputs(trace)).difference
+    assert outputs(trace, 2) == FailedRun("it does not end")
+    found = compare(trace, FailedRun("it does not end"), outputs(trace)).difference
     assert found is not None
     assert (found.variable, found.actual) == ("end", fact("failed", error="it does not end"))

@@ -7,14 +7,14 @@ from scenarios.sampling import BIAS_MAX, SamplingParams
 from workers.record.evidence import Fact, fact
 
 # The grammar state after a token without an edge. Only an engine that is not bound by masks may return such a token.
-NOWHERE = -1
+NO_STATE = -1
 
 
 class Bans:
     """The masks of one request after its output so far; `follow` appends a token to the output.
 
-    - A mask gives a token probability 0. A bias of -100 (`pushed` tokens) allows a token only if no other is allowed; a
-      bias of 100 (`pulled` tokens) forbids all other tokens.
+    - A mask gives a token probability 0. A bias of -100 (`banned_by_bias` tokens) allows a token only if no other is
+      allowed; a bias of 100 (`forced_by_bias` tokens) forbids all other tokens.
     - A bad word may begin in the prompt if `words_from_prompt`.
     - A grammar applies after the first token `reasoning_end`, or from the start without such a token.
     """
@@ -26,8 +26,8 @@ class Bans:
         params = submit.params
         # Penalties may outweigh a bias, and a high temperature weakens it.
         biases = params.logit_bias if not has_penalties(params) and params.temperature <= 1 else ()
-        self.pushed = frozenset(token for token, bias in biases if bias == -BIAS_MAX)
-        self.pulled = frozenset(token for token, bias in biases if bias == BIAS_MAX)
+        self.banned_by_bias = frozenset(token for token, bias in biases if bias == -BIAS_MAX)
+        self.forced_by_bias = frozenset(token for token, bias in biases if bias == BIAS_MAX)
         self.stop = frozenset(submit.stop)
         self.min_tokens = params.min_tokens
         self.allowed = frozenset(params.allowed_tokens)
@@ -36,7 +36,7 @@ class Bans:
         self._has_no_repeats = params.no_repeats
         self.edges = [{edge[0]: edge[1] for edge in edges} for edges in params.grammar]
         # The token after which the grammar applies; None once it applies.
-        self.awaited = reasoning_end if reasoning_end not in submit.prompt else None
+        self.awaited_token = reasoning_end if reasoning_end not in submit.prompt else None
         self.vocab_size = vocab_size
         self.recent = list(submit.prompt) if words_from_prompt else []
         self.state = self.length = 0
@@ -45,7 +45,7 @@ class Bans:
     def bans_anything(self) -> bool:
         """Return whether the request has a mask, or a bias of 100 or -100."""
         masks = self.bad_words or self._has_no_repeats or self.allowed or self.edges or (self.min_tokens and self.stop)
-        return bool(masks or self.pushed or self.pulled)
+        return bool(masks or self.banned_by_bias or self.forced_by_bias)
 
     def follow(self, token: int) -> None:
         """Append the next token of the output."""
@@ -55,20 +55,20 @@ class Bans:
         if self.bad_words:
             self.recent.append(token)
             del self.recent[: -self._longest]
-        if self.awaited is not None:
-            self.awaited = None if token == self.awaited else self.awaited
-        elif self.edges and self.state != NOWHERE:
-            self.state = self.edges[self.state].get(token, NOWHERE)
+        if self.awaited_token is not None:
+            self.awaited_token = None if token == self.awaited_token else self.awaited_token
+        elif self.edges and self.state != NO_STATE:
+            self.state = self.edges[self.state].get(token, NO_STATE)
 
     def ban_on(self, token: int) -> str | None:
         """Return the contract that forbids a token as the next one, by a mask or by a bias, or None."""
         contract = self.mask_on(token)
         if contract is not None:
             return contract
-        if self.pulled and token not in self.pulled:
-            is_forbidden = any(self.mask_on(each) is None for each in self.pulled)
-        elif token in self.pushed:
-            others = (each for each in range(self.vocab_size) if each not in self.pushed)
+        if self.forced_by_bias and token not in self.forced_by_bias:
+            is_forbidden = any(self.mask_on(each) is None for each in self.forced_by_bias)
+        elif token in self.banned_by_bias:
+            others = (each for each in range(self.vocab_size) if each not in self.banned_by_bias)
             is_forbidden = any(self.mask_on(each) is None for each in others)
         else:
             is_forbidden = False
@@ -84,14 +84,14 @@ class Bans:
             return "bad_words"
         if token == self.repeated:
             return "no_repeats"
-        if self.awaited is None and self.edges and self.state != NOWHERE and token not in self.edges[self.state]:
+        if self.awaited_token is None and self.edges and self.state != NO_STATE and token not in self.edges[self.state]:
             return "grammar"
         return None
 
     def _ends_with(self, words: Sequence[int]) -> bool:
         return not words or tuple(self.recent[-len(words) :]) == tuple(words)
 
-    def demand(self, contract: str) -> Fact:
+    def requirement(self, contract: str) -> Fact:
         """Return the fact that a contract requires of the next token."""
         match contract:
             case "min_tokens":
@@ -99,7 +99,7 @@ class Bans:
             case "allowed_tokens":
                 return fact("one_allowed", count=len(self.allowed))
             case "logit_bias":
-                return fact("a_pulled_token" if self.pulled else "no_pushed_token")
+                return fact("a_pulled_token" if self.forced_by_bias else "no_pushed_token")
             case "no_repeats":
                 return fact("another_token", token=self.repeated)
             case "bad_words":

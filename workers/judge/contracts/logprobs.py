@@ -153,7 +153,7 @@ class _Judged:
                 contract = self._bans.mask_on(token) if logprob > -inf else None
                 if contract is not None:
                     seen = fact("token_logprob", token=token, logprob=logprob)
-                    return contract, self._bans.demand(contract), seen
+                    return contract, self._bans.requirement(contract), seen
         if self._params.temperature > 0:
             # Logprobs of named tokens do not say which tokens are the most likely.
             return None if named else self._drawn(shown)

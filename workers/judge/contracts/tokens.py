@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from scenarios.events import Submit
 from scenarios.sampling import Output
-from workers.judge.contracts.bans import NOWHERE, Bans, bans_of
+from workers.judge.contracts.bans import NO_STATE, Bans, bans_of
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.record.evidence import Fact, fact
@@ -54,7 +54,7 @@ def token_breach(given: Delivery, terms: Terms) -> Breach | None:
         for position, token in enumerate(tokens):
             contract = bans.ban_on(token) if terms.masks_bind else None
             if contract is not None:
-                return Breach(contract, name, position, bans.demand(contract), fact("token", token=token))
+                return Breach(contract, name, position, bans.requirement(contract), fact("token", token=token))
             bans.follow(token)
     return (
         _end_breach(given, output, terms, bans) or _stop_reason_breach(submit, output) or _text_breach(submit, output)
@@ -77,7 +77,7 @@ def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None
             return None
         return Breach("finish_reason", name, end - 1, *_reasons(why, reason))
     if reason == "error" and (
-        terms.loads_fail or name in terms.spoiled or (bans is not None and _leaves_nothing(bans))
+        terms.loads_fail or name in terms.spoiled or (bans is not None and _bans_every_token(bans))
     ):
         return None
     contract = {"stop": "stop", "length": "max_tokens"}.get(str(reason), "finish_reason")
@@ -170,12 +170,12 @@ def _ends_of_grammar(submit: Submit, tokens: Sequence[int], reasoning_end: int |
         if is_reasoning:
             is_reasoning = token != reasoning_end
             continue
-        state = next((edge[1] for edge in grammar[state] if edge[0] == token), NOWHERE)
-        if state == NOWHERE or not grammar[state]:
+        state = next((edge[1] for edge in grammar[state] if edge[0] == token), NO_STATE)
+        if state == NO_STATE or not grammar[state]:
             yield place + 1
             return
 
 
-def _leaves_nothing(bans: Bans) -> bool:
+def _bans_every_token(bans: Bans) -> bool:
     """Return whether masks forbid every next token."""
     return all(bans.mask_on(token) is not None for token in range(bans.vocab_size))

@@ -19,7 +19,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 from tests.cluster.cli.test_bisect_commits import repository_of
 from workers.edits.fix import ALL
-from workers.judge.proposals import first_unlike
+from workers.judge.proposals import first_different_draft
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
 from workers.record.verdict import Agreed, Crashed, Diverged
@@ -162,7 +162,7 @@ def test_drafter_mistake_is_found_without_a_change_of_outputs() -> None:
             assert (mistaken.outputs, mistaken.races) == (clean.outputs, ())
             assert mistaken.identity.startswith(identity)
             # The mistake without a broken identity changes values only: other draft tokens are proposed.
-            assert identity or first_unlike(trace, mistaken.proposals, clean.proposals) is not None
+            assert identity or first_different_draft(trace, mistaken.proposals, clean.proposals) is not None
     finally:
         runs.kind.stop()
 

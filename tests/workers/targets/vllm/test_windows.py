@@ -11,7 +11,7 @@ import pytest
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.judge.outputs import BrokenOff
+from workers.judge.outputs import FailedRun
 from workers.oracle.tape import Tapes
 from workers.run.comparison import outputs_of
 from workers.targets.registry import kind_of
@@ -47,7 +47,7 @@ def test_sliding_window_attends_to_exactly_its_last_tokens(engine: str, window: 
     )
     submit = Submit(tick=0, request="r", prompt=PROMPT, max_tokens=NUM_TOKENS)
     outputs = outputs_of(Trace(spec=spec, events=(submit,)), Tapes(), kind_of(engine))
-    assert not isinstance(outputs, BrokenOff)
+    assert not isinstance(outputs, FailedRun)
     kind = "windows" if heads == 1 else "wide-windows"
     expected = greedy_tokens(kind, window)
     assert list(outputs["r"].tokens) == expected

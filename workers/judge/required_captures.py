@@ -33,10 +33,10 @@ from workers.record.log import (
 from workers.record.observation import POINTS, Observation
 
 # A required capture of the device: its point, its step, and the requests in its rows.
-Due: TypeAlias = tuple[str, int, tuple[int, ...]]
+Required: TypeAlias = tuple[str, int, tuple[int, ...]]
 
 
-class DueCaptures:
+class RequiredCaptures:
     """Required captures and observations that the engine has not shown yet.
 
     `points` are the observation points that the engine supports: nothing is required or allowed at any other point.
@@ -49,7 +49,7 @@ class DueCaptures:
         self._may_draw = spec.sampling == "synthetic" or bool(draws)
         self._points = points
         self._tick = 0
-        self._on_device: deque[Due] = deque()
+        self._on_device: deque[Required] = deque()
         self.on_host: tuple[str, int] | None = None
         drafter = TRAITS[spec.drafter]
         after_sampling: tuple[str, ...] = ("kept",) if keeps_states_with_blocks(spec) else ()

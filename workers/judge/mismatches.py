@@ -3,7 +3,7 @@
 from workers.record.evidence import Difference, shown
 
 
-def broken(
+def mismatch(
     plane: str,
     variable: str,
     request: int | str | None,
