@@ -98,7 +98,7 @@ def backup_through_an_array(num_tokens_no_spec: int, optimistic_seq_len: int) ->
 
 
 def main() -> None:
-    """Count one decode step of four requests; with an argument, an engine makes an array per row."""
+    """Count a decode step of four requests; with an argument, an engine makes an array per row."""
     spec = EngineSpec(depth=2, accepted_counts="host")
     events = tuple(Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=100) for index in range(4))
     parts = Parts(backup_index=backup_through_an_array) if sys.argv[1:] else Parts()

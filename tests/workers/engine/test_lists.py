@@ -1,7 +1,7 @@
 """The host part of a decode step makes no list: it writes in place and passes tuples on.
 
-Every list that is alive between two instructions of ours is seen, by the collector that tracks it, and laid to the line
-that ran last. Arrays are counted in `test_array_data`.
+A list that is alive between two instructions of the project is found in the garbage collector, and attributed to the
+line that ran last. Arrays are counted in `test_array_data`.
 """
 
 import gc
@@ -22,7 +22,7 @@ from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, specstorm_target
 
 WARM_UP, STEPS = 20, 5
-# Not the host's part: the simulated device, who watches its memory, and what is copied for the checks. Drafters on the
+# Not the host's part: the simulated device, watchers of its memory, and copies for the checks. Drafters on the
 # host, which search lists of tokens, are not run here.
 NOT_COUNTED = (
     "kernels/",

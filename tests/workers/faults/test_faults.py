@@ -23,8 +23,8 @@ from workers.targets.devices import CLEAN
 
 TAPES = Tapes()
 SEEDS = range(200)
-# Of a fault that needs a batch of four and drawn tokens, an infinite logit among greedy rows alone, or bad words at a
-# draft, few are enough.
+# More traces for faults that few random traces reach: a batch of four with sampled tokens, an infinite logit among
+# greedy rows only, or bad words at a draft token.
 MORE_SEEDS = {
     "vllm-47066-padding-draws": range(500),
     "specstorm-infinite-logit": range(500),
@@ -84,7 +84,7 @@ def drawn(seed: int) -> Trace:
 def with_fault(fault: str, seed: int, policy: str) -> Trace:
     """Return a random trace that meets a fault's requirements, with the fault switched on.
 
-    What is refused beside a requirement is left out of the trace.
+    Keys of the specification that an engine refuses together with a requirement get their defaults.
     """
     trace, wanted = drawn(seed), dict(FAULTS[fault].requires)
     spec = trace.spec.model_copy(update=wanted)
@@ -113,7 +113,7 @@ def planes_found(fault: str, policy: str, options: Options, num_traces: int) -> 
 
 @cache
 def agrees_when_clean(seed: int, spec: EngineSpec, policy: str) -> bool:
-    """Return whether the engine without a fault agrees on a random trace with this specification."""
+    """Return whether the engine without faults agrees on a random trace with a specification."""
     sound = spec.model_copy(update={"depth": min(spec.depth, DEPTH_MAX)})
     schedule = Schedule.model_validate({"policy": policy})
     trace = drawn(seed).model_copy(update={"spec": sound, "schedule": schedule})
@@ -121,7 +121,7 @@ def agrees_when_clean(seed: int, spec: EngineSpec, policy: str) -> bool:
 
 
 def watched(fault: str) -> tuple[str, Options]:
-    """Return the options to find a fault: eager, with race detection unless a race hides the harm."""
+    """Return the options to find a fault: race detection is on unless a race hides the harm."""
     return ("lazy", Options(races=False)) if fault == ACCEPTED else ("eager", Options())
 
 

@@ -1,10 +1,10 @@
 """Enumerate what verification commits: every draft, and one noise cell for every outcome.
 
-A cell is a box of noise, an interval a number. Its sides are the break points of the algorithm, rational because the
-weights of tokens are powers of two; so the law of what is committed is a sum of products of Fractions.
-The ops decide. Each cell is run at its lowest and at its highest corner, MARGIN inside: every decision compares a
-multiple of one number of noise with a bound, so it is the same in between. In float32 a break point lies less than
-2^-20 off; a larger shift makes the corners of some cell differ.
+A cell is a box of noise with an interval for each number. Its sides are the break points of the algorithm, rational
+because the weights of tokens are powers of two; so the distribution of committed tokens is a sum of products of
+Fractions. The ops decide: each cell is run at its lowest and at its highest corner, MARGIN inside. Every decision
+compares a multiple of one noise number with a bound, so it is the same throughout the cell. In float32 a break point
+is less than 2^-20 off; a larger shift makes the corners of some cell differ.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ Verify = Callable[[Drafts], NDArray[np.int64]]
 class World:
     """A target and a drafter: base-2 logarithms of the next token's weights, None for 0.
 
-    Behind the k drafts are `unproposed` columns whose drafts were never proposed.
+    After the k draft tokens there are `unproposed` columns without a proposed draft token.
     """
 
     method: int
@@ -204,7 +204,7 @@ def _side(place: Place, low: Fraction, high: Fraction) -> Iterator[tuple[Cell, F
 def committed(at: World, verify: Verify, seed: int = 0) -> tuple[dict[tuple[int, ...], Fraction], int]:
     """Return the distribution of the first 1 + K tokens, and in how many cells corners differ.
 
-    What is committed after fewer tokens goes on by the target's law.
+    If fewer tokens are committed, the rest follows the target's distribution.
     """
     found = [(drafts, odds * size, cell) for drafts, odds in at.paths() for cell, size in cells(at, drafts)]
     assert sum(size for _, size, _ in found) == 1
@@ -247,7 +247,7 @@ def _batch(at: World, found: list[tuple[tuple[int, ...], Fraction, Cell]], rng: 
         if at.k:
             draft_logits[rows, : at.k] = [[_logit(each) for each in at.draft[drafts[:c]]] for c in range(at.k)]
         for (kind, *where), (low, high) in cell.items():
-            assert high - low > 4 * MARGIN, "two break points are too close to tell apart in float32"
+            assert high - low > 4 * MARGIN, "float32 cannot distinguish two break points"
             noise = accept if kind == "accept" else select
             noise[(2 * i, *where)], noise[(2 * i + 1, *where)] = float(low + MARGIN), float(high - MARGIN)
     return drafts_of(

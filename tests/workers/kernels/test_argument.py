@@ -1,4 +1,4 @@
-"""Arguments of ops: declared arguments are a launch's arguments, swapped buffers are refused."""
+"""Arguments of ops: a launch takes the declared arguments and refuses swapped buffers."""
 
 from itertools import combinations
 from pathlib import Path

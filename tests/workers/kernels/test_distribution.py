@@ -33,7 +33,7 @@ TEMPERATURE = np.float32(0.7)
 
 
 def g_statistic(counts: Array, law: Array) -> tuple[float, float]:
-    """Return G, and the bound that it exceeds with the probability of one test (Wilson-Hilferty)."""
+    """Return G, and the bound that it exceeds with one test's probability (Wilson-Hilferty)."""
     expected = law.ravel() * counts.sum()
     order = np.argsort(expected)
     few = order[: max(int(np.searchsorted(np.cumsum(expected[order]), 5)) + 1, int((expected < 5).sum()))]
@@ -112,7 +112,7 @@ def test_first_two_tokens_follow_the_target_law(method: int, point_mass: bool, t
 
 def test_recovery_from_target_distribution_is_detected() -> None:
     def recover_from_the_target(batch: Drafts) -> Drafts:
-        # Every first try is accepted, whatever the draft probability.
+        # Every first try is accepted, independently of the draft probability.
         select = batch.select_noise.copy()
         select[:, :, 0, 3] = -1e9
         return replace(batch, select_noise=select)

@@ -1,4 +1,4 @@
-"""Noise is Philox4x32-10, a function of seed, position and stream; no two purposes share a number."""
+"""Noise is Philox4x32-10 of seed, position and stream; no two purposes share a number."""
 
 import numpy as np
 import pytest

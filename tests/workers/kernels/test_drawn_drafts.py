@@ -20,7 +20,7 @@ K, V = 3, 31
 
 
 def run(seed: int, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run the chain; return its final arguments, and those of a greedy chain."""
+    """Run the chain; return its final arguments, and a greedy chain's."""
     batch = case(7, K, seed=seed)
     temperature = batch.rng.choice([0, 1 << 20], batch.num_rows).astype(np.float32)
     given = arguments_of(

@@ -1,6 +1,6 @@
 """Committed tokens have exactly the target's distribution, and small biases are found.
 
-Verifies: the ops behind the logits, for vocabularies up to 4 and up to 2 drafts, every draft and every kind of row.
+Verifies: the ops after the logits, for vocabularies up to 4, up to 2 draft tokens, every draft token and kind of row.
 Does not verify: that noise is uniform and independent; larger vocabularies, which test_distribution samples.
 """
 

@@ -1,4 +1,4 @@
-"""The recurrent layer processes tokens one by one, and stores each verified position's state."""
+"""The recurrent layer processes tokens one by one, and stores each verified one's state."""
 
 import numpy as np
 import pytest

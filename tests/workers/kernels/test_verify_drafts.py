@@ -125,7 +125,7 @@ def test_top_p_keeps_the_smallest_set_and_the_best_token() -> None:
     assert kept([3, 1, 2, 0], 0, 0.5) == kept([3, 1, 2, 0], 0, 0) == [0]
     assert kept([3, 1, 2, 0], 0, 0.75) == [0, 2]
     assert kept([3, 1, 2, 0], 0, 0.875) == [0, 1, 2]
-    # Of the two best alone the first has two thirds.
+    # Among the best two tokens the first has two thirds of the probability.
     assert kept([3, 1, 2, 0], 2, 0.625) == [0]
     assert kept([3, 1, 2, 0], 2, 0.75) == [0, 2]
     # The second token also has all the probability, beyond the precision of a sum.

@@ -1,8 +1,8 @@
 """Cases on which twins of device ops are compared, and the results of the definitions.
 
-A module of cases has `cases()`, which yields arguments of the ops of one folder, on arrays. It may say how far a twin's
-floats may lie from the definition's (`TOLERANCE`, by argument), and which elements of a buffer are nobody's to read
-(`undefined(arguments)`, indexes by argument): a twin may leave anything there.
+A module of cases has `cases()`, which yields arguments of the ops of one folder, on arrays. It may give a tolerance for
+a twin's floats (`TOLERANCE`, by argument), and the elements of a buffer that must not be read (`undefined(arguments)`,
+indexes by argument): a twin may leave any value there.
 """
 
 from collections.abc import Callable, Iterator, Mapping

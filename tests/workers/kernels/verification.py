@@ -26,7 +26,7 @@ class Drafts:
     """Arguments of all ops after the model.
 
     Shapes: logits [B, 1 + K, V]; draft_logits [slots, K, V]; floors [B, 1 + K]; drafts, accept_noise [B, K];
-    select_noise [B, 1 + K, 1 + tries, 4]; rates [K]; the others [B]. `padding` lies behind each line of logits.
+    select_noise [B, 1 + K, 1 + tries, 4]; rates [K]; all others [B]. `padding` follows each row of logits.
     """
 
     logits: Array

@@ -16,9 +16,9 @@ RANGES = ((0, 2), (2, 4), (1, 3), (0, 4))
 
 
 class Action(NamedTuple):
-    """One action: `kind` 0-2 stir, 3 copy, 4 host write, 5 host read, 6 record, 7 wait, 8 synchronize.
+    """One action; `kind`: 0-2 stir, 3 copy, 4 host write, 5 host read, 6 record, 7 wait, 8 sync.
 
-    `lane` is who does it, `source` and `target` choose buffers or an event, `part` the range.
+    `lane` performs it, `source` and `target` select buffers or an event, `part` the range.
     """
 
     kind: int
@@ -110,7 +110,7 @@ def conflict(first: Access, second: Access) -> bool:
 
 
 def ordered(program: list[Action], left_out: frozenset[int] = frozenset()) -> list[Action]:
-    """Return the program with a wait for each conflicting lane before each action, some left out."""
+    """Return the program with waits for all conflicting lanes, except for some left out."""
     made: list[Action] = []
     past: list[list[Access]] = [[] for _ in LANES]
     num_waits = 0
@@ -132,7 +132,7 @@ def ordered(program: list[Action], left_out: frozenset[int] = frozenset()) -> li
 def has_race(program: list[Action]) -> bool:
     """Return by definition whether two accesses conflict without a path from one to the other.
 
-    Every action is a node of the host's chain; what it enqueues is another, behind it and behind its lane.
+    Every action is a node of the host's chain; its enqueued task is a node after it and after its lane's last task.
     """
     before: list[set[int]] = []
     accesses: list[tuple[int, Access]] = []

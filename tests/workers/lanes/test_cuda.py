@@ -1,4 +1,4 @@
-"""CUDA lanes: computed delays; on a GPU, captures equal to the definitions' and no extra work."""
+"""CUDA lanes: computed delays; GPU captures equal the definitions', without extra work."""
 
 from collections import Counter
 from functools import cache

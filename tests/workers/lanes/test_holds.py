@@ -8,7 +8,7 @@ from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 
 
 def held_run(held: Held, policy: Policy) -> list[str]:
-    """Run ops x and y on two lanes with a held op, pass host point p; return the order of events."""
+    """Run ops x and y on two lanes with a held op and host point p; return the order of events."""
     happened: list[str] = []
     made = machine(policy, held=[held])
     cells, done = device(made, "cells"), made.event("done")

@@ -1,4 +1,4 @@
-"""Ops and spans as every machine has them: declared arguments, and the views that a span gives."""
+"""Ops and spans of every machine: declared arguments, and the views of a span."""
 
 from typing import Any
 

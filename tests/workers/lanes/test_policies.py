@@ -19,7 +19,7 @@ ORDERS = lane_orders(ACTORS)
 
 
 class Tape:
-    """A machine whose ops append their names to `happened`; the host appends its actions."""
+    """A machine with ops that append their names to `happened`; the host appends its actions."""
 
     def __init__(self, policy: Policy) -> None:
         self.happened: list[str] = []
@@ -98,7 +98,7 @@ def test_lazy_runs_only_ops_that_the_blocked_host_needs() -> None:
 
 
 def ran_before_host(order: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Launch an op on each lane, advance the host once, then block it; return the ops before and after."""
+    """Launch an op on each lane, advance the host, then block it; return the ops before, after."""
     tape = Tape(LaneOrder(order))
     for lane in LANES:
         tape.launch(lane, lane)
@@ -159,7 +159,7 @@ NAMES = tuple(f"op{number}" for number in range(12))
 
 
 def random_order(seed: int, names: Sequence[str]) -> list[str]:
-    """Return the order in which a random policy runs one op per lane while the host waits for all."""
+    """Return the order in which a random policy runs one op per lane while the host waits."""
     happened: list[str] = []
     made = Machine((*names, "end"), LaneOrder(("host", *names, "end")))
     cell = device(made, "cell").all

@@ -1,4 +1,4 @@
-"""Logprobs: the ops' float32 is within tolerance of the oracle's float64, for sampled tokens."""
+"""Logprobs: the ops' float32 is close to the oracle's float64, for sampled tokens only."""
 
 from math import inf, nan
 

@@ -1,4 +1,4 @@
-"""The oracle's sampled tokens equal those of the ops, unless the oracle is ambiguous.
+"""The oracle's sampled tokens equal the ops' tokens, unless the oracle is ambiguous.
 
 Verifies: its tokens against the definitions of the ops and their Triton twins, and its bound on what float32 may do
 otherwise, with noise as close to the places where it matters as the bound allows.

@@ -38,7 +38,7 @@ TAPES = Tapes()
 
 
 class Recording(Checker):
-    """A checker that keeps the engine's host state: decisions in `log`, values in `observations`."""
+    """A checker that keeps the engine's decisions in `log` and values in `observations`."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace, TAPES)
@@ -90,7 +90,7 @@ def test_process_without_engine_cannot_import_one() -> None:
 
 
 class Slow:
-    """A model run token by token, with all sums recomputed; shares only scalar functions with `Tape`."""
+    """A model run token by token with recomputed sums; shares scalar functions with `Tape`."""
 
     def __init__(self, tokens: list[int], spec: EngineSpec) -> None:
         self.kv = [model.kv_word(model.embed(token), at, 0) for at, token in enumerate(tokens)]
@@ -215,9 +215,9 @@ def test_scheduler_counts_equal_the_worked_example() -> None:
 
 
 class Identities(Checker):
-    """A checker that asserts I1 of the specification after every step: computed - placeholders == tokens - 1.
+    """A checker that asserts I1 after every step: computed - placeholders == tokens - 1.
 
-    It holds for a request whose first sampling step, in its epoch, has been scheduled.
+    I1 of the specification holds for a request from its first scheduled sampling step in an epoch on.
     """
 
     def __init__(self, trace: Trace, engine: Engine) -> None:

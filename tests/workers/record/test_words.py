@@ -1,7 +1,7 @@
 """Each kind of evidence has a sentence; no fingerprint and no name depends on its wording.
 
 Verifies: every kind of fact and every rule in the source against its phrase; for all regressions that evidence survives
-JSON, has words, and comes out the same where every phrase is another one.
+JSON, has a sentence, and does not change if every phrase is reworded.
 """
 
 import ast

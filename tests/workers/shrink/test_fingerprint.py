@@ -1,4 +1,4 @@
-"""Signatures: equal for one bug on different traces, different for different bugs, else None."""
+"""Signatures: equal for one bug on different traces, different for other bugs, else None."""
 
 from typing import Literal
 

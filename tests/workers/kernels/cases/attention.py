@@ -25,6 +25,6 @@ def of(batch: Batch, num_blocks_max: int) -> Attention:
 
 
 def cases() -> Iterator[Attention]:
-    """Yield every batch, every other one with the largest bound on blocks."""
+    """Yield every batch; every second one has the largest bound on blocks."""
     for index, batch in enumerate(batches()):
         yield of(batch, batch.max_blocks if index % 2 else batch.num_blocks_max)

@@ -1,4 +1,4 @@
-"""Cases of the draft model's ops: with and without a recurrent layer, with windows of 1 to 3 inputs."""
+"""Cases of the draft model's ops: with or without a recurrent layer; 1 to 3 inputs."""
 
 from collections.abc import Iterator
 

@@ -30,7 +30,7 @@ def made(op: type[Made], batch: Batch, num_proposed: int, **more: Any) -> Made:
 def given_of(batch: Batch, num_proposed: int) -> dict[str, Any]:
     """Return every argument of drafters' ops, by name.
 
-    The model ends one position behind the longest row. Only some rows have a valid token; another's next one is none.
+    The model's length is one more than the longest row's. Only some rows have a valid token; others have no next token.
     """
     rng, rows, k = batch.rng, batch.num_rows, batch.k
     max_model_len = int((batch.num_computed + batch.num_scheduled).max()) + 1
@@ -83,7 +83,7 @@ def last_kept(batch: Batch, valid: Array) -> Array:
 
 
 def slots_behind(batch: Batch, table: Array, last: Array, max_model_len: int) -> Array:
-    """Return the slots of the K positions after each row's last accepted token, if it has blocks."""
+    """Return the slots of the K positions after each row's last accepted token, as far as known."""
     at = last[:, None] + 1 + np.arange(batch.k)
     entry = np.minimum(at // batch.block_size, batch.max_blocks - 1)
     block = table.reshape(batch.num_rows, -1)[np.arange(batch.num_rows)[:, None], entry]

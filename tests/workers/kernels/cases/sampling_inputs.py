@@ -1,4 +1,4 @@
-"""Cases of sampling inputs: smallest and largest temperature, every bound of top-p and rates."""
+"""Cases of sampling inputs: extreme temperatures, every bound of top-p and of rates."""
 
 from collections.abc import Iterator
 

@@ -12,7 +12,7 @@ from workers.kernels.state_copy.definition import StateCopy
 def of(batch: Batch, width: int, accepted: np.ndarray, max_blocks: int) -> StateCopy:
     """Return the arguments of a batch; all states and windows are different words."""
     table = batch.block_table.reshape(batch.num_rows, batch.max_blocks)[:, :max_blocks]
-    # Padding is recognised by its slot only, whatever its other values are.
+    # Padding is recognised by its slot only; its other values are arbitrary.
     table[batch.num_real :] = 0
     return StateCopy(
         num_computed=batch.num_computed,
@@ -33,7 +33,7 @@ def of(batch: Batch, width: int, accepted: np.ndarray, max_blocks: int) -> State
 
 
 def cases() -> Iterator[StateCopy]:
-    """Yield every batch with some and all draft tokens accepted, then tables with missing blocks."""
+    """Yield every batch with some or all draft tokens accepted, then tables with missing blocks."""
     for index, batch in enumerate(batches()):
         counts = (np.arange(batch.num_rows) + index) % (2 + batch.num_drafts)
         yield of(batch, 2 + index % 3, counts, batch.max_blocks)

@@ -1,12 +1,12 @@
 """Compile every kernel without a GPU, from the launches of engines that run smoke scenarios.
 
-Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op the
-launches of its twin are listed, and of each kernel the variant of its first launch is compiled for sm_90.
-An engine has one method of verification, few draw their drafts, and no vocabulary is long: the kernel of verification
-is listed for every method on random batches too, and the floors of a long line are looked for. What was compiled
-ahead must be what a launch finds.
-Ends with an error that names what does not compile, what no engine launched, and what a launch compiled again.
-Does not verify: other types or constants than those of a kernel's first launch; what a kernel computes.
+Run as a program with Triton's compiler, because the interpreter ignores types. The engines run on NumPy; the launches
+of each op's twin are recorded, and each kernel is compiled for sm_90 in the variant of its first launch.
+An engine has one verification method, few engines sample draft tokens, and no vocabulary is large: the verification
+kernel is also recorded for every method on random batches, and the floors of a long row are searched. A launch must
+find the kernels that were compiled ahead of time.
+Exits with an error that names kernels that do not compile, that no engine launched, or that a launch compiled again.
+Does not verify: types or constants that differ from a kernel's first launch; results of a kernel.
 """
 
 import sys

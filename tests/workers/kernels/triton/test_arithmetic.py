@@ -1,4 +1,4 @@
-"""The arithmetic of the kernels equals `workers.record.model`, element by element, on extreme words too."""
+"""The arithmetic of the kernels equals `workers.record.model`, also on extreme words."""
 
 from typing import Any
 

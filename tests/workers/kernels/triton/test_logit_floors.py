@@ -17,14 +17,14 @@ ROWS, V = 8, 300
 HOSTILE = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0, 1e-45, -1e-45, 3e38, -3e38], dtype=np.float32)
 
 
-# Every line at once; in five blocks, of which all is set aside, or some; in two, of which hardly anything is.
+# Whole rows at once; five blocks with all or some logits set aside; two blocks with hardly any set aside.
 CUTS = (
     Cut(short=512),
     Cut(short=1, block=64, sample=64, group=8, candidates=512),
     Cut(short=1, block=64, sample=64, group=8, candidates=64),
     Cut(short=1, block=256, sample=8, group=8, candidates=8),
 )
-# Of a flat line all, some, or hardly anything of what may be the floor is set aside, after one sample or several.
+# Flat rows: all, some or hardly any of the possible floors are set aside, after one or several samples.
 FLAT_CUTS = (
     Cut(short=1, block=64, sample=64, group=8, samples=4, candidates=512),
     Cut(short=1, block=64, sample=64, group=8, samples=1, candidates=128),
@@ -62,7 +62,7 @@ def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut, temperature: np.
 @pytest.mark.parametrize("seed", range(len(CUTS)))
 def test_floor_is_correct_for_every_limit(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    # Few distinct values, and so many ties; in most rows a few logits have most of the weight.
+    # Few distinct values make many ties; in most rows a few logits have most of the weight.
     logits = rng.integers(-3, 3, (ROWS, V)) - 5 * (rng.random((ROWS, V)) < 0.9)
     logits = np.where(rng.random((ROWS, V)) < 0.2, -np.inf, logits)
     # The largest are all in one tile, or fill several.
