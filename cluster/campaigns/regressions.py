@@ -23,7 +23,7 @@ from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
-from workers.run.shard import first_alike
+from workers.run.shard import first_matching_candidate
 from workers.shrink.shrinker import Shrinking, num_exceptions, shrink
 
 FOLDER = ROOT / "scenarios" / "regressions"
@@ -69,7 +69,9 @@ def shrunk(fault: Fault, count: int, tapes: Tapes) -> list[Row]:
     rows = []
     for seed, trace, verdict in findings(fault, tapes):
         begin = time.monotonic()
-        state = shrink(Shrinking.of(trace, verdict), lambda traces, target: first_alike(traces, target, tapes))
+        state = shrink(
+            Shrinking.of(trace, verdict), lambda traces, target: first_matching_candidate(traces, target, tapes)
+        )
         rows.append(Row(fault.id, seed, trace, state.trace, state.spent, time.monotonic() - begin))
         if len(rows) == count:
             break

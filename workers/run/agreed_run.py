@@ -31,7 +31,7 @@ class AgreedRun:
     steps: int = 0
     agrees: bool = False
 
-    def is_of(self, trace: Trace) -> bool:
+    def is_copy_of(self, trace: Trace) -> bool:
         """Return whether a trace is a copy of the agreed one that differs at most in its schedule."""
         own = self.trace
         is_same = trace.spec is own.spec and trace.events is own.events and trace.faults == own.faults
@@ -60,7 +60,7 @@ class Repetition:
         self._agreed = agreed
         self._num_logged = self._num_captured = 0
 
-    def goes_on(self, log: list[Entry | Observation], captures: list[Observation]) -> bool:
+    def matches_step(self, log: list[Entry | Observation], captures: list[Observation]) -> bool:
         """Return whether the records of the next step are equal to the agreed run's."""
         agreed, logged, captured = self._agreed, self._num_logged, self._num_captured
         self._num_logged += len(log)
@@ -69,7 +69,7 @@ class Repetition:
             agreed.log[logged : self._num_logged] == log and agreed.captures[captured : self._num_captured] == captures
         )
 
-    def ends(self, left: Observation, digest: str) -> bool:
+    def matches_end(self, left: Observation, digest: str) -> bool:
         """Return whether all records of the agreed run were shown, and the final state is equal."""
         agreed = self._agreed
         shown = self._num_logged, self._num_captured

@@ -41,9 +41,9 @@ from workers.record.verdict import (
 )
 from workers.run.comparison import Comparison
 from workers.run.engine_run import DEFAULT_OPTIONS, Confirm, Ended, Options, Run, error_text, site_of
-from workers.run.places import of_crash, placed, ranked
-from workers.run.references import References, numbered, requests_of
+from workers.run.references import References, requests_of, with_accepted_submits
 from workers.run.schedules import differs, has_lanes, schedules_on
+from workers.run.source_locations import crash_locations, ranked_locations, with_source_locations
 from workers.targets.registry import kind_of
 from workers.targets.target import (
     DEFAULT_CONFIG,
@@ -212,7 +212,7 @@ def _repeated(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, co
     In that case the trace runs again and is judged; on simulated lanes that run is exactly the same.
     """
     agreed = options.compared.agreed if options.compared is not None else None
-    if agreed is None or not agreed.is_of(trace) or config.device == "cuda":
+    if agreed is None or not agreed.is_copy_of(trace) or config.device == "cuda":
         return None
     try:
         stats = Run(trace, tapes, options, kind, config).repeats(agreed)
@@ -231,11 +231,11 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         raise
     except Exception as error:
         where = site_of(error)
-        made_at = ranked(None, kind.places, of_crash([where], kind.places))
+        made_at = ranked_locations(None, kind.places, crash_locations([where], kind.places))
         return Crashed(stats=NO_STATS, error=error_text(error), where=where, made_at=made_at)
-    ended = run.ended()
+    ended = run.finish()
     if not isinstance(ended, Ended):
-        return _placed(ended, kind.places, trace)
+        return _with_locations(ended, kind.places, trace)
     found, stats = ended.found, ended.stats
     if kind.capabilities.logs_decisions:
         return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
@@ -250,18 +250,22 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         found = found.model_copy(update={"elsewhere": comparison.elsewhere(found)})
     if found is None:
         return _as_expected(trace, stats)
-    return Diverged(stats=stats, difference=placed(found, kind.places, numbered(explicit, ended.taken)))
+    return Diverged(
+        stats=stats, difference=with_source_locations(found, kind.places, with_accepted_submits(explicit, ended.taken))
+    )
 
 
-def _placed(verdict: Crashed | Diverged | Stuck, places: Places, trace: Trace) -> Verdict:
+def _with_locations(verdict: Crashed | Diverged | Stuck, places: Places, trace: Trace) -> Verdict:
     """Return the verdict of an incomplete run, with the source locations of its cause."""
     match verdict:
         case Crashed():
-            before = placed(verdict.before, places, trace) if verdict.before is not None else None
-            made_at = ranked(verdict.missing_order, places, of_crash((verdict.where, *verdict.callers), places))
+            before = with_source_locations(verdict.before, places, trace) if verdict.before is not None else None
+            made_at = ranked_locations(
+                verdict.missing_order, places, crash_locations((verdict.where, *verdict.callers), places)
+            )
             return verdict.model_copy(update={"before": before, "made_at": made_at})
         case Stuck():
-            made_at = ranked(verdict.missing_order, places, places.get(("liveness", "progress"), ()))
+            made_at = ranked_locations(verdict.missing_order, places, places.get(("liveness", "progress"), ()))
             return verdict.model_copy(update={"made_at": made_at})
         case Diverged():
             return verdict

@@ -24,12 +24,12 @@ from workers.record.rules import Reference
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import UNJUDGED, Options, Run, error_text, site_of
 from workers.run.references import (
-    NUM_UNDECIDED,
+    NUM_TIE_LOGPROBS,
     ReferenceRun,
     References,
     Requests,
+    near_tie_trace,
     references,
-    undecided_trace,
 )
 from workers.run.varying_outputs import varying
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
@@ -90,17 +90,19 @@ class Comparison:
 
     def first_difference(self, seen: Outputs, steps: int, history: History | None = None) -> Difference | None:
         """Return the first output or draft token that differs from a reference run, or None."""
-        for reference, other in self.compared.that_matter(self._references()):
+        for reference, other in self.compared.needed(self._references()):
             self.count += 1
             wanted = self.compared.outputs_of(other, self._outputs_of)
             if reference is not Reference.ALONE:
-                found = self._beyond_ties(self.trace, seen, wanted)
+                found = self._difference_without_ties(self.trace, seen, wanted)
             else:
                 # Also compare requests whose name was submitted again.
-                found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, wanted)
+                found = self._difference_without_ties(self.requests.judged(self.trace), self.requests.outputs, wanted)
             if found is None and other.model_copy(update={"schedule": self.given.schedule}) == self.given:
                 # The same trace under another schedule: the same requests were accepted under each name.
-                found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, self._steady(wanted))
+                found = self._difference_without_ties(
+                    self.requests.judged(self.trace), self.requests.outputs, self._schedule_independent(wanted)
+                )
             if found is not None:
                 name = self.requests.names.get(found.request, found.request)
                 return found.model_copy(update={"reference": reference, "request": name, "step": steps})
@@ -141,7 +143,7 @@ class Comparison:
             request=breach.request,
         )
 
-    def _steady(self, outputs: Outputs | FailedRun) -> Outputs | FailedRun:
+    def _schedule_independent(self, outputs: Outputs | FailedRun) -> Outputs | FailedRun:
         """Return the outputs of a run without requests whose output may depend on the schedule."""
         if isinstance(outputs, FailedRun):
             return outputs
@@ -160,17 +162,17 @@ class Comparison:
 
         return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
 
-    def _beyond_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | FailedRun) -> Difference | None:
+    def _difference_without_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | FailedRun) -> Difference | None:
         """Return the first difference that is not a near tie; add requests with near ties to `ties`."""
         margin = self.kind.capabilities.logit_margin
         while True:
             found, near_ties = compare(trace, seen, wanted, margin, self.ties)
-            if found is None or not margin or not self._is_narrow(found):
+            if found is None or not margin or not self._is_near_tie(found):
                 self.ties.update(near_ties)
                 return found
             self.ties.add(found.request)
 
-    def _is_narrow(self, found: Difference) -> bool:
+    def _is_near_tie(self, found: Difference) -> bool:
         """Return whether two runs diverge at a near tie of the two most likely tokens.
 
         The request runs once more, alone and with logprobs.
@@ -178,10 +180,10 @@ class Comparison:
         if found.variable != "tokens" or found.position is None:
             return False
         submit = self.requests.submits[found.request]
-        outputs = self._outputs_of(undecided_trace(self.trace, submit, self.kind.capabilities))
+        outputs = self._outputs_of(near_tie_trace(self.trace, submit, self.kind.capabilities))
         if isinstance(outputs, FailedRun) or found.request not in outputs:
             return False
-        width, position = 2 * NUM_UNDECIDED, found.position
+        width, position = 2 * NUM_TIE_LOGPROBS, found.position
         # The sampled token's id and logprob come first, then the most likely tokens with theirs.
         row = outputs[found.request].logprobs[width * position : width * (position + 1)]
         return len(row) == width and abs(float(row[3]) - float(row[5])) <= self.kind.capabilities.logit_margin

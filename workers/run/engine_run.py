@@ -166,14 +166,14 @@ class Run:
         left_out = varying(self.trace, self._capabilities.scripts_drafts)
         return digest_of({name: outputs[name] for name in outputs if name not in left_out}, is_exact=self._is_exact)
 
-    def ended(self) -> Ended | Crashed | Diverged | Stuck:
+    def finish(self) -> Ended | Crashed | Diverged | Stuck:
         """Run to the end and close the engine; return a verdict if the run does not reach its end.
 
         Raises:
             DeviceError: the trace cannot run on that device.
         """
         try:
-            ended = self._driven()
+            ended = self._run_to_end()
         except BaseException:
             self.target.close()
             raise
@@ -185,7 +185,7 @@ class Run:
                 return Crashed(stats=ended.stats, error=error_text(error), where=error.where)
         return ended
 
-    def _driven(self) -> Ended | Crashed | Diverged | Stuck:
+    def _run_to_end(self) -> Ended | Crashed | Diverged | Stuck:
         compared, checker = self._options.compared, self.panel.checker
         kept = AgreedRun(self.trace, checker) if compared is not None and checker is not None else None
         self.panel.kept = kept.keep if kept is not None else None
@@ -204,7 +204,7 @@ class Run:
         except Exception as error:
             if isinstance(error.__cause__, DeviceError):
                 raise error.__cause__ from None
-            return self._broken_off(error)
+            return self._verdict_of_error(error)
 
     def repeats(self, agreed: AgreedRun) -> Stats | None:
         """Run as long as the records are equal to an agreed run's under another schedule.
@@ -222,11 +222,13 @@ class Run:
             if feed.tick > agreed.steps:
                 return None
             feed.step()
-            if not repetition.goes_on(target.take_log(), target.take_captures()):
+            if not repetition.matches_step(target.take_log(), target.take_captures()):
                 return None
         target.drain()
         left, digest = target.left_over(), target.digest()
-        is_same = repetition.goes_on(target.take_log(), target.take_captures()) and repetition.ends(left, digest)
+        is_same = repetition.matches_step(target.take_log(), target.take_captures()) and repetition.matches_end(
+            left, digest
+        )
         others = tuple(judge for judge in self.panel.judges if judge is not self.panel.checker)
         if not is_same or Panel(others).at_end(target, feed.tick) is not None:
             return None
@@ -281,7 +283,7 @@ class Run:
         """Return the verdict of a run without progress, with the first race of the run."""
         return Stuck(stats=self.stats(), waits=waits, missing_order=self.missing_order())
 
-    def _broken_off(self, error: Exception) -> Crashed | Diverged | Stuck:
+    def _verdict_of_error(self, error: Exception) -> Crashed | Diverged | Stuck:
         """Return the verdict of a run that raised an exception, or of a difference found before it."""
         if isinstance(error, Deadlock):
             lanes = tuple(LaneWait(lane=lane, on=on, step=step) for lane, on, step in error.waits)

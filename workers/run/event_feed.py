@@ -48,7 +48,9 @@ class EventFeed:
         self._target = target
         self._scripts = scripts
         self._contracts = contracts
-        self._goes_on = any(isinstance(event.prompt, Continuation) or event.session for event in trace.submits())
+        self._has_continuations = any(
+            isinstance(event.prompt, Continuation) or event.session for event in trace.submits()
+        )
         # The last part of each session, and the parts that wait for the end of the named part before.
         self._sessions: dict[str, str] = {}
         self._waiting: list[tuple[Submit, int, str]] = []
@@ -59,11 +61,11 @@ class EventFeed:
 
     def step(self) -> None:
         """Let the engine do one step, with the events of its tick."""
-        self._target.step(self._happen)
+        self._target.step(self._apply_events)
         self._begin_parts()
         self.tick += 1
 
-    def _happen(self, hook: Hook) -> None:
+    def _apply_events(self, hook: Hook) -> None:
         for event, submit in self.events.at(self.tick, hook):
             match event:
                 case Submit():
@@ -93,7 +95,7 @@ class EventFeed:
             if prompt is None:
                 return
             event = event.model_copy(update={"prompt": prompt})
-        if self._goes_on:
+        if self._has_continuations:
             alive = target.outputs().get(name)
             if alive is None or alive.finish_reason is not None:
                 assert isinstance(event.prompt, tuple), "the trace is explicit"

@@ -54,7 +54,7 @@ ABORTED = "abort"
 # The part of a request's name that a new unique name keeps.
 NAME_MAX = 48
 # Number of logprobs per token in a run that checks for near ties: the token itself and the three most likely ones.
-NUM_UNDECIDED = 4
+NUM_TIE_LOGPROBS = 4
 
 # A kind of reference run, and its trace.
 ReferenceRun: TypeAlias = tuple[Reference, Trace]
@@ -76,7 +76,7 @@ class References:
     proposed: dict[str, Proposals] = field(default_factory=dict)
     _outputs: dict[str, Outputs | FailedRun] = field(default_factory=dict)
 
-    def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
+    def needed(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
         """Yield the reference runs to compare with: up to kind `until`, or only kind `only`."""
         if self.only is not None:
             every = list(references)
@@ -112,7 +112,7 @@ def without_drafts(trace: Trace) -> Trace:
     return trace.model_copy(update={"spec": trace.spec.model_copy(update=nothing)})
 
 
-def undisturbed(trace: Trace, has_sessions: bool = False) -> Trace | None:
+def without_control_plane(trace: Trace, has_sessions: bool = False) -> Trace | None:
     """Return a trace without control-plane events and with the same outputs, or None.
 
     If the trace loads weights, the last ones are loaded at the start, and only the requests submitted after them are
@@ -170,7 +170,7 @@ def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
     outputs, names, cut_short = {}, {}, set()
     for number, given in enumerate(taken):
         name = given.submit.request
-        own = name if given is last[name] else _another(f"{name}.{number}", {*last, *submits})
+        own = name if given is last[name] else _unique_name(f"{name}.{number}", {*last, *submits})
         if given.output is not None:
             submits[own], outputs[own], names[own] = (
                 given.submit.model_copy(update={"request": own, "session": None}),
@@ -182,13 +182,13 @@ def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
     return Requests(submits, outputs, names, frozenset(cut_short))
 
 
-def numbered(trace: Trace, taken: Sequence[Delivery]) -> Trace:
+def with_accepted_submits(trace: Trace, taken: Sequence[Delivery]) -> Trace:
     """Return an explicit trace with its accepted requests in the engine's numbering."""
     others = [event for event in trace.events if not isinstance(event, Submit)]
     return trace.model_copy(update={"events": (*[given.submit for given in taken], *others)})
 
 
-def _another(name: str, names: Set[str]) -> str:
+def _unique_name(name: str, names: Set[str]) -> str:
     """Return a name like `name` that is not in `names`."""
     return next(each for count in itertools.count() if (each := f"{name[-NAME_MAX:]}{'.' * count}") not in names)
 
@@ -226,7 +226,7 @@ def references(given: Trace, trace: Trace, requests: Requests, capabilities: Cap
         # Compare a synchronous engine with itself under eager: unordered accesses may change its outputs. Use the
         # original trace: as an independent request, a session part would begin earlier relative to the events.
         yield Reference.SYNCHRONOUS, given.model_copy(update={"schedule": Schedule()})
-    calm = undisturbed(trace, any(submit.session is not None for submit in given.submits()))
+    calm = without_control_plane(trace, any(submit.session is not None for submit in given.submits()))
     if calm is None:
         return
     if calm is not trace:
@@ -244,8 +244,8 @@ def references(given: Trace, trace: Trace, requests: Requests, capabilities: Cap
         yield Reference.ALONE, one_by_one(trace, [*requests.submits.values()][::-1], capabilities)
 
 
-def undecided_trace(trace: Trace, submit: Submit, capabilities: Capabilities) -> Trace:
+def near_tie_trace(trace: Trace, submit: Submit, capabilities: Capabilities) -> Trace:
     """Return a trace of one request alone, with logprobs of the three most likely tokens."""
-    asking = with_params(submit, {"num_logprobs": NUM_UNDECIDED, "logprob_tokens": ()})
-    found = one_by_one(undisturbed(trace) or trace, [asking], capabilities)
+    asking = with_params(submit, {"num_logprobs": NUM_TIE_LOGPROBS, "logprob_tokens": ()})
+    found = one_by_one(without_control_plane(trace) or trace, [asking], capabilities)
     return found.model_copy(update={"spec": found.spec.model_copy(update={"logprobs_mode": "processed"})})

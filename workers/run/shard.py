@@ -249,7 +249,9 @@ def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
     return len(digests) > 1
 
 
-def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Tried:
+def first_matching_candidate(
+    candidates: list[Trace], target: Signature, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG
+) -> Tried:
     """Try candidates in order until one fails like the target.
 
     Candidates that the engine cannot run are skipped.

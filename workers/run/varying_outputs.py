@@ -23,7 +23,7 @@ def varying(trace: Trace, scripts_drafts: bool) -> Set[str]:
     proposes = spec.num_speculative_tokens > 0 and not scripts_drafts
     if not proposes and not spec.has_connector:
         return by_drafts
-    if any(isinstance(event, LoadWeights) or _ends_all(event) for event in trace.events):
+    if any(isinstance(event, LoadWeights) or _aborts_all(event) for event in trace.events):
         return names
     # A submit is only accepted if the earlier request of its name has ended.
     times = Counter(submit.request for submit in submits)
@@ -33,13 +33,13 @@ def varying(trace: Trace, scripts_drafts: bool) -> Set[str]:
         changed |= {event.request for event in trace.events if isinstance(event, DisturbTransfer)}
     # A session part continues the tokens of the part before.
     sessions = {submit.session for submit in submits if submit.request in changed}
-    return by_drafts | changed | {each.request for each in submits if _goes_on(each, sessions)}
+    return by_drafts | changed | {each.request for each in submits if _may_continue_varying_output(each, sessions)}
 
 
-def _ends_all(event: object) -> bool:
+def _aborts_all(event: object) -> bool:
     return isinstance(event, Pausing) and event.mode == "abort"
 
 
-def _goes_on(submit: Submit, sessions: Set[str | None]) -> bool:
+def _may_continue_varying_output(submit: Submit, sessions: Set[str | None]) -> bool:
     """Return whether a request's prompt may contain the output of a request that may vary."""
     return isinstance(submit.prompt, Continuation) or (submit.session is not None and submit.session in sessions)

@@ -121,16 +121,16 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
     plain, joined = runs(Schedule(), times), runs(Schedule(joined=True), 1)
     shown = {_bug_of(each, trace) for each in (*plain, *joined)}
     without = _tries("plain", plain, trace, set()), _tries("joined", joined, trace, set())
-    for order, delay, num_races in _places(races, _kind(simulated).stand_ins):
+    for order, delay, num_races in _by_location(races, _kind(simulated).stand_ins):
         tries = [*without]
-        for way, late in _late(delay):
-            tries.append(_tries(way, runs(Schedule(delays=(late,)), times), trace, shown))
+        for way, delayed in _delays(delay):
+            tries.append(_tries(way, runs(Schedule(delays=(delayed,)), times), trace, shown))
             if tries[-1].harmed:
                 break
         yield Widened(order=order, num_races=num_races, delay=delay, tries=tuple(tries))
 
 
-def _places(
+def _by_location(
     races: Iterable[MissingOrder], stand_ins: Sequence[str]
 ) -> Iterator[tuple[MissingOrder, Delay | None, int]]:
     """Yield for each location to delay its first race, the delay, and its number of races."""
@@ -143,7 +143,7 @@ def _places(
         yield *each[0], len(each)
 
 
-def _late(delay: Delay | None) -> Iterator[tuple[Way, Delay]]:
+def _delays(delay: Delay | None) -> Iterator[tuple[Way, Delay]]:
     """Yield the ways to delay a race's first access: in its step, then in every step."""
     if delay is not None:
         yield "in_its_step", delay

@@ -9,7 +9,7 @@ from workers.record.verdict import Judgement
 from workers.run.check import judgement
 from workers.run.engine_run import Confirm
 from workers.run.known_bugs import KnownBugs
-from workers.run.shard import ShardReport, first_alike, judge_shard
+from workers.run.shard import ShardReport, first_matching_candidate, judge_shard
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
@@ -43,4 +43,4 @@ class Worker:
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
         """Try candidates of the shrinker in order until one fails like the target."""
-        return first_alike(candidates, target, self._tapes, config)
+        return first_matching_candidate(candidates, target, self._tapes, config)

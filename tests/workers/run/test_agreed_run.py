@@ -51,9 +51,9 @@ def test_other_trace_is_not_compared_with_agreed_run() -> None:
         trace = random_trace(seed).explicit()
         under(trace, SCHEDULES[:1], references)
         assert references.agreed is not None
-        assert references.agreed.is_of(trace)
-        assert not references.agreed.is_of(random_trace(seed).explicit())
-        assert not references.agreed.is_of(trace.model_copy(update={"seed": 1 + trace.seed}))
+        assert references.agreed.is_copy_of(trace)
+        assert not references.agreed.is_copy_of(random_trace(seed).explicit())
+        assert not references.agreed.is_copy_of(trace.model_copy(update={"seed": 1 + trace.seed}))
 
 
 def test_agreed_run_drops_records_of_long_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_agreed_run_drops_records_of_long_run(monkeypatch: pytest.MonkeyPatch) -
     references, trace = References(), random_trace(0).explicit()
     assert under(trace, SCHEDULES, references) == under(trace, SCHEDULES, None)
     assert references.agreed is not None
-    assert not references.agreed.is_of(trace)
+    assert not references.agreed.is_copy_of(trace)
     assert not references.agreed.log
     assert not references.agreed.captures
 
@@ -73,8 +73,8 @@ def test_run_with_fewer_records_is_no_repetition() -> None:
     assert agreed is not None
     assert agreed.left is not None
     repetition = Repetition(agreed)
-    assert repetition.goes_on(agreed.log, agreed.captures[:-1])
-    assert not repetition.ends(agreed.left, agreed.digest)
-    assert repetition.goes_on([], agreed.captures[-1:])
-    assert repetition.ends(agreed.left, agreed.digest)
-    assert not repetition.ends(agreed.left, "another digest")
+    assert repetition.matches_step(agreed.log, agreed.captures[:-1])
+    assert not repetition.matches_end(agreed.left, agreed.digest)
+    assert repetition.matches_step([], agreed.captures[-1:])
+    assert repetition.matches_end(agreed.left, agreed.digest)
+    assert not repetition.matches_end(agreed.left, "another digest")

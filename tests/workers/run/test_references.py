@@ -27,7 +27,7 @@ from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.comparison import Comparison
 from workers.run.engine_run import Options
-from workers.run.references import References, Requests, one_by_one, references, undisturbed
+from workers.run.references import References, Requests, one_by_one, references, without_control_plane
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, Watch
 
@@ -118,7 +118,7 @@ def calm_events(
     *events: AnyEvent, prefix_cache: bool = False, has_sessions: bool = False
 ) -> tuple[AnyEvent, ...] | None:
     spec = EngineSpec(layers="attention", prefix_cache=prefix_cache)
-    calm = undisturbed(Trace(spec=spec, events=events), has_sessions)
+    calm = without_control_plane(Trace(spec=spec, events=events), has_sessions)
     return None if calm is None else calm.events
 
 
@@ -126,7 +126,7 @@ def test_reference_run_has_no_control_plane_events() -> None:
     events = submit("a", 0), Pause(tick=1), Resume(tick=2), DummyStep(tick=3), SetK(tick=3, k=1), Neighbour(tick=4)
     assert calm_events(*events) == (events[0],)
     plain = Trace(events=(submit("a", 0),))
-    assert undisturbed(plain) is plain
+    assert without_control_plane(plain) is plain
 
 
 def test_reference_run_starts_with_last_weights() -> None:
@@ -136,7 +136,7 @@ def test_reference_run_starts_with_last_weights() -> None:
     calm = calm_events(*events)
     assert calm == (last.model_copy(update={"tick": 0}), events[4], events[5])
     assert calm_events(submit("a", 0), last) is None
-    trace = undisturbed(Trace(events=events))
+    trace = without_control_plane(Trace(events=events))
     assert trace is not None
     found = one_by_one(trace, [submit("later", 9)], SamplerBoxKind("").capabilities)
     assert found.events == (calm[0], submit("later", 0))

@@ -20,7 +20,7 @@ from workers.oracle.tape import Tapes
 from workers.record.evidence import Access, Difference, MissingOrder, Site
 from workers.record.verdict import Crashed, Diverged, Stats, Stuck, plane
 from workers.run.check import check
-from workers.run.shard import first_alike
+from workers.run.shard import first_matching_candidate
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Finding, Shrinking, Tried, num_exceptions, shrink
 from workers.targets.registry import kind_of
@@ -36,7 +36,7 @@ CRASH = Crashed(stats=NOTHING, error="KeyError: 3", where=Site(function="condens
 
 def attempt(candidates: list[Trace], target: Signature) -> Tried:
     """Try candidates on the engine."""
-    return first_alike(candidates, target, TAPES)
+    return first_matching_candidate(candidates, target, TAPES)
 
 
 @cache
@@ -86,7 +86,7 @@ def test_shrinker_skips_traces_that_the_engine_cannot_run() -> None:
     strict = random_trace(0).explicit().model_copy(update={"spec": EngineSpec()})
     assert lacking(strict, kind_of(VLLM).capabilities) is not None
     target = Signature(plane="tokens", variable="tokens", writer="")
-    assert first_alike([strict, strict], target, TAPES, RunConfig(engine=VLLM)) == Tried(count=2)
+    assert first_matching_candidate([strict, strict], target, TAPES, RunConfig(engine=VLLM)) == Tried(count=2)
 
 
 @pytest.mark.parametrize("fault", ["vllm-28787-resumed-tokens", ACCEPTED])

@@ -20,21 +20,21 @@ from workers.targets.target import ASKED, Places
 # The planes of differences between the outputs of two runs.
 _OF_OUTPUTS = ("logits", "tokens")
 # The maximum number of source locations of a finding: more would hide the first ones.
-PLACES_MAX = 3
+LOCATIONS_MAX = 3
 
 
-def ranked(race: MissingOrder | None, places: Places, *lists: Sequence[Site]) -> tuple[Site, ...]:
+def ranked_locations(race: MissingOrder | None, places: Places, *lists: Sequence[Site]) -> tuple[Site, ...]:
     """Return at most three source locations: the first of each list, then the second of each.
 
     With a race, only the race's source locations: the race causes the other differences.
     """
     if race is not None:
-        lists = (_of_race(race, places),)
+        lists = (_race_locations(race, places),)
     in_turn = (site for sites in zip_longest(*lists) for site in sites if site is not None)
-    return tuple(dict.fromkeys(in_turn))[:PLACES_MAX]
+    return tuple(dict.fromkeys(in_turn))[:LOCATIONS_MAX]
 
 
-def placed(found: Difference, places: Places, trace: Trace) -> Difference:
+def with_source_locations(found: Difference, places: Places, trace: Trace) -> Difference:
     """Return a difference with the ranked source locations of its cause.
 
     The submits of `trace` are the accepted requests.
@@ -42,21 +42,21 @@ def placed(found: Difference, places: Places, trace: Trace) -> Difference:
     lists: list[Sequence[Site]]
     if found.made_at:
         # The source location where the reference run failed.
-        lists = [found.made_at, of_crash(found.made_at, places)]
+        lists = [found.made_at, crash_locations(found.made_at, places)]
     else:
         # Producer and consumer of a hand-off run the same code.
         own = places.get((found.plane, found.variable.removeprefix(f"{PRODUCER}_")), ())
-        lists = [*(places.get((ASKED, name), ()) for name in _asked(found, trace)), own]
-    return found.model_copy(update={"made_at": ranked(found.missing_order, places, *lists)})
+        lists = [*(places.get((ASKED, name), ()) for name in _used_options(found, trace)), own]
+    return found.model_copy(update={"made_at": ranked_locations(found.missing_order, places, *lists)})
 
 
-def of_crash(raised: Sequence[Site], places: Places) -> tuple[Site, ...]:
+def crash_locations(raised: Sequence[Site], places: Places) -> tuple[Site, ...]:
     """Return the declared source locations of a crash, given its call stack, innermost first."""
     named = (places[CRASH, site.function] for site in raised if (CRASH, site.function) in places)
     return next(named, ())
 
 
-def _of_race(race: MissingOrder, places: Places) -> tuple[Site, ...]:
+def _race_locations(race: MissingOrder, places: Places) -> tuple[Site, ...]:
     """Return a race's declared source locations, by the functions of its accesses.
 
     Callers of these functions count as well.
@@ -65,7 +65,7 @@ def _of_race(race: MissingOrder, places: Places) -> tuple[Site, ...]:
     return tuple(chain.from_iterable(places.get((RACES, site.function), ()) for site in sites if site is not None))
 
 
-def _asked(found: Difference, trace: Trace) -> Iterator[str]:
+def _used_options(found: Difference, trace: Trace) -> Iterator[str]:
     """Yield the keys of the options that a difference's request uses.
 
     For outputs, also the options of its sampling parameters and of the trace's specification.
@@ -73,9 +73,9 @@ def _asked(found: Difference, trace: Trace) -> Iterator[str]:
     part of a session.
     """
     for submit in _requests(found.request, trace):
-        yield from _set(submit)
-        yield from _set(submit.params) if found.plane in _OF_OUTPUTS else ()
-    yield from _set(trace.spec) if found.plane in _OF_OUTPUTS else ()
+        yield from _changed_keys(submit)
+        yield from _changed_keys(submit.params) if found.plane in _OF_OUTPUTS else ()
+    yield from _changed_keys(trace.spec) if found.plane in _OF_OUTPUTS else ()
 
 
 def _requests(name: str, trace: Trace) -> Iterable[Submit]:
@@ -84,7 +84,7 @@ def _requests(name: str, trace: Trace) -> Iterable[Submit]:
     return [each for number, each in enumerate(submits) if name in (each.request, f"submit {number}")]
 
 
-def _set(value: Value) -> Iterator[str]:
+def _changed_keys(value: Value) -> Iterator[str]:
     """Yield the keys of a value that differ from their defaults; "key text" for a choice."""
     for name, field in type(value).model_fields.items():
         own = getattr(value, name)

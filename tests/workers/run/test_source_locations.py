@@ -6,7 +6,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.record.evidence import RACES, Access, Difference, MissingOrder, Site
 from workers.record.verdict import CRASH
-from workers.run.places import of_crash, placed, ranked
+from workers.run.source_locations import crash_locations, ranked_locations, with_source_locations
 from workers.targets.target import ASKED, Places
 
 SAMPLES, PENALIZES, GOES_ON, PLANS, MAKES = (
@@ -36,7 +36,7 @@ HYBRID = TRACE.model_copy(update={"spec": EngineSpec(layers="hybrid")})
 
 def _places(plane: str, variable: str, request: str = "", trace: Trace = TRACE) -> tuple[Site, ...]:
     found = Difference(plane=plane, variable=variable, request=request, step=0, expected=0, actual=1)
-    return placed(found, PLACES, trace).made_at
+    return with_source_locations(found, PLACES, trace).made_at
 
 
 def test_placed_output_lists_request_options_then_plane() -> None:
@@ -59,7 +59,7 @@ def test_placed_race_uses_functions_of_accesses_and_callers() -> None:
     second = Access(lane="host", op="access", step=1, callers=(Site(function="writes"), Site(function="launches")))
     race = MissingOrder(first=first, second=second, memory="rows")
     found = Difference(plane=RACES, variable="", step=1, expected=0, actual=0, missing_order=race)
-    assert placed(found, PLACES, TRACE).made_at == (PLANS, MAKES)
+    assert with_source_locations(found, PLACES, TRACE).made_at == (PLANS, MAKES)
 
 
 def test_ranked_with_race_has_only_locations_of_race() -> None:
@@ -67,22 +67,22 @@ def test_ranked_with_race_has_only_locations_of_race() -> None:
     accesses = (Access(lane=lane, op="copy", step=0, site=site) for lane in ("compute", "host"))
     race = MissingOrder(first=next(accesses), second=next(accesses), memory="rows")
     found = Difference(plane="tokens", variable="tokens", step=1, expected=0, actual=0, missing_order=race)
-    assert placed(found, PLACES, TRACE).made_at == (PLANS,)
+    assert with_source_locations(found, PLACES, TRACE).made_at == (PLANS,)
 
 
 def test_ranked_returns_at_most_three_first_of_each_list() -> None:
     lists = ((SAMPLES, PENALIZES), (GOES_ON, SAMPLES, PLANS), (), (MAKES,))
-    assert ranked(None, PLACES, *lists) == (SAMPLES, GOES_ON, MAKES)
-    assert ranked(None, PLACES, *lists[:2]) == (SAMPLES, GOES_ON, PENALIZES)
+    assert ranked_locations(None, PLACES, *lists) == (SAMPLES, GOES_ON, MAKES)
+    assert ranked_locations(None, PLACES, *lists[:2]) == (SAMPLES, GOES_ON, PENALIZES)
 
 
 def test_crash_locations_come_from_innermost_known_frame() -> None:
     frames = [Site(function=name) for name in ("raises", "reads", "copies")]
-    assert of_crash(frames, PLACES) == (MAKES,)
-    assert of_crash(frames[:1], PLACES) == ()
+    assert crash_locations(frames, PLACES) == (MAKES,)
+    assert crash_locations(frames[:1], PLACES) == ()
 
 
 def test_placed_reference_crash_has_its_location() -> None:
     where = Site(function="reads")
     found = Difference(plane="liveness", variable="end", step=-1, expected=0, actual=1, made_at=(where,))
-    assert placed(found, PLACES, TRACE).made_at == (where, MAKES)
+    assert with_source_locations(found, PLACES, TRACE).made_at == (where, MAKES)
