@@ -28,7 +28,7 @@ from workers.targets.child.inside.interpreter import interpret
 from workers.targets.vllm.inside.gated_delta import exponential
 from workers.targets.vllm.inside.kernels.table import TABLE
 from workers.targets.vllm.inside.main import lay_over
-from workers.targets.vllm.inside.replacements import library_of_cuda
+from workers.targets.vllm.inside.replacements import cuda_library_functions
 
 _MORE = 3
 # Longer prompts take too long in the interpreter.
@@ -144,7 +144,7 @@ def main() -> None:
     interpret()
     activate()
     utils: Any = import_module("vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils")
-    utils.tldevice = library_of_cuda(None)
+    utils.tldevice = cuda_library_functions(None)
     rows_of_one: Any = import_module("vllm.third_party.flash_linear_attention.ops.fused_recurrent")
     rows_of_one.exp = exponential(None)
     np.seterr(all="ignore")

@@ -37,7 +37,7 @@ from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.residual_mass.definition import ResidualMass, residual_mass
 from workers.kernels.sentinels import NO_TOKEN
 from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, VerifyDrafts
-from workers.targets.vllm.inside.replacements import library_of_cuda
+from workers.targets.vllm.inside.replacements import cuda_library_functions
 
 UNDEFINED = "a row of logits with NaN or inf, or with -inf only"
 OUTSIDE = "a draft token outside the vocabulary"
@@ -45,7 +45,7 @@ NOT_KEPT = "a draft token without cached draft logits"
 UNLIKELY_DRAFT = "a draft token with probability 0 under its drafter"
 IMPOSSIBLE = "noise of 0 and a draft token with target probability 0"
 ON_THE_BOUND = "noise equal to the bound, up to rounding"
-v2.tldevice = library_of_cuda(v2.tldevice)
+v2.tldevice = cuda_library_functions(v2.tldevice)
 # vLLM computes float32 logarithms, our op quotients.
 _ROUNDING = 2e-6
 _SEEDS = (1, 2, 4)

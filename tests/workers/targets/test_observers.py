@@ -6,14 +6,14 @@ from pathlib import Path
 
 TARGETS = Path(__file__).resolve().parents[3] / "workers" / "targets"
 # Attributes of our own objects, to which our functions are assigned.
-OWN = {"told"}
+OWN = {"callback"}
 EXAMPLE = """
 class Observer:
     def __init__(self, engine):
         engine.schedule, engine.update = self._seen, self._narrow
-        around(engine, "end", self._ended)
-        around(engine, "begin", partial(self._begun, 3))
-        engine.told = self._told
+        wrap_method(engine, "end", self._ended)
+        wrap_method(engine, "begin", partial(self._begun, 3))
+        engine.callback = self._told
 
     def _seen(self, plan, *arguments, **options): ...
 
@@ -54,7 +54,7 @@ def _observers(module: ast.Module) -> Iterator[ast.FunctionDef]:
 
 def _put(node: ast.AST) -> Iterator[str]:
     """Yield the names of own methods that a statement assigns to another object."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "around":
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "wrap_method":
         given = node.args[2]
         if isinstance(given, ast.Call):
             # `partial` has bound some of its arguments already.

@@ -24,7 +24,7 @@ def test_exchange_keeps_blocks_while_they_are_read() -> None:
     kept.read("a")
     producer.tick = 60
     assert (kept.keeps("a"), kept.collect()) == (True, set())
-    kept.give_back("a")
+    kept.release("a")
     assert (kept.keeps("a"), producer.left()) == (False, {"transfers in flight": 1})
     assert (kept.collect(), kept.collect()) == ({"a"}, set())
     assert (told, producer.left()) == (["a begins", "a ends"], {"transfers in flight": 0})
@@ -42,6 +42,6 @@ def test_exchange_releases_unread_blocks_after_the_lease() -> None:
 def test_exchange_ignores_requests_without_blocks_and_unknown_requests() -> None:
     kept, producer, told = exchange()
     kept.offer("a", [], [])
-    kept.give_back("b")
+    kept.release("b")
     assert (kept.keeps("a"), kept.collect(), told) == (False, set(), ["a begins", "a ends"])
     assert producer.left() == {"transfers in flight": 0}

@@ -69,18 +69,18 @@ def test_store_discards_blocks_that_depend_on_a_failed_load(invalid: tuple[int, 
     flight = flights.planned("store", "r", **values)
     flights.start(flight)
     flights.end(flight, is_ahead=False)
-    flights.forget(invalid)
+    flights.discard_dependents(invalid)
     if is_told_late:
-        flights.forget(())
+        flights.discard_dependents(())
     flights.written(flight)
-    assert flights.store.knows(KEYS[1]) == (not invalid)
+    assert flights.store.has(KEYS[1]) == (not invalid)
 
 
 def test_discarded_store_frees_its_slot() -> None:
     store = Store(1)
     assert store.write(KEYS[0]) == 0
     store.written(KEYS[0], 0, False)
-    assert not store.knows(KEYS[0])
+    assert not store.has(KEYS[0])
     assert store.write(KEYS[1]) == 0
 
 

@@ -16,7 +16,7 @@ from workers.targets.vllm.inside.drafter_weights import own_digests
 from workers.targets.vllm.inside.transfer.engine import execute_dummy_batch
 
 
-class Beside(Protocol):
+class NeighbourEngine(Protocol):
     """Another engine of this process, which repeats the same request."""
 
     def step(self) -> Sequence[tuple[int, ...]]:
@@ -27,7 +27,7 @@ class Beside(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SessionServices:
     """Services for a session: weight files and checksums by version, and a neighbour engine.
 
     `weights` returns the folder of a version of the weights, `checksums` those of an engine made with that version.
@@ -35,7 +35,7 @@ class Surroundings:
 
     weights: Callable[[int], Path]
     checksums: Callable[[int], Mapping[str, str]]
-    beside: Callable[[], Beside]
+    neighbour: Callable[[], NeighbourEngine]
 
 
 # Sleep level at which the weights are discarded.
@@ -48,31 +48,31 @@ Note = Callable[[str, int, Sequence[int]], None]
 class ControlPlane:
     """Control plane of one engine during one session.
 
-    `is_spent`: the engine has lost its weights or has others than it was made with, so no later trace may use it.
+    `is_modified`: the engine has lost its weights or has others than it was made with, so no later trace may use it.
     """
 
-    def __init__(self, engine: Any, probes: Counter[str], surroundings: Surroundings, note: Note) -> None:
-        self.is_spent = False
-        self._engine, self._probes, self._note, self._surroundings = engine, probes, note, surroundings
+    def __init__(self, engine: Any, probes: Counter[str], services: SessionServices, note: Note) -> None:
+        self.is_modified = False
+        self._engine, self._probes, self._note, self._services = engine, probes, note, services
         self._tick = 0
         self._version = 0
         # Whether weights were loaded during sleep, and must be reloaded on wake-up.
         self._is_load_due = False
         # Digests of the drafter's own weights before the sleep.
-        self._of_drafter: Mapping[str, str] = {}
+        self._drafter_digests: Mapping[str, str] = {}
         self._pausing: Pausing | None = None
         # Tick at which the pause ends, if it is complete by then.
         self._until = 0
         self._incomplete: list[tuple[Pausing, Future[Any]]] = []
         self._is_dummy_due = False
-        self._beside: Beside | None = None
-        self._beside_until = 0
+        self._neighbour: NeighbourEngine | None = None
+        self._neighbour_until = 0
         self._lookup = getattr(engine.scheduler, "dynamic_sd_lookup", None)
 
     @property
     def is_busy(self) -> bool:
         """Return whether the control plane has work left: a pause to end, or a neighbour's steps."""
-        return self._pausing is not None or self._tick < self._beside_until
+        return self._pausing is not None or self._tick < self._neighbour_until
 
     def happen(self, event: AnyEvent) -> bool:
         """Apply an event between two steps; return whether it was one of the control plane."""
@@ -92,7 +92,7 @@ class ControlPlane:
             case SetK(k=k):
                 self._propose(k)
             case Neighbour(ticks=ticks):
-                self._beside_until = max(self._beside_until, self._tick + ticks)
+                self._neighbour_until = max(self._neighbour_until, self._tick + ticks)
             case _:
                 return False
         self.settle()
@@ -128,11 +128,11 @@ class ControlPlane:
             execute_dummy_batch(self._engine)
             self._note("dummy_step", 0, ())
         # Engines of a process share the rotary-embedding table, which is offloaded with the weights.
-        if self._tick < self._beside_until and not executor.is_sleeping:
-            if self._beside is None:
-                self._beside = self._surroundings.beside()
+        if self._tick < self._neighbour_until and not executor.is_sleeping:
+            if self._neighbour is None:
+                self._neighbour = self._services.neighbour()
             self._probes["neighbour_step"] += 1
-            for tokens in self._beside.step():
+            for tokens in self._neighbour.step():
                 self._note("neighbour", 0, tokens)
         self._tick += 1
 
@@ -140,8 +140,8 @@ class ControlPlane:
         """Restore the engine's draft count, and finish the neighbour's request."""
         if self._lookup is None and getattr(self._engine.scheduler, "dynamic_sd_lookup", None) is not None:
             self._engine.scheduler.dynamic_sd_lookup = None
-        if self._beside is not None:
-            self._beside.close()
+        if self._neighbour is not None:
+            self._neighbour.close()
 
     def cleared(self) -> None:
         """Record that the engine clears its KV cache."""
@@ -156,9 +156,9 @@ class ControlPlane:
             if event.level and engine.model_executor.driver_worker.worker.device.type != "cpu":
                 from workers.targets.vllm.inside.sleeping import SimulatedSleep  # noqa: PLC0415  it loads vLLM
 
-                SimulatedSleep.put_under(engine)
+                SimulatedSleep.install(engine)
             if event.level:
-                self._of_drafter = own_digests(engine)
+                self._drafter_digests = own_digests(engine)
             future = engine.sleep(event.level, event.mode)
         else:
             future = engine.pause_scheduler(event.mode, _is_clearing(event))
@@ -177,12 +177,12 @@ class ControlPlane:
         if event is self._pausing and isinstance(event, Sleep):
             self._probes["sleep"] += 1
             # The drafter's weights may differ from those that it was made with.
-            self.is_spent |= event.level == LOSING_WEIGHTS
+            self.is_modified |= event.level == LOSING_WEIGHTS
 
     def _end(self, pausing: Pausing) -> None:
         """End a pause completely."""
         if isinstance(pausing, Sleep):
-            self._woken(pausing, None)
+            self._wake_engine(pausing, None)
         else:
             self._engine.resume_scheduler()
         self._ended()
@@ -200,26 +200,26 @@ class ControlPlane:
         elif self._pausing.level and not self._incomplete and event.what in self._engine.model_executor.sleeping_tags:
             self._probes["wake_in_parts"] += 1
             # The engine reports that it is awake: nothing is left to wake.
-            if self._woken(self._pausing, [event.what]):
+            if self._wake_engine(self._pausing, [event.what]):
                 self._ended()
 
-    def _woken(self, sleep: Sleep, tags: list[str] | None) -> bool:
+    def _wake_engine(self, sleep: Sleep, tags: list[str] | None) -> bool:
         """Wake an engine and load lost or replaced weights; return whether it is fully awake."""
         engine = self._engine
-        of_weights = tags is None or "weights" in tags
+        wakes_weights = tags is None or "weights" in tags
         are_asleep = "weights" in engine.model_executor.sleeping_tags
         is_load_due = are_asleep and (sleep.level == LOSING_WEIGHTS or self._is_load_due)
         is_awake: bool = engine.wake_up(tags if sleep.level else ["scheduling"])
-        if is_load_due and of_weights:
+        if is_load_due and wakes_weights:
             self._is_load_due = False
             self._reload()
-        elif of_weights and sleep.level:
+        elif wakes_weights and sleep.level:
             self._compare_weights()
         return is_awake
 
     def _reload(self) -> None:
         """Load the current version of the weights in place, from its files."""
-        folder = self._surroundings.weights(self._version)
+        folder = self._services.weights(self._version)
         self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
         self._compare_weights()
 
@@ -229,20 +229,20 @@ class ControlPlane:
         The target's tensors are compared with those of an engine made with the current version. The drafter's own
         tensors are compared with those before the sleep, because no other version of them exists.
         """
-        due = self._surroundings.checksums(self._version)
-        there = self._engine.compute_weight_checksums()[0]
-        unlike = sum(there.get(name) != due.get(name) for name in {*there, *due})
-        self._note("weights", self._version, [unlike])
-        if self._of_drafter:
+        expected = self._services.checksums(self._version)
+        actual = self._engine.compute_weight_checksums()[0]
+        num_different = sum(actual.get(name) != expected.get(name) for name in {*actual, *expected})
+        self._note("weights", self._version, [num_different])
+        if self._drafter_digests:
             kept = own_digests(self._engine)
-            unlike = sum(kept.get(name) != digest for name, digest in self._of_drafter.items())
-            self._note("drafter_weights", self._version, [unlike])
+            num_different = sum(kept.get(name) != digest for name, digest in self._drafter_digests.items())
+            self._note("drafter_weights", self._version, [num_different])
 
     def _load(self, event: LoadWeights) -> None:
         engine = self._engine
         self._probes["load_weights"] += 1
         self._probes["load_weights_in_flight"] += bool(engine.batch_queue)
-        self._version, self.is_spent = event.version, True
+        self._version, self.is_modified = event.version, True
         if "weights" in engine.model_executor.sleeping_tags:
             # A sleeping engine has no KV cache to clear.
             self._is_load_due = True

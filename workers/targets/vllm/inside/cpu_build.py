@@ -8,7 +8,7 @@ import torch
 _COUNTS_A_DRAW = 4
 
 
-def keeping_asynchrony(before: Any) -> Any:
+def keep_async_scheduling(before: Any) -> Any:
     """Wrap the platform's config check to keep `async_scheduling` as configured."""
 
     def check_and_update_config(cls: Any, config: Any) -> None:
@@ -31,7 +31,7 @@ def once(before: Any) -> Any:
     return classmethod(register_triton_kernel_overrides)
 
 
-def unpinned(before: Any) -> Any:
+def ignore_pinned_memory(before: Any) -> Any:
     """Wrap `torch.zeros` to ignore `pin_memory`."""
 
     @wraps(before)
@@ -42,7 +42,7 @@ def unpinned(before: Any) -> Any:
     return zeros
 
 
-def expanded(before: Any) -> Any:
+def expand_to_tokens(before: Any) -> Any:
     """Replace a kernel that repeats each request's value for all of its tokens."""
 
     @wraps(before)
@@ -56,7 +56,7 @@ def expanded(before: Any) -> Any:
     return expand_batch_to_tokens
 
 
-def rejecting_padding(before: Any) -> Any:
+def reject_padding(before: Any) -> Any:
     """Wrap the rejection sampler to reject padding draft tokens."""
 
     @wraps(before)
@@ -99,7 +99,7 @@ class RewindableGenerator(torch.Generator):
         return self.set_state(self._drawn_from)
 
 
-def remembering(before: Any) -> Any:
+def save_generator_states(before: Any) -> Any:
     """Wrap the sampler so that each generator saves its state first."""
 
     @wraps(before)
@@ -111,7 +111,7 @@ def remembering(before: Any) -> Any:
     return forward_cpu
 
 
-def of_some(before: Any) -> Any:
+def skip_without_rows(before: Any) -> Any:
     """Wrap the top-k filter to accept a batch without top-k rows."""
 
     @wraps(before)
@@ -121,7 +121,7 @@ def of_some(before: Any) -> Any:
     return apply_top_k_only
 
 
-def rotating_all_heads(before: Any) -> Any:
+def rotate_flat_heads(before: Any) -> Any:
     """Wrap the rotary embedding to accept queries and keys with a separate head dimension."""
 
     @wraps(before)

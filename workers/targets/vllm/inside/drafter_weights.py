@@ -8,20 +8,24 @@ from dataclasses import fields
 from typing import Any
 
 # Name pattern of a drafter's parameters, which vLLM can keep on the host at sleep level 2.
-_OF_DRAFTERS = "draft.*"
-_KEPT = "sleep_preserve_parameter_names"
+_DRAFTER_NAMES = "draft.*"
+_KEPT_NAMES_ARGUMENT = "sleep_preserve_parameter_names"
 
 
-def kept_asleep(arguments: type) -> Mapping[str, Any]:
+def sleep_arguments(arguments: type) -> Mapping[str, Any]:
     """Return engine arguments that keep a drafter's weights during sleep; {} in older releases."""
-    return {_KEPT: [_OF_DRAFTERS]} if _KEPT in {field.name for field in fields(arguments)} else {}
+    return (
+        {_KEPT_NAMES_ARGUMENT: [_DRAFTER_NAMES]}
+        if _KEPT_NAMES_ARGUMENT in {field.name for field in fields(arguments)}
+        else {}
+    )
 
 
 def own_digests(engine: Any) -> Mapping[str, str]:
     """Return digests of the drafter's own weights, without shared ones; {} if sleep loses them."""
     worker = engine.model_executor.driver_worker.worker
     drafter = worker.get_draft_model()
-    if drafter is None or not getattr(engine.vllm_config.model_config, _KEPT, None):
+    if drafter is None or not getattr(engine.vllm_config.model_config, _KEPT_NAMES_ARGUMENT, None):
         return {}
     from vllm.model_executor.model_loader.weight_checksum import compute_tensor_digests  # noqa: PLC0415
 

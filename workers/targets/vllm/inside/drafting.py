@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from workers.targets.child.inside.observations import Observations, margins
-from workers.targets.vllm.inside.graphs import CapturedPasses, bounds_of, given_to, observe_calls
+from workers.targets.vllm.inside.graphs import CapturedPasses, bounds_of, observe_calls, pass_inputs
 
 # Attribute of a proposer with the observed passes of its CUDA graphs.
 CAPTURED = "captured_passes"
@@ -48,15 +48,15 @@ def drafter_of(runner: Any) -> Drafter | None:
     if proposer is None or not layers:
         return None
     config = proposer.speculative_config
-    is_at_once = config.method == "dflash"
+    is_parallel = config.method == "dflash"
     in_graphs = is_second and in_one_graph(runner)
     if in_graphs and not hasattr(proposer, CAPTURED):
         return None
     traits = {
-        "draft_shift": int(not (config.uses_draft_model() or is_at_once)),
+        "draft_shift": int(not (config.uses_draft_model() or is_parallel)),
         # The fix of that finding adds this attribute to the first runner's batch.
         "chunk_ends_known": is_second or hasattr(runner.input_batch, "seq_lens_cpu"),
-        "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
+        "mask_token": proposer.parallel_drafting_token_id if is_parallel else None,
         "drafts_max": config.num_speculative_tokens,
         "lookups_filled_up": False,
     }
@@ -71,7 +71,7 @@ def in_one_graph(runner: Any) -> bool:
 
 
 @contextmanager
-def telling_passes(runner: Any) -> Iterator[None]:
+def observing_captured_passes(runner: Any) -> Iterator[None]:
     """Capture tasks that observe the drafter's passes together with its CUDA graphs.
 
     Not for dflash, which writes part of its KV cache outside of its graph.
@@ -84,7 +84,7 @@ def telling_passes(runner: Any) -> Iterator[None]:
     captured = CapturedPasses(proposer, min(layers))
     setattr(proposer, CAPTURED, captured)
     yield
-    captured.is_complete(proposer)
+    captured.end_capture(proposer)
 
 
 class DrafterObserver:
@@ -112,9 +112,9 @@ class DrafterObserver:
             self._pieces.run_pw_graph = self._observed_pieces
         proposer.model.compute_logits = self._observed_logits
         if drafter.captured is not None:
-            drafter.captured.told = self._told
-        self._is_at_once = drafter.traits["mask_token"] is not None
-        if self._is_at_once:
+            drafter.captured.callback = self._record_captured
+        self._is_parallel = drafter.traits["mask_token"] is not None
+        if self._is_parallel:
             self._keep: Callable[..., Any] = proposer.model.precompute_and_store_context_kv
             proposer.model.precompute_and_store_context_kv = self._observed_keep
 
@@ -126,8 +126,8 @@ class DrafterObserver:
         if self._pieces is not None:
             del self._pieces.run_pw_graph
         if self._drafter.captured is not None:
-            self._drafter.captured.told = None
-        if self._is_at_once:
+            self._drafter.captured.callback = None
+        if self._is_parallel:
             del model.precompute_and_store_context_kv
 
     def _observed_propose(self, *arguments: Any, **options: Any) -> Any:
@@ -160,7 +160,7 @@ class DrafterObserver:
         self._index_reached += 1
         return self._index_reached - 1
 
-    def _told(self, point: str, tensors: Mapping[str, torch.Tensor]) -> None:
+    def _record_captured(self, point: str, tensors: Mapping[str, torch.Tensor]) -> None:
         """Record the observation of a pass in a CUDA graph."""
         names, step = self._reached
         if not names:
@@ -168,7 +168,7 @@ class DrafterObserver:
         if point == "margins":
             self._record.keep(point, names, step, margins=margins(tensors["margins"][: len(names)]))
             return
-        read = {name: tensor.tolist() for name, tensor in _of_rows(tensors, len(names)).items()}
+        read = {name: tensor.tolist() for name, tensor in _without_padding(tensors, len(names)).items()}
         self._record.keep(point, names, step, index=self._next(), blocks=[], bounds=[], **read)
 
     def _observed_keep(self, states: Any, positions: Any, slots: Any = None, *arguments: Any, **options: Any) -> None:
@@ -198,14 +198,14 @@ class DrafterObserver:
         """Observe the model inputs of a draft pass; dummy passes are skipped."""
         if not self._names:
             return
-        tensors = _of_rows(given_to(options, self._drafter.layer), len(self._names))
+        tensors = _without_padding(pass_inputs(options, self._drafter.layer), len(self._names))
         index = self._index if self._drafter.captured is None else self._next
         bounds = bounds_of(self._drafter.layer)[: len(self._names)]
         self._record.observe("drafting", self._names, tensors, index=index, blocks=[], bounds=bounds)
         self._index += 1
 
 
-def _of_rows(tensors: Mapping[str, torch.Tensor], count: int) -> dict[str, torch.Tensor]:
+def _without_padding(tensors: Mapping[str, torch.Tensor], count: int) -> dict[str, torch.Tensor]:
     """Return a pass's tensors cut to its `count` requests, without padding rows."""
     num = {"starts": count + 1, "seq_lens": count, "tables": count}
     return {name: tensor[: num[name]] if name in num else tensor for name, tensor in tensors.items()}

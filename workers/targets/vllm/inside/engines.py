@@ -20,21 +20,21 @@ from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.messages import Message
 from workers.targets.vllm.engine_sizes import state_blocks_max, window_blocks_max
 from workers.targets.vllm.inside import windows
-from workers.targets.vllm.inside.control import Beside, Surroundings
-from workers.targets.vllm.inside.drafter_weights import kept_asleep
-from workers.targets.vllm.inside.graphs import arguments_of, begin_graphs
+from workers.targets.vllm.inside.control import NeighbourEngine, SessionServices
+from workers.targets.vllm.inside.drafter_weights import sleep_arguments
+from workers.targets.vllm.inside.graphs import arguments_of, prepare_graphs
 from workers.targets.vllm.inside.handoff_session import HandoffSession
 from workers.targets.vllm.inside.logits_processors import no_repeats
 from workers.targets.vllm.inside.models import model_folder
-from workers.targets.vllm.inside.neighbour import OneRequest
+from workers.targets.vllm.inside.neighbour import RepeatedRequest
 from workers.targets.vllm.inside.producer import Producer
 from workers.targets.vllm.inside.reasoning import parser_until
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
 from workers.targets.vllm.inside.transfer.copies import new_stream
 from workers.targets.vllm.inside.transfer.engine import (
+    begin_producer,
     connect,
-    hand_over,
     observe_own_connector,
     on_stream,
     transfer_config,
@@ -96,10 +96,10 @@ class Engines:
         torch.manual_seed(0)
         np.random.seed(0)
         self._num_opened += 1
-        surroundings = Surroundings(partial(self._weights, spec), partial(self._checksums_of, spec), self._neighbour)
+        services = SessionServices(partial(self._weights, spec), partial(self._checksums_of, spec), self._neighbour)
         seen: list[Message] = []
         observe = partial(self._recorder, seen) if observed else None
-        given = (engine, self._num_opened, observe, partial(self._put_back, spec), surroundings)
+        given = (engine, self._num_opened, observe, partial(self._put_back, spec), services)
         if spec.handoff is None:
             return Session(*given)
         return HandoffSession(
@@ -118,7 +118,7 @@ class Engines:
         spec = spec.model_copy(update={"num_blocks": handoff.producer_blocks})
         engine = self._idle(spec, is_producer=True)
         recorder = observe(engine, of=PRODUCER) if observe is not None else None
-        sent = hand_over(engine, consumer, handoff, probes, recorder.note if recorder is not None else silent)
+        sent = begin_producer(engine, consumer, handoff, probes, recorder.note if recorder is not None else silent)
         return Producer(engine, sent, recorder, partial(self._put_back, spec, is_producer=True))
 
     def _weights(self, spec: EngineSpec, version: int) -> Path:
@@ -139,8 +139,8 @@ class Engines:
             self._checksums[key] = made.compute_weight_checksums()[0]
         return self._checksums[key]
 
-    def _neighbour(self) -> Beside:
-        return OneRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
+    def _neighbour(self) -> NeighbourEngine:
+        return RepeatedRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
 
     def _recorder(self, seen: list[Message], engine: Any, of: EngineName = ENGINE) -> StepRecorder:
         return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of)
@@ -178,7 +178,7 @@ class Engines:
         from vllm.v1.executor import Executor  # noqa: PLC0415
 
         # A draft model computes one more token per request than is scheduled.
-        beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
+        num_extra = spec.max_num_seqs if spec.drafter == "draft_model" else 0
         transfer = transfer_config(spec, is_producer=is_producer)
         config = EngineArgs(
             model=str(self._weights(spec, version)),
@@ -193,7 +193,7 @@ class Engines:
             max_model_len=spec.max_model_len,
             max_num_seqs=spec.max_num_seqs,
             max_num_scheduled_tokens=spec.max_num_batched_tokens,
-            max_num_batched_tokens=max(spec.max_num_batched_tokens, spec.max_num_seqs) + beside,
+            max_num_batched_tokens=max(spec.max_num_batched_tokens, spec.max_num_seqs) + num_extra,
             long_prefill_token_threshold=spec.long_prefill_token_threshold,
             enable_prefix_caching=spec.prefix_cache,
             **({"prefix_match_unit": spec.match_tokens} if spec.match_tokens else {}),
@@ -207,7 +207,7 @@ class Engines:
             logits_processors=[no_repeats()] if spec.logits_processor else None,
             reasoning_parser="" if spec.reasoning_end is None else parser_until(spec.reasoning_end),
             disable_log_stats=True,
-            **kept_asleep(EngineArgs),
+            **sleep_arguments(EngineArgs),
             **(_ON_A_GPU if self._device == "cuda" else {}),
         ).create_engine_config()
         taken: RunnerName = "v2" if config.use_v2_model_runner else "v1"
@@ -215,7 +215,7 @@ class Engines:
         # An EngineCoreProc without its sockets, because only that class has the methods for pauses.
         engine = EngineCoreProc.__new__(EngineCoreProc)
         engine.output_queue, engine.engines_running = SimpleQueue(), False
-        begin_graphs(spec)
+        prepare_graphs(spec)
         # Producer and consumer work at the same time, hence have streams of their own, like two machines.
         stream = new_stream() if is_producer and self._device != "cpu" else None
         with unconnected(), on_stream(stream):

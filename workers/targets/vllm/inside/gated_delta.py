@@ -16,7 +16,7 @@ from workers.simulated_torch.kernel_definitions import Array
 from workers.targets.vllm.inside.kernels.delta_rule import advanced
 
 
-def without_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
+def allow_no_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
     """Wrap `set_moe_parameters` to skip a model without experts."""
 
     @wraps(before)
@@ -27,7 +27,7 @@ def without_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
     return set_moe_parameters
 
 
-def prompts_advanced(before: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+def prefill_by_task(before: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """Replace the prefill kernels: enqueue a task for all rows with several tokens or no state."""
 
     @wraps(before)
@@ -104,7 +104,7 @@ def exponential(before: Any) -> Callable[[Any], Any]:
     return exp
 
 
-def sized_as_blocks(before: Any) -> SimpleNamespace:
+def block_size_helpers(before: Any) -> SimpleNamespace:
     """Return stand-ins for the Triton functions that vLLM calls before a kernel launch."""
     return SimpleNamespace(cdiv=before.cdiv, next_power_of_2=lambda size: 1 << max(0, size - 1).bit_length())
 
@@ -112,8 +112,8 @@ def sized_as_blocks(before: Any) -> SimpleNamespace:
 _MAMBA = "vllm.model_executor.layers.mamba"
 _OPS = "vllm.third_party.flash_linear_attention.ops"
 _CONVOLUTIONS = f"{_MAMBA}.ops.causal_conv1d"
-_ROWS_OF_ONE, _ROWS_WITH_DRAFTS = f"{_OPS}.fused_recurrent", f"{_OPS}.fused_sigmoid_gating"
-_OF_PROMPTS = f"{_OPS}.fused_gdn_prefill_post_conv"
+_DECODES, _DECODES_WITH_DRAFTS = f"{_OPS}.fused_recurrent", f"{_OPS}.fused_sigmoid_gating"
+_PREFILLS = f"{_OPS}.fused_gdn_prefill_post_conv"
 # A replacement in vLLM: module, name, reason, and function that makes it.
 Replaced: TypeAlias = tuple[str, str, str, Callable[[Any], Any]]
 IN_BOTH_RUNNERS: tuple[Replaced, ...] = (
@@ -121,13 +121,13 @@ IN_BOTH_RUNNERS: tuple[Replaced, ...] = (
         "vllm.model_executor.models.qwen3_next",
         "QwenNextMixtureOfExperts.set_moe_parameters",
         "it refuses a model with dense layers only, though it supports single dense layers",
-        without_experts,
+        allow_no_experts,
     ),
     (
         f"{_MAMBA}.gdn.qwen_gdn_linear_attn",
         "fla_chunk_gated_delta_rule",
         "its prefill kernels for GPUs refuse float32: a device task computes the same",
-        prompts_advanced,
+        prefill_by_task,
     ),
 )
 WITHOUT_TRITON: tuple[Replaced, ...] = tuple(
@@ -135,12 +135,12 @@ WITHOUT_TRITON: tuple[Replaced, ...] = tuple(
         module,
         "triton",
         "Triton is missing, and only its block-size helpers are called",
-        sized_as_blocks,
+        block_size_helpers,
     )
-    for module in (_CONVOLUTIONS, _ROWS_OF_ONE, _ROWS_WITH_DRAFTS, _OF_PROMPTS)
+    for module in (_CONVOLUTIONS, _DECODES, _DECODES_WITH_DRAFTS, _PREFILLS)
 )
 INTERPRETED: tuple[Replaced, ...] = (
-    (_ROWS_OF_ONE, "exp", "the interpreter supports this Triton function only under its own name", exponential),
+    (_DECODES, "exp", "the interpreter supports this Triton function only under its own name", exponential),
 )
 # Triton kernels without a CPU counterpart, and `constexpr` arguments that Triton computes from other arguments.
 KERNELS = tuple(
@@ -148,12 +148,12 @@ KERNELS = tuple(
     for module, name in (
         (_CONVOLUTIONS, "_causal_conv1d_fwd_kernel"),
         (_CONVOLUTIONS, "_causal_conv1d_update_kernel"),
-        (_ROWS_OF_ONE, "fused_recurrent_gated_delta_rule_packed_decode_kernel"),
-        (_ROWS_WITH_DRAFTS, "fused_sigmoid_gating_delta_rule_update_kernel"),
-        (_OF_PROMPTS, "_fused_post_conv_kernel"),
+        (_DECODES, "fused_recurrent_gated_delta_rule_packed_decode_kernel"),
+        (_DECODES_WITH_DRAFTS, "fused_sigmoid_gating_delta_rule_update_kernel"),
+        (_PREFILLS, "_fused_post_conv_kernel"),
     )
 )
-FOUND_BY_TRITON: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+DERIVED_CONSTEXPRS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
     "USE_INITIAL_STATE": lambda given: given["h0"] is not None,
     "IS_VARLEN": lambda given: given["cu_seqlens"] is not None,
     "IS_CONTINUOUS_BATCHING": lambda given: given["ssm_state_indices"] is not None,

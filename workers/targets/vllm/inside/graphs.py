@@ -27,7 +27,7 @@ def arguments_of(spec: EngineSpec) -> Mapping[str, Any]:
     return {"compilation_config": config, "kernel_config": {"enable_jit_warmup": False}}
 
 
-def begin_graphs(spec: EngineSpec) -> None:
+def prepare_graphs(spec: EngineSpec) -> None:
     """Prepare the process for the CUDA graphs of the next engine.
 
     Its graphs get a memory pool of their own, as in a separate process. Piecewise graphs are broken at attention
@@ -41,7 +41,7 @@ def begin_graphs(spec: EngineSpec) -> None:
     envs.disable_envs_cache()
 
 
-def _broken_always(before: Any) -> Callable[..., Any]:
+def _always_breakable(before: Any) -> Callable[..., Any]:
     names = before.__globals__
 
     @wraps(before)
@@ -57,15 +57,15 @@ def _broken_always(before: Any) -> Callable[..., Any]:
 
 
 # Module, name, reason, and function that makes the replacement.
-OF_GRAPHS = (
+GRAPH_REPLACEMENT = (
     "vllm.compilation.breakable_cudagraph",
     "eager_break_during_capture",
     "a module decides at import whether its graphs are broken at a layer, hence for all later engines",
-    _broken_always,
+    _always_breakable,
 )
 
 # Callback with a point's name and its tensors by name, with their values at that time.
-Told: TypeAlias = Callable[[str, Mapping[str, torch.Tensor]], None]
+Callback: TypeAlias = Callable[[str, Mapping[str, torch.Tensor]], None]
 
 
 class CapturedPasses:
@@ -73,14 +73,14 @@ class CapturedPasses:
 
     def __init__(self, proposer: Any, layer: str) -> None:
         # Set during a session only.
-        self.told: Told | None = None
+        self.callback: Callback | None = None
         self._layer = layer
         self._forward: Callable[..., Any] = proposer.model.forward
         self._logits: Callable[..., Any] = proposer.model.compute_logits
         proposer.model.forward = self._captured_forward
         proposer.model.compute_logits = self._captured_logits
 
-    def is_complete(self, proposer: Any) -> None:
+    def end_capture(self, proposer: Any) -> None:
         """Unwrap the drafter: the capture is complete."""
         del proposer.model.forward, proposer.model.compute_logits
 
@@ -90,7 +90,7 @@ class CapturedPasses:
         # A piecewise graph is observed where it is launched.
         is_whole = not get_forward_context().cudagraph_runtime_mode.value
         if is_whole and torch.cuda.is_current_stream_capturing():
-            self._capture("drafting", given_to(options, self._layer))
+            self._capture("drafting", pass_inputs(options, self._layer))
         return self._forward(*arguments, **options)
 
     def _captured_logits(self, *arguments: Any, **options: Any) -> Any:
@@ -104,13 +104,13 @@ class CapturedPasses:
         views = {name: device.host_view(tensor) for name, tensor in tensors.items()}
 
         def tell() -> None:
-            if self.told is not None:
-                self.told(point, views)
+            if self.callback is not None:
+                self.callback(point, views)
 
         device.enqueue("observe", tell)
 
 
-def given_to(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tensor]:
+def pass_inputs(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tensor]:
     """Return the inputs of a model's forward pass, with the metadata of one attention layer."""
     from vllm.forward_context import get_forward_context  # noqa: PLC0415  import after our replacements in vLLM
 

@@ -9,7 +9,7 @@ from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Submit
 from scenarios.spec import PRODUCER, Handoff
 from workers.targets.child.answers import Delivery
 from workers.targets.vllm.inside.producer import Producer
-from workers.targets.vllm.inside.requests import hand_in
+from workers.targets.vllm.inside.requests import add_to_engine
 from workers.targets.vllm.inside.session import Session, memory_of
 
 
@@ -35,7 +35,7 @@ class HandoffSession(Session):
 
     def happen(self, event: AnyEvent) -> None:
         match event:
-            case Preempt(request=name) if self._producer.has(self._ids.get(name, "")):
+            case Preempt(request=name) if self._producer.is_prefilling(self._ids.get(name, "")):
                 self._producer.preempt(self._ids[name])
                 return
             case ResetPrefixCache():
@@ -45,11 +45,11 @@ class HandoffSession(Session):
     def step(self) -> list[Delivery]:
         turns = self._handoff.turns
         for _ in range(turns[self._tick % len(turns)]):
-            for request_id, told in self._producer.step(self._tick).items():
+            for request_id, params in self._producer.step(self._tick).items():
                 event, arrival = self._submitted.pop(request_id)
                 self.probes["handoff"] += 1
-                hand_in(self.engine, request_id, event, arrival, transfer=told)
-        self._producer.let_read(self.engine)
+                add_to_engine(self.engine, request_id, event, arrival, transfer=params)
+        self._producer.order_later_loads(self.engine)
         return super().step()
 
     def drained(self) -> bool:
@@ -70,7 +70,7 @@ class HandoffSession(Session):
 
     def _abort(self, event: Abort) -> None:
         request_id = self._ids.get(event.request, "")
-        if not self._producer.has(request_id):
+        if not self._producer.is_prefilling(request_id):
             super()._abort(event)
             return
         self.probes["abort"] += 1

@@ -21,7 +21,7 @@ _NULL_BLOCK = 0
 _LAYERS_ARGUMENT = 4
 
 
-def prompts_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+def prefill_convolution(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """Replace the prefill convolution: enqueue it for rows with several tokens or no state."""
     from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import causal_conv1d_fn_cpu  # noqa: PLC0415
 
@@ -43,10 +43,10 @@ def prompts_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]
             states: torch.Tensor,
             starts: torch.Tensor,
             slots: torch.Tensor,
-            goes_on: torch.Tensor,
+            has_states: torch.Tensor,
             *others: torch.Tensor,
         ) -> None:
-            others[-1].copy_(causal_conv1d_fn_cpu(x, weight, None, states, starts, slots, goes_on, None))
+            others[-1].copy_(causal_conv1d_fn_cpu(x, weight, None, states, starts, slots, has_states, None))
 
         output = torch.empty_like(x)
         rows = query_start_loc, cache_indices, has_initial_state
@@ -60,7 +60,7 @@ def prompts_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]
     return causal_conv1d_fn
 
 
-def tokens_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+def decode_convolution(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """Replace the in-place convolution of decode rows: one token each, or with draft tokens."""
     from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import causal_conv1d_update_cpu  # noqa: PLC0415
 
@@ -85,14 +85,14 @@ def tokens_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         reads: tuple[torch.Tensor, ...] = x, conv_state, weight, conv_state_indices
         task: Callable[..., None] = convolve
         if num_accepted_tokens is not None and query_start_loc is not None:
-            reads, task = (*reads, query_start_loc, num_accepted_tokens), _drafts_convolved
+            reads, task = (*reads, query_start_loc, num_accepted_tokens), _convolve_drafts
         activate().enqueue("causal_conv1d_update", task, reads, (conv_state, x))
         return x
 
     return causal_conv1d_update
 
 
-def _drafts_convolved(
+def _convolve_drafts(
     x: torch.Tensor,
     states: torch.Tensor,
     weight: torch.Tensor,
@@ -119,7 +119,7 @@ def _drafts_convolved(
         x[begins[row] : begins[row + 1]] = found.T
 
 
-def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
+def remember_zeroed_caches(before: Callable[..., None]) -> Callable[..., None]:
     """Wrap the setup of block zeroing: its address table keeps the caches that it points to."""
 
     @wraps(before)
@@ -135,7 +135,7 @@ def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
     return prepare
 
 
-def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
+def remember_state_tables(before: Callable[..., None]) -> Callable[..., None]:
     """Wrap the setup of Mamba address tables: they keep the tensors that they point to."""
 
     @wraps(before)
@@ -153,7 +153,7 @@ def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
     return _populate_metadata
 
 
-def blocks_copied(before: Callable[..., None]) -> Callable[..., None]:
+def copy_hit_blocks(before: Callable[..., None]) -> Callable[..., None]:
     """Replace the copies of partly hit blocks: with a KV connector they touch only those blocks."""
     from vllm.distributed.kv_transfer import has_kv_transfer_group  # noqa: PLC0415
 
@@ -173,7 +173,7 @@ def blocks_copied(before: Callable[..., None]) -> Callable[..., None]:
     return copy_kv_cache_blocks_inplace
 
 
-class StatesCopied:
+class StateCopyKernel:
     """Replacement for the kernel that copies recurrent states between blocks for prefix caching.
 
     The address tables are made when a step is prepared; `prepared` then sets the caches that they point to.
@@ -212,7 +212,7 @@ def _caches(layer: Any) -> tuple[torch.Tensor, ...]:
     return () if isinstance(layer.kv_cache, torch.Tensor) else tuple(layer.kv_cache)
 
 
-class BlocksZeroed:
+class BlockZeroingKernel:
     """Replacement for the kernel that zeroes new blocks, which may hold old recurrent states."""
 
     def __init__(self, before: Any) -> None:

@@ -20,7 +20,7 @@ from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environmen
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from workers.simulated_torch.device import activate
-from workers.targets.vllm.inside.drafting import telling_passes
+from workers.targets.vllm.inside.drafting import observing_captured_passes
 from workers.targets.vllm.inside.platform import DEVICE
 
 
@@ -69,7 +69,7 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
     def compile_or_warm_up_model(self) -> CompilationTimes:
         """Capture CUDA graphs if configured; nothing is compiled or warmed up."""
         if not self.model_config.enforce_eager:
-            with telling_passes(self.model_runner):
+            with observing_captured_passes(self.model_runner):
                 self.model_runner.capture_model()
         return CompilationTimes(language_model=0.0, encoder=0.0)
 
@@ -149,7 +149,7 @@ class AttentionTask:
             dynamic_causal=None,
             kv_cache_dtype=impl.kv_cache_dtype,
         )
-        keys, values = _halves(cache)
+        keys, values = _keys_and_values(cache)
         ops.cpu_attention_with_kv_cache(
             query=query,
             key_cache=keys,
@@ -217,7 +217,7 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
         cache = activate().host_view(kv_cache)
 
         def write(key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor, *_: torch.Tensor) -> None:
-            keys, values = _halves(cache)
+            keys, values = _keys_and_values(cache)
             ops.cpu_attn_reshape_and_cache(
                 key,
                 value,
@@ -253,7 +253,7 @@ def used_parts(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> 
 activate().used_parts = used_parts
 
 
-def _halves(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _keys_and_values(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return views of keys and values of a cache [blocks, heads, block size, 2 x head size]."""
     num_blocks, num_heads, block_size, _ = cache.size()
     keys, values = cache.view((num_blocks, num_heads, 2 * block_size, -1)).chunk(2, dim=2)

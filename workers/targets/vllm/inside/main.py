@@ -31,7 +31,7 @@ from workers.targets.vllm.names import RunnerName
 from workers.targets.vllm.sources import PACKAGE, is_complete
 
 # Tested versions; 0.33.0 only as an overlay (docs/engines.md).
-KNOWN = ("0.32.0", "0.33.0")
+KNOWN_VERSIONS = ("0.32.0", "0.33.0")
 # Folders that launch kernels for others: reports name the caller instead.
 _LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
 
@@ -58,7 +58,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
     import vllm  # noqa: PLC0415  after the overlay is installed
 
     torch.set_num_threads(1)
-    version = Version("vLLM", vllm.__version__, KNOWN, over=version_of(package) if overlay else "")
+    version = Version("vLLM", vllm.__version__, KNOWN_VERSIONS, over=version_of(package) if overlay else "")
     device: SimulatedDevice | Gpu | None = None
     if where == "cuda":
         device = Gpu()
@@ -110,7 +110,7 @@ def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay:
     # A worker does this; tests of kernels have no worker.
     current_platform.register_triton_kernel_overrides()
     assert isinstance(device, SimulatedDevice)
-    return WatchedTests(device, schedule, Version("vLLM", vllm.__version__, KNOWN))
+    return WatchedTests(device, schedule, Version("vLLM", vllm.__version__, KNOWN_VERSIONS))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from scenarios.events import Submit
-from workers.targets.vllm.inside.requests import hand_in
-from workers.targets.vllm.inside.transfer.engine import turn_of
+from workers.targets.vllm.inside.requests import add_to_engine
+from workers.targets.vllm.inside.transfer.engine import using_connector_of
 
 # Prompt longer than a block.
 _SUBMIT = Submit(tick=0, request="neighbour", prompt=tuple(number * 7 % 31 for number in range(37)), max_tokens=5)
 
 
-class OneRequest:
+class RepeatedRequest:
     """Engine that repeats its request; `give_back` receives the engine on `close`."""
 
     def __init__(self, engine: Any, give_back: Callable[[Any], None]) -> None:
@@ -32,7 +32,7 @@ class OneRequest:
         self._give_back(self._engine)
 
     def _step(self) -> Sequence[tuple[int, ...]]:
-        with turn_of(self._engine):
+        with using_connector_of(self._engine):
             outputs, executed = self._engine.step_fn()
             self._engine.post_step(executed)
         ended = []
@@ -47,4 +47,4 @@ class OneRequest:
         self._count += 1
         # Without this the request would hit the prefix cache of the request before.
         self._engine.reset_prefix_cache()
-        hand_in(self._engine, f"neighbour-{self._count}", _SUBMIT, self._count)
+        add_to_engine(self._engine, f"neighbour-{self._count}", _SUBMIT, self._count)

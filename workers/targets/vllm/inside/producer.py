@@ -5,11 +5,11 @@ from typing import Any
 
 from scenarios.events import Submit
 from workers.targets.vllm.inside.recorder import StepRecorder
-from workers.targets.vllm.inside.requests import hand_in
-from workers.targets.vllm.inside.transfer.copies import launched
-from workers.targets.vllm.inside.transfer.engine import turn_of
+from workers.targets.vllm.inside.requests import add_to_engine
+from workers.targets.vllm.inside.transfer.copies import launched_event
+from workers.targets.vllm.inside.transfer.engine import using_connector_of
 from workers.targets.vllm.inside.transfer.flights import Flights
-from workers.targets.vllm.inside.transfer.handoff import ASKED, num_computed_elsewhere
+from workers.targets.vllm.inside.transfer.handoff import PREFILL_PARAMS, num_prefilled_tokens
 
 
 class Producer:
@@ -24,7 +24,7 @@ class Producer:
         self._recorder, self._give_back = recorder, give_back
         self._waiting: set[str] = set()
         # Aborts that arrived during the current step.
-        self._aborted: list[str] = []
+        self._aborts_in_step: list[str] = []
         scheduler = engine.scheduler
         self._schedule: Callable[..., Any] = scheduler.schedule
         self._preempt: Callable[..., Any] = scheduler._preempt_request
@@ -38,16 +38,16 @@ class Producer:
         has_states = len(self.engine.scheduler.kv_cache_config.kv_cache_groups) > 1
         asked = event.model_copy(
             update={
-                "prompt": event.prompt[: num_computed_elsewhere(len(event.prompt), has_states)],
+                "prompt": event.prompt[: num_prefilled_tokens(len(event.prompt), has_states)],
                 "max_tokens": 1,
                 "stop": (),
                 "params": event.params.model_copy(update=wanted),
             },
         )
         self._waiting.add(request_id)
-        hand_in(self.engine, request_id, asked, arrival, transfer=ASKED)
+        add_to_engine(self.engine, request_id, asked, arrival, transfer=PREFILL_PARAMS)
 
-    def has(self, request_id: str) -> bool:
+    def is_prefilling(self, request_id: str) -> bool:
         """Return whether a request's prompt is not yet prefilled."""
         return request_id in self._waiting
 
@@ -56,7 +56,7 @@ class Producer:
         self._waiting.discard(request_id)
         if within_step:
             self.engine.aborts_queue.put_nowait([request_id])
-            self._aborted.append(request_id)
+            self._aborts_in_step.append(request_id)
         else:
             self.engine.abort_requests([request_id])
 
@@ -76,23 +76,25 @@ class Producer:
     def step(self, tick: int) -> Mapping[str, Mapping[str, Any]]:
         """Run a step; return the `kv_transfer_params` of each prefilled request, by id."""
         self.flights.tick = tick
-        with turn_of(self.engine):
+        with using_connector_of(self.engine):
             outputs, executed = self.engine.step_fn()
             self.engine.post_step(executed)
-            self.engine.abort_requests(self._aborted)
-            self._aborted.clear()
+            self.engine.abort_requests(self._aborts_in_step)
+            self._aborts_in_step.clear()
             if self.flights.stream is not None:
-                self._written = launched()
+                self._written = launched_event()
         if self._recorder is not None:
             self._recorder.stepped()
-        told = [output for each in (outputs or {}).values() for output in each.outputs]
-        ended = [output for output in told if output.finish_reason is not None and output.request_id in self._waiting]
+        delivered = [output for each in (outputs or {}).values() for output in each.outputs]
+        ended = [
+            output for output in delivered if output.finish_reason is not None and output.request_id in self._waiting
+        ]
         self._waiting.difference_update(output.request_id for output in ended)
         return {output.request_id: output.kv_transfer_params for output in ended}
 
-    def let_read(self, consumer: Any) -> None:
+    def order_later_loads(self, consumer: Any) -> None:
         """Make later loads of the consumer wait for all work launched so far."""
-        consumer.scheduler.connector.flights.agent.mover.copies.behind = self._written
+        consumer.scheduler.connector.flights.agent.mover.copies.loads_after = self._written
 
     def drained(self) -> bool:
         return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)

@@ -54,7 +54,7 @@ def first_layers(config: Any) -> list[str]:
     return [config.kv_cache_groups[number].layer_names[0] for number in group_numbers(config)]
 
 
-def of_windows(groups: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def window_tensors(groups: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """Return slot mappings and block tables of sliding-window groups, named by group number."""
     names = "window_slots", "window_tables"
     return {
@@ -81,7 +81,7 @@ def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
     return inputs | {name: [found[number] for number in sorted(found)] for name, found in of_groups.items()}
 
 
-def _judged(point: str, name: str) -> tuple[str, ...]:
+def _judge_names(point: str, name: str) -> tuple[str, ...]:
     """Return the names under which judges look up a tensor, without its group number."""
     kind, _, group = name.rpartition("_")
     name = kind if group.isdecimal() else name
@@ -132,7 +132,7 @@ class FirstRunnerObserver:
             "starts": metadata.query_start_loc[: len(names) + 1],
             "seq_lens": metadata.seq_lens[: len(names)],
             "tables": metadata.block_table[: len(names)],
-            **of_windows([(each.slot_mapping, each.block_table[: len(names)]) for each in windows]),
+            **window_tensors([(each.slot_mapping, each.block_table[: len(names)]) for each in windows]),
             **states_of(with_states),
             **copies_of(self._runner._mamba_bufs, len(names)),
         }
@@ -221,7 +221,7 @@ class SecondRunnerObserver:
             "starts": batch.query_start_loc[: count + 1],
             "seq_lens": batch.seq_lens[:count],
             "tables": tables[attention][:count],
-            **of_windows([(slots[number], tables[number][:count]) for number in window_numbers(config)]),
+            **window_tensors([(slots[number], tables[number][:count]) for number in window_numbers(config)]),
             **states_of([of_layers[name] for name in with_states]),
         }
         drafts = batch.num_draft_tokens_per_req
@@ -247,7 +247,7 @@ class StepRecorder(PlanRecorder):
         seen: list[Message],
         of: EngineName,
     ) -> None:
-        super().__init__(engine.scheduler, number_of, Observations(readback, number_of, _judged, seen, of))
+        super().__init__(engine.scheduler, number_of, Observations(readback, number_of, _judge_names, seen, of))
         drafter = drafter_of(runner_of(engine))
         # If its lookup finds nothing, the second runner verifies filler tokens.
         traits = drafter.traits if drafter is not None else {**NO_DRAFTER, "lookups_filled_up": runner == "v2"}

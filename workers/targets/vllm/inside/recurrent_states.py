@@ -18,8 +18,8 @@ def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
     found: dict[str, Parts] = {}
     for number, metadata in enumerate(groups):
         is_gated = hasattr(metadata, "non_spec_state_indices_tensor")
-        told = _of_delta_nets(metadata) if is_gated else _of_convolutions(metadata)
-        found |= {f"{name}_{number}": parts for name, parts in told.items()}
+        values = _delta_net_states(metadata) if is_gated else _convolution_states(metadata)
+        found |= {f"{name}_{number}": parts for name, parts in values.items()}
     return found
 
 
@@ -35,7 +35,7 @@ def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
     return {"copied": [torch.where(columns < 0, 0, biases + 1)]}
 
 
-def _of_convolutions(metadata: Any) -> dict[str, list[torch.Tensor]]:
+def _convolution_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
     """Return the state slots of short convolutions.
 
     Decode rows, with or without draft tokens, come first and continue from a state. Prefill rows continue after the
@@ -55,7 +55,7 @@ def _of_convolutions(metadata: Any) -> dict[str, list[torch.Tensor]]:
     return {"states": slots, "goes_on": goes_on, "kept": kept, "whole": whole}
 
 
-def _of_delta_nets(metadata: Any) -> dict[str, list[torch.Tensor]]:
+def _delta_net_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
     """Return the state slots of gated delta nets; rows with and without drafts may alternate."""
     found: dict[str, list[torch.Tensor]] = {name: [] for name in ("states", "goes_on", "kept", "whole", "left")}
     for verifies, first, count in _runs(metadata):
@@ -71,8 +71,8 @@ def _of_delta_nets(metadata: Any) -> dict[str, list[torch.Tensor]]:
             goes_on = [ones[: max(0, min(count, metadata.num_decodes - first))].bool()]
             if metadata.num_prefills:
                 goes_on.append(metadata.has_initial_state[rows][len(goes_on[0]) :])
-        told = {"states": [left[:, 0]], "goes_on": goes_on, "kept": [kept], "whole": [whole], "left": [left]}
-        for name, parts in told.items():
+        values = {"states": [left[:, 0]], "goes_on": goes_on, "kept": [kept], "whole": [whole], "left": [left]}
+        for name, parts in values.items():
             found[name] += parts
     return found
 

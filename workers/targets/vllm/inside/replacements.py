@@ -17,31 +17,31 @@ from workers.targets.child.inside.replacements import Replacement
 from workers.targets.vllm.inside import gated_delta
 from workers.targets.vllm.inside.cpu_build import (
     RewindableGenerator,
-    expanded,
-    keeping_asynchrony,
-    of_some,
+    expand_to_tokens,
+    ignore_pinned_memory,
+    keep_async_scheduling,
     once,
-    rejecting_padding,
-    remembering,
-    rotating_all_heads,
-    unpinned,
+    reject_padding,
+    rotate_flat_heads,
+    save_generator_states,
+    skip_without_rows,
 )
-from workers.targets.vllm.inside.graphs import OF_GRAPHS
+from workers.targets.vllm.inside.graphs import GRAPH_REPLACEMENT
 from workers.targets.vllm.inside.hybrid import (
-    BlocksZeroed,
-    StatesCopied,
-    blocks_copied,
-    caches_remembered,
-    prompts_convolved,
-    states_remembered,
-    tokens_convolved,
+    BlockZeroingKernel,
+    StateCopyKernel,
+    copy_hit_blocks,
+    decode_convolution,
+    prefill_convolution,
+    remember_state_tables,
+    remember_zeroed_caches,
 )
 from workers.targets.vllm.inside.transfer.pool import (
-    OF_SIMPLE_OFFLOADING,
+    SIMPLE_OFFLOADING_REPLACEMENTS,
     TorchWithEvents,
-    copying_by_tasks,
-    sized_by_chunks,
-    worker_of_any_device,
+    allow_any_device,
+    copy_by_tasks,
+    set_pool_chunks,
 )
 from workers.targets.vllm.names import RunnerName
 
@@ -63,24 +63,24 @@ def _remembering_pointers(before: Any) -> Any:
     return make_ptr_tensor
 
 
-def library_of_cuda(before: Any) -> SimpleNamespace:
+def cuda_library_functions(before: Any) -> SimpleNamespace:
     """Return the CUDA library functions that kernels call, with the interpreter's functions."""
     from vllm.triton_utils import tl  # noqa: PLC0415  interpreted if configured before
 
     return SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))
 
 
-def _here(before: Any) -> Any:
+def _in_this_process(before: Any) -> Any:
     return lambda look: look()
 
 
-_STATES = StatesCopied()
+_STATES = StateCopyKernel()
 REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.model_executor.models.registry",
         "_run_in_subprocess",
         "it inspects a model class in a subprocess, which lacks our overlay",
-        _here,
+        _in_this_process,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
     ),
@@ -88,7 +88,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.platforms.cpu",
         "CpuPlatform.check_and_update_config",
         "asynchronous scheduling is silently switched off on a CPU",
-        keeping_asynchrony,
+        keep_async_scheduling,
     ),
     RunnerReplacement(
         "vllm.platforms.cpu",
@@ -103,20 +103,20 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "torch",
         "zeros",
         "ngram_gpu needs pinned memory, which a CPU build does not have",
-        unpinned,
+        ignore_pinned_memory,
     ),
     RunnerReplacement(
         "vllm.v1.sample.rejection_sampler",
         "expand_batch_to_tokens",
         "its CPU kernel does not write temperature, top-k and top-p of sampled rows (vllm#55005)",
-        expanded,
+        expand_to_tokens,
         devices=("cpu", "sim"),
     ),
     RunnerReplacement(
         "vllm.utils.cpu_triton_utils",
         "_rejection_random_sample_kernel_impl",
         "its CPU kernel may accept a padding draft token: findings/padded_drafts",
-        rejecting_padding,
+        reject_padding,
         devices=("cpu", "sim"),
     ),
     RunnerReplacement(
@@ -129,19 +129,19 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.v1.sample.ops.topk_topp_sampler",
         "TopKTopPSampler.forward_cpu",
         "the same: each generator saves its state before it samples",
-        remembering,
+        save_generator_states,
     ),
     RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "apply_top_k_only",
         "a step without top-k rows crashes the engine on a CPU: findings/top_k_of_none",
-        of_some,
+        skip_without_rows,
     ),
     RunnerReplacement(
         "vllm.model_executor.layers.rotary_embedding.base",
         "RotaryEmbedding.forward_cpu",
         "its CPU kernel mistakes heads for tokens if heads have a dimension: findings/heads_for_tokens",
-        rotating_all_heads,
+        rotate_flat_heads,
     ),
     RunnerReplacement(
         "vllm.model_executor.parameter",
@@ -170,18 +170,18 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
             made,
             devices=("sim",),
         )
-        for name, made in (("causal_conv1d_fn", prompts_convolved), ("causal_conv1d_update", tokens_convolved))
+        for name, made in (("causal_conv1d_fn", prefill_convolution), ("causal_conv1d_update", decode_convolution))
     ),
     *(
         RunnerReplacement(*each, devices=("sim",), runners=("v1", "v2"), since="0.32.0")
-        for each in (*gated_delta.IN_BOTH_RUNNERS, *OF_SIMPLE_OFFLOADING, OF_GRAPHS)
+        for each in (*gated_delta.IN_BOTH_RUNNERS, *SIMPLE_OFFLOADING_REPLACEMENTS, GRAPH_REPLACEMENT)
     ),
     *(RunnerReplacement(*each, devices=("sim",), since="0.32.0") for each in gated_delta.WITHOUT_TRITON),
     RunnerReplacement(
         "vllm.v1.worker.utils",
         "KVBlockZeroer.__init__",
         "a kernel follows pointers in its table: the table keeps the tensors that it points to",
-        caches_remembered,
+        remember_zeroed_caches,
         devices=("sim",),
         runners=("v1", "v2"),
     ),
@@ -189,14 +189,14 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.v1.worker.utils",
         "_zero_kv_blocks_kernel",
         "a Triton kernel without CPU counterpart: it zeroes a hybrid model's new blocks, which may hold old states",
-        BlocksZeroed,
+        BlockZeroingKernel,
         devices=("sim",),
     ),
     RunnerReplacement(
         "vllm.v1.worker.utils",
         "copy_kv_cache_blocks_inplace",
         "only its device tensors name the copied blocks, so it would access blocks of transfers in flight",
-        blocks_copied,
+        copy_hit_blocks,
         devices=("sim",),
         runners=("v1", "v2"),
         since="0.32.0",
@@ -219,7 +219,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.v1.worker.mamba_utils",
         "MambaSpecDecodeGPUContext._populate_metadata",
         "kernels that copy recurrent states follow pointers in its tensors: these keep what they point to",
-        states_remembered,
+        remember_state_tables,
         devices=("sim",),
         runners=("v1", "v2"),
         since="0.32.0",
@@ -228,7 +228,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector",
         "build_offloading_config",
         "its pool size is set in bytes, and here in chunks, whose size in bytes only vLLM knows",
-        sized_by_chunks,
+        set_pool_chunks,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
     ),
@@ -236,7 +236,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.v1.kv_offload.cpu.spec",
         "CPUOffloadingSpec.get_worker",
         "it refuses devices other than CUDA and similar ones",
-        worker_of_any_device,
+        allow_any_device,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
     ),
@@ -244,7 +244,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.v1.kv_offload.cpu.gpu_worker",
         "SingleDirectionOffloadingHandler.__init__",
         "it asserts CUDA caches, and copies by addresses with CUDA or Triton: here by device tasks",
-        copying_by_tasks,
+        copy_by_tasks,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
     ),
@@ -274,7 +274,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils",
         "tldevice",
         "a CUDA library logarithm that the interpreter lacks: a step with sampled draft tokens would crash",
-        library_of_cuda,
+        cuda_library_functions,
         devices=("sim",),
         runners=("v2",),
     ),
@@ -298,7 +298,7 @@ def _without_triton(definitions: Definitions) -> list[Replacement]:
         (copies, "postprocess_mamba_fused_kernel", why),
         *gated_delta.KERNELS,
     )
-    made = partial(DefinedKernel, definitions, gated_delta.FOUND_BY_TRITON)
+    made = partial(DefinedKernel, definitions, gated_delta.DERIVED_CONSTEXPRS)
     return [
         Replacement(module, name, f"{reason}: its definition runs as a task", made, since="0.32.0")
         for module, name, reason in kernels

@@ -8,7 +8,7 @@ from scenarios.events import Submit
 from workers.targets.vllm.request_features import ALWAYS, FIRST
 
 
-def hand_in(
+def add_to_engine(
     engine: Any,
     request_id: str,
     event: Submit,

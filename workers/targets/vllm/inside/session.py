@@ -14,10 +14,10 @@ import torch
 from scenarios.events import Abort, AnyEvent, DisturbTransfer, EndSession, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
-from workers.targets.vllm.inside.control import ControlPlane, Surroundings
+from workers.targets.vllm.inside.control import ControlPlane, SessionServices
 from workers.targets.vllm.inside.drafting import drafter_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
-from workers.targets.vllm.inside.requests import hand_in, request_of
+from workers.targets.vllm.inside.requests import add_to_engine, request_of
 from workers.targets.vllm.inside.transfer.engine import flights_of
 from workers.targets.vllm.inside.transfer.flights import silent
 from workers.targets.vllm.request_features import Text, delivered, has_text
@@ -40,7 +40,7 @@ class Session:
         number: int,
         observe: Callable[[Any], StepRecorder] | None,
         give_back: Callable[[Any], None],
-        surroundings: Surroundings,
+        services: SessionServices,
     ) -> None:
         self.engine = engine
         self._give_back = give_back
@@ -61,8 +61,8 @@ class Session:
         self._parts: dict[str, deque[Submit]] = {}
         self._tokens: dict[str, list[int]] = {}
         # Aborts that arrived during the current step, and all aborted requests.
-        self._aborted: list[str] = []
-        self._given_up: set[str] = set()
+        self._aborts_in_step: list[str] = []
+        self._aborted: set[str] = set()
         # Text by engine request, and requests that a stop word ended in the current step.
         self._texts: dict[str, Text] = {}
         self._stopped: list[str] = []
@@ -73,7 +73,7 @@ class Session:
         self._validate: Callable[..., list[int]] | None = getattr(
             engine.structured_output_manager, "validate_tokens", None
         )
-        scheduler.schedule = self._schedule_and_tell
+        scheduler.schedule = self._observed_schedule
         scheduler._preempt_request = self._counted_preemption
         if self._validate is not None:
             engine.structured_output_manager.validate_tokens = self._counted_validation
@@ -86,15 +86,15 @@ class Session:
         self._recorder = observe(engine) if observe is not None else None
         self._flights = flights_of(engine)
         # Requests to preempt once no step in flight writes their blocks.
-        self._losing: list[str] = []
+        self._to_preempt: list[str] = []
         if self._flights is not None:
             self._flights.begin(self.probes, self._recorder.note if self._recorder is not None else silent)
-        self._control = ControlPlane(engine, self.probes, surroundings, self._note)
+        self._control = ControlPlane(engine, self.probes, services, self._note)
 
     @property
     def memory(self) -> Mapping[str, object]:
-        beside = self._flights.memory if self._flights is not None else {}
-        return {**memory_of(self.engine), **beside}
+        transfer_memory = self._flights.memory if self._flights is not None else {}
+        return {**memory_of(self.engine), **transfer_memory}
 
     def close(self) -> None:
         """Unwrap the engine, and give it back if no request is left."""
@@ -112,7 +112,7 @@ class Session:
         if self._recorder is not None:
             self._recorder.release()
         self._control.close()
-        if not self._control.is_spent:
+        if not self._control.is_modified:
             self._give_back(self.engine)
 
     def happen(self, event: AnyEvent) -> None:
@@ -155,26 +155,28 @@ class Session:
     def step(self) -> list[Delivery]:
         if self._flights is not None:
             self._flights.tick = self._tick
-            losing, self._losing = self._losing, []
-            for request_id in losing:
+            to_preempt, self._to_preempt = self._to_preempt, []
+            for request_id in to_preempt:
                 self._preempt_now(self._names[request_id])
         self._control.settle()
         outputs, executed = self.engine.step_fn()
         self.engine.post_step(executed)
         # A server's loop also handles these aborts again, together with all others.
-        self.engine.abort_requests(self._aborted)
-        self._aborted.clear()
+        self.engine.abort_requests(self._aborts_in_step)
+        self._aborts_in_step.clear()
         self._control.stepped(executed)
         self._tick += 1
         # The outputs of requests that a pause aborted are in a queue of their own.
-        besides = [self.engine.output_queue.get_nowait()[1] for _ in range(self.engine.output_queue.qsize())]
-        told = [self._told(output) for each in (*besides, *(outputs or {}).values()) for output in each.outputs]
+        queued = [self.engine.output_queue.get_nowait()[1] for _ in range(self.engine.output_queue.qsize())]
+        deliveries = [
+            self._delivery_of(output) for each in (*queued, *(outputs or {}).values()) for output in each.outputs
+        ]
         # A server aborts them after it has processed all outputs.
         self.engine.abort_requests(self._stopped)
         self._stopped.clear()
         if self._recorder is not None:
             self._recorder.stepped()
-        return told
+        return deliveries
 
     def seen(self) -> list[Message]:
         if self._recorder is None:
@@ -199,19 +201,19 @@ class Session:
         if self._ids.get(event.request) in self._alive:
             return
         session = event.session
-        going_on = self._sessions.get(session) if session is not None else None
-        if going_on is not None and going_on in self.engine.scheduler.requests:
-            self._parts[going_on].append(event)
-            self.probes["session_part_queued"] += going_on in self._alive
-            self._add(going_on, event, resumable=True)
-            if going_on not in self._alive:
-                self._begin_part(going_on)
+        engine_request = self._sessions.get(session) if session is not None else None
+        if engine_request is not None and engine_request in self.engine.scheduler.requests:
+            self._parts[engine_request].append(event)
+            self.probes["session_part_queued"] += engine_request in self._alive
+            self._add(engine_request, event, resumable=True)
+            if engine_request not in self._alive:
+                self._begin_part(engine_request)
             return
         request_id = f"{self._number}-{self._num_taken}"
         if session is not None:
             assert isinstance(event.prompt, tuple), "the trace is explicit"
             # A pause may have ended the session between two parts: the next part then repeats the whole prompt.
-            before = self._tokens[going_on][:-1] if going_on is not None else ()
+            before = self._tokens[engine_request][:-1] if engine_request is not None else ()
             event = event.model_copy(update={"prompt": (*before, *event.prompt)})
             self._sessions[session], self._parts[request_id] = request_id, deque()
         self.probes["name_reused"] += event.request in self._ids
@@ -239,7 +241,7 @@ class Session:
 
     def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
         """Add a request to the engine, or a session part."""
-        hand_in(self.engine, request_id, event, self._num_taken, resumable=resumable)
+        add_to_engine(self.engine, request_id, event, self._num_taken, resumable=resumable)
 
     def _abort(self, event: Abort) -> None:
         request_id = self._ids.get(event.request)
@@ -248,7 +250,7 @@ class Session:
         self.probes["abort"] += 1
         self.probes["abort_in_flight"] += bool(self.engine.batch_queue) or event.at != "before_schedule"
         self._alive.discard(request_id)
-        self._given_up.add(request_id)
+        self._aborted.add(request_id)
         if self._flights is not None:
             self._flights.aborted.add(request_id)
         if event.at == "before_schedule":
@@ -256,7 +258,7 @@ class Session:
         else:
             # A server's input thread also puts it there, for the processing of results.
             self.engine.aborts_queue.put_nowait([request_id])
-            self._aborted.append(request_id)
+            self._aborts_in_step.append(request_id)
 
     def _preempt_now(self, name: str) -> None:
         scheduler = self.engine.scheduler
@@ -266,7 +268,7 @@ class Session:
         if self._flights is not None and not scheduler._request_blocks_can_be_freed(request):
             # vLLM does not preempt a request if a step in flight writes its blocks: stall it for one step, then preempt
             # it.
-            self._losing.append(request.request_id)
+            self._to_preempt.append(request.request_id)
             self._stalled[request.request_id] = max(self._tick + 1, self._stalled.get(request.request_id, 0))
             return
         scheduler.running.remove(request)
@@ -278,11 +280,11 @@ class Session:
         self.probes["preemption"] += 1
         self.probes["preemption_by_blocks"] += self._is_scheduling
         self.probes["preemption_in_flight"] += bool(self.engine.batch_queue)
-        manager, is_told = self.engine.scheduler.kv_cache_manager, self._is_scheduling and self._flights is not None
-        groups = manager.get_block_ids(request.request_id) if is_told else ()
+        manager, is_recorded = self.engine.scheduler.kv_cache_manager, self._is_scheduling and self._flights is not None
+        groups = manager.get_block_ids(request.request_id) if is_recorded else ()
         own = [block for blocks in groups for block in blocks if manager.block_pool.blocks[block].ref_cnt == 1]
         self._preempt(request, *arguments, **options)
-        if is_told and self._recorder is not None:
+        if is_recorded and self._recorder is not None:
             kept = [block for block in own if manager.block_pool.blocks[block].ref_cnt]
             self._recorder.note("preempted", [request.request_id], kept=kept)
 
@@ -295,10 +297,10 @@ class Session:
             self.probes["grammar_cut"] += len(kept) < proposed
         return kept
 
-    def _schedule_and_tell(self, *arguments: Any, **options: Any) -> Any:
+    def _observed_schedule(self, *arguments: Any, **options: Any) -> Any:
         self._is_scheduling = True
         try:
-            return self._schedule_all_but_the_stalled(*arguments, **options)
+            return self._schedule_without_stalled(*arguments, **options)
         finally:
             self._is_scheduling = False
 
@@ -313,7 +315,7 @@ class Session:
         self.probes["reorder"] += 1
         self._swap(*arguments, **options)
 
-    def _schedule_all_but_the_stalled(self, *arguments: Any, **options: Any) -> Any:
+    def _schedule_without_stalled(self, *arguments: Any, **options: Any) -> Any:
         """Schedule a step without the stalled requests, which keep their batch rows."""
         scheduler = self.engine.scheduler
         stalled = {request_id for request_id, until in self._stalled.items() if until > self._tick} | self._preempted
@@ -359,7 +361,7 @@ class Session:
         self.probes["discard"] += len(chunks)
         self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
 
-    def _told(self, output: Any) -> Delivery:
+    def _delivery_of(self, output: Any) -> Delivery:
         """Return the delivery of one output; handle the end of its request."""
         request_id = output.request_id
         new = delivered(output, self._width[request_id])
@@ -373,7 +375,7 @@ class Session:
         name = self._names[request_id]
         if new.finish_reason is not None:
             self._end(request_id)
-        return Delivery(request=name, output=new, is_late=request_id in self._given_up)
+        return Delivery(request=name, output=new, is_late=request_id in self._aborted)
 
     def _end(self, request_id: str) -> None:
         """Mark a request as ended, and start its session's next part if there is one."""

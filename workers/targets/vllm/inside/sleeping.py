@@ -27,7 +27,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
         self._asleep: dict[str, list[tuple[torch.Tensor, torch.Tensor | None]]] = {}
 
     @classmethod
-    def put_under(cls, engine: Any) -> None:
+    def install(cls, engine: Any) -> None:
         """Make an engine use this sleep backend."""
         worker = engine.model_executor.driver_worker.worker
         if not isinstance(worker._sleep_mode_backend, cls):
@@ -35,12 +35,12 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     def suspend(self, level: int = 1) -> None:
         """Discard or offload memory, as vLLM does at this level."""
-        with self._asked():
+        with self._as_allocator():
             super().suspend(level)
 
     def resume(self, tags: list[str] | None = None) -> None:
         """Restore memory, as vLLM does for these tags."""
-        with self._asked():
+        with self._as_allocator():
             super().resume(tags)
 
     @torch.no_grad()
@@ -67,7 +67,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
                     part.copy_(kept)
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _as_allocator(self) -> Iterator[None]:
         """Make this vLLM's memory allocator in the context."""
         module: Any = vllm.device_allocator
         before, module.get_mem_allocator_instance = module.get_mem_allocator_instance, lambda: self

@@ -44,7 +44,7 @@ class Numbers:
 
 
 @dataclass(slots=True)
-class Shown:
+class WatchedResult:
     """Observations of a scheduler or an engine in a test.
 
     `names` are request ids by number. `has_runner`: the model inputs are observed too. `is_drained`: no request was
@@ -65,8 +65,8 @@ class WatchedScheduler:
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self._numbers = scheduler, Numbers()
         self._seen: list[Message] = []
-        self._left = _unjudged(scheduler)
-        self._num_open = 0
+        self._left = _why_unjudged(scheduler)
+        self._call_depth = 0
         if self._left:
             return
         observations = Observations(ImmediateReadback(), self._numbers, lambda point, name: (name,), self._seen, ENGINE)
@@ -75,29 +75,29 @@ class WatchedScheduler:
         self._attention = group_numbers(scheduler.kv_cache_config)[0]
         # Plans without results yet (with prefill-chunk rows, which sample nothing), and the block tables that a runner
         # has.
-        self._flying: deque[tuple[Any, set[str]]] = deque()
-        self._told: dict[str, list[int]] = {}
-        self._state = self._seen_from_outside()
+        self._in_flight: deque[tuple[Any, set[str]]] = deque()
+        self._block_tables: dict[str, list[int]] = {}
+        self._state = self._own_state()
         for name in _CALLS:
             setattr(scheduler, name, self._observed(name, getattr(scheduler, name)))
 
-    def leave(self, why: str) -> None:
+    def stop(self, why: str) -> None:
         """Stop the observation."""
         if not self._left:
             self._left = why
             self._recorder.stop()
 
-    def shown(self) -> Shown:
+    def result(self) -> WatchedResult:
         """Return the observations, and stop."""
-        if not self._left and self._state != self._seen_from_outside():
-            self.leave("changed from outside")
-        is_drained = not (self._left or self._flying or self._scheduler.requests)
+        if not self._left and self._state != self._own_state():
+            self.stop("changed from outside")
+        is_drained = not (self._left or self._in_flight or self._scheduler.requests)
         if is_drained:
             self._recorder.drained({})
         left, self._left = self._left, "the test has ended"
-        return Shown(self._numbers.names, self._seen, False, is_drained, left=left)
+        return WatchedResult(self._numbers.names, self._seen, False, is_drained, left=left)
 
-    def _seen_from_outside(self) -> object:
+    def _own_state(self) -> object:
         """Return state that only the scheduler's own methods change."""
         free = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         counts = [(each.request_id, each.num_computed_tokens) for each in self._scheduler.running]
@@ -108,22 +108,22 @@ class WatchedScheduler:
         def call(*arguments: Any, **options: Any) -> Any:
             if self._left:
                 return before(*arguments, **options)
-            if not self._num_open and self._state != self._seen_from_outside():
-                self.leave("changed from outside")
+            if not self._call_depth and self._state != self._own_state():
+                self.stop("changed from outside")
             if name == "update_from_output" and not self._left:
-                self._land(*arguments, **options)
-            self._num_open += 1
+                self._check_results(*arguments, **options)
+            self._call_depth += 1
             try:
                 result = before(*arguments, **options)
             except BaseException:
-                self.leave("ended by an exception")
+                self.stop("ended by an exception")
                 raise
             finally:
-                self._num_open -= 1
+                self._call_depth -= 1
             if name == "schedule" and not self._left:
                 self._plan(result)
-            if not self._num_open and not self._left:
-                self._state = self._seen_from_outside()
+            if not self._call_depth and not self._left:
+                self._state = self._own_state()
             return result
 
         return call
@@ -131,39 +131,39 @@ class WatchedScheduler:
     def _plan(self, plan: Any) -> None:
         """Record a plan, and the block tables that its runner has received."""
         for new in plan.scheduled_new_reqs:
-            self._told[new.req_id] = list(new.block_ids[self._attention])
+            self._block_tables[new.req_id] = list(new.block_ids[self._attention])
         cached = plan.scheduled_cached_reqs
         for name, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
             if name in cached.resumed_req_ids:
-                self._told[name] = []
+                self._block_tables[name] = []
             if blocks is not None:
-                self._told[name] = self._told[name] + list(blocks[self._attention])
+                self._block_tables[name] = self._block_tables[name] + list(blocks[self._attention])
         names = list(plan.num_scheduled_tokens)
         if names:
             chunks = {name for name in names if self._scheduler.requests[name].is_prefill_chunk}
-            self._flying.append((plan, chunks))
+            self._in_flight.append((plan, chunks))
         counts = list(plan.num_scheduled_tokens.values())
-        self._recorder.scheduled(plan, num_tokens=counts, told=[self._told[name] for name in names])
+        self._recorder.scheduled(plan, num_tokens=counts, told=[self._block_tables[name] for name in names])
 
-    def _land(self, plan: Any, result: Any) -> None:
+    def _check_results(self, plan: Any, result: Any) -> None:
         """Stop the observation if the results do not fit the oldest plan in flight."""
         if not plan.num_scheduled_tokens and not result.sampled_token_ids:
             return
-        if not self._flying or self._flying[0][0] is not plan:
-            self.leave("results out of turn")
+        if not self._in_flight or self._in_flight[0][0] is not plan:
+            self.stop("results out of turn")
             return
-        _, chunks = self._flying.popleft()
+        _, chunks = self._in_flight.popleft()
         rows = dict(zip(result.req_ids, result.sampled_token_ids, strict=False))
         if rows.keys() != plan.num_scheduled_tokens.keys():
-            self.leave("results of other requests")
+            self.stop("results of other requests")
             return
         for name, tokens in rows.items():
             num_drafts = len(plan.scheduled_spec_decode_tokens.get(name, ()))
             if len(tokens) > 1 + num_drafts or (len(tokens) > 0) == (name in chunks):
-                self.leave("results that no runner would return")
+                self.stop("results that no runner would return")
 
 
-def _unjudged(scheduler: Any) -> str:
+def _why_unjudged(scheduler: Any) -> str:
     """Return the reason not to judge a scheduler's plans, "" if they are judged."""
     if scheduler.connector is not None:
         return "it has a KV connector"
@@ -188,7 +188,7 @@ class WatchedEngine:
         self._schedule, self._post_step = engine.scheduler.schedule, engine.post_step
         engine.scheduler.schedule, engine.post_step = self._observed_schedule, self._observed_end
 
-    def shown(self) -> Shown:
+    def result(self) -> WatchedResult:
         """Return the observations once all device work has run, and stop."""
         self._recorder.finish()
         engine = self._engine
@@ -198,7 +198,7 @@ class WatchedEngine:
         self._recorder.release()
         engine.scheduler.schedule, engine.post_step = self._schedule, self._post_step
         seen, is_asynchronous = self._recorder.take(), engine.batch_queue is not None
-        return Shown(self._numbers.names, seen, True, is_drained, is_asynchronous)
+        return WatchedResult(self._numbers.names, seen, True, is_drained, is_asynchronous)
 
     def _observed_schedule(self, *arguments: Any, **options: Any) -> Any:
         self._step(self._num_steps)
@@ -239,7 +239,7 @@ class WatchedTests:
         self._schedulers, self._engines, self._races = [], [], []
         self._watch({})
 
-    def end(self) -> tuple[list[Message], list[Shown]]:
+    def end(self) -> tuple[list[Message], list[WatchedResult]]:
         """Run all device work of a test; return its races and observations."""
         try:
             self._races += self._device.report()["races"]
@@ -247,7 +247,7 @@ class WatchedTests:
             self._device.abandon()
             raise
         finally:
-            shown = [each.shown() for each in self._schedulers] + [each.shown() for each in self._engines]
+            shown = [each.result() for each in self._schedulers] + [each.result() for each in self._engines]
             self._schedulers, self._engines = [], []
         return self._races, shown
 
@@ -276,7 +276,7 @@ class WatchedTests:
                 self._watch({})
                 return
             for each in self._schedulers[num_schedulers:]:
-                each.leave("its engine is observed")
+                each.stop("its engine is observed")
             del self._schedulers[num_schedulers:]
             self._watch(memory_of(engine))
             self._engines.append(WatchedEngine(engine, runner, self._device.step))

@@ -17,7 +17,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
-from workers.targets.vllm.inside.transfer.copies import is_of_all_blocks
+from workers.targets.vllm.inside.transfer.copies import covers_all_blocks
 from workers.targets.vllm.inside.transfer.flights import Flight, Flights
 from workers.targets.vllm.inside.transfer.groups import group_numbers
 from workers.targets.vllm.inside.transfer.handoff import Receiver, ReceivingMover, Sender, SendingMover
@@ -25,26 +25,26 @@ from workers.targets.vllm.inside.transfer.mover import Mover, StoreMover
 from workers.targets.vllm.inside.transfer.planner import Planner, StepPlan, StorePlanner
 
 # Key in `kv_connector_extra_config` with the shared `Flights`.
-SHARED = "flights"
+FLIGHTS_KEY = "flights"
 
 
 @dataclass
-class Planned(KVConnectorMetadata):  # type: ignore[misc]
+class PlanMetadata(KVConnectorMetadata):  # type: ignore[misc]
     """Connector metadata from the scheduler to the worker: the plan of a step."""
 
     plan: StepPlan
 
 
 @dataclass
-class Ended(KVConnectorWorkerMetadata):  # type: ignore[misc]
+class EndedTransfers(KVConnectorWorkerMetadata):  # type: ignore[misc]
     """Connector metadata from the worker to the scheduler: transfers that have ended."""
 
     flights: list[Flight]
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
         """Join the ended transfers of several workers."""
-        assert isinstance(other, Ended)
-        return Ended([*self.flights, *other.flights])
+        assert isinstance(other, EndedTransfers)
+        return EndedTransfers([*self.flights, *other.flights])
 
 
 class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
@@ -54,7 +54,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
-        self.flights: Flights = self._kv_transfer_config.kv_connector_extra_config[SHARED]
+        self.flights: Flights = self._kv_transfer_config.kv_connector_extra_config[FLIGHTS_KEY]
         make_planner, make_mover = self.sides
         self._groups = group_numbers(kv_cache_config)
         sizes = [kv_cache_config.kv_cache_groups[number].kv_cache_spec.block_size for number in self._groups]
@@ -77,8 +77,8 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         held = blocks.get_block_ids()
         self.planner.admitted(request, [held[number] for number in self._groups], num_external_tokens)
 
-    def build_connector_meta(self, scheduler_output: Any) -> Planned:
-        return Planned(self.planner.plan(scheduler_output))
+    def build_connector_meta(self, scheduler_output: Any) -> PlanMetadata:
+        return PlanMetadata(self.planner.plan(scheduler_output))
 
     def update_connector_output(self, connector_output: Any) -> None:
         ended = connector_output.kv_connector_worker_meta
@@ -127,8 +127,8 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self.mover.take_invalid()
 
-    def build_connector_worker_meta(self) -> Ended:
-        return Ended(self.mover.take_ended())
+    def build_connector_worker_meta(self) -> EndedTransfers:
+        return EndedTransfers(self.mover.take_ended())
 
     def used_parts(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
         """Return the tensors that a kernel launch uses, with caches replaced by the step's blocks."""
@@ -138,7 +138,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         blocks = set() if self.flights.is_dummy else plan.used(name, is_written)
         found: list[torch.Tensor] = []
         for each in tensors:
-            found += [each[block] for block in sorted(blocks)] if is_of_all_blocks(each, caches) else [each]
+            found += [each[block] for block in sorted(blocks)] if covers_all_blocks(each, caches) else [each]
         return found
 
     def touched(self) -> tuple[list[int], list[int]] | None:
@@ -152,7 +152,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def _plan(self) -> StepPlan:
         metadata = self._get_connector_metadata()
-        assert isinstance(metadata, Planned), "`build_connector_meta` makes it"
+        assert isinstance(metadata, PlanMetadata), "`build_connector_meta` makes it"
         return metadata.plan
 
 

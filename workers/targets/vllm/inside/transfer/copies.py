@@ -12,7 +12,7 @@ from workers.targets.vllm.inside.transfer.flights import Flight
 class Copies:
     """Layer-by-layer block copies; the store has the KV cache's layout, with slots for blocks.
 
-    If the event `behind` is set, loads start after it.
+    If the event `loads_after` is set, loads start after it.
     """
 
     def __init__(
@@ -21,7 +21,7 @@ class Copies:
         self.names = list(caches)
         self._groups = [groups[name] for name in caches]
         self.cache, self.store = list(caches.values()), store
-        self.behind: Any = None
+        self.loads_after: Any = None
         self._is_device = self.cache[0].device.type != "cpu"
         self._is_simulated = self.cache[0].device.type == "sim"
         self.loads: Any = new_stream() if self._is_device else None
@@ -29,17 +29,17 @@ class Copies:
 
     def load(self, flight: Flight, done: Callable[[], None]) -> None:
         """Copy the blocks of a load into the KV cache, without waiting for the engine's stream."""
-        if self.behind is not None:
-            self.behind.wait(self.loads)
-        pairs = [(self.store, self.cache, slot, block, group) for slot, block, group in _arriving(flight)]
-        flight.landed = self._copy("load_blocks", self.loads, pairs, done)
+        if self.loads_after is not None:
+            self.loads_after.wait(self.loads)
+        pairs = [(self.store, self.cache, slot, block, group) for slot, block, group in _copied_pairs(flight)]
+        flight.layer_events = self._copy("load_blocks", self.loads, pairs, done)
 
     def save(self, flight: Flight, done: Callable[[], None]) -> None:
         """Copy the blocks of a store from the KV cache, after all work that the engine launched."""
         if self._is_device:
-            launched().wait(self.stores)
-        pairs = [(self.cache, self.store, block, slot, group) for slot, block, group in _arriving(flight)]
-        flight.landed = self._copy("store_blocks", self.stores, pairs, done)
+            launched_event().wait(self.stores)
+        pairs = [(self.cache, self.store, block, slot, group) for slot, block, group in _copied_pairs(flight)]
+        flight.layer_events = self._copy("store_blocks", self.stores, pairs, done)
 
     def _copy(
         self,
@@ -49,36 +49,36 @@ class Copies:
         done: Callable[[], None],
     ) -> dict[str, Any]:
         """Copy layer by layer; return the event after each layer's copy, by layer name."""
-        landed: dict[str, Any] = {}
+        layer_events: dict[str, Any] = {}
         for layer, layer_name in enumerate(self.names):
             own = [pair for pair in pairs if pair[-1] == self._groups[layer]]
             sources = [source[layer][index] for source, _, index, _, _ in own]
             targets = [target[layer][index] for _, target, _, index, _ in own]
-            told = done if layer == len(self.names) - 1 else _nothing
+            callback = done if layer == len(self.names) - 1 else _do_nothing
             if not self._is_device:
-                _move(told, *sources, *targets)
+                _move(callback, *sources, *targets)
                 continue
             with torch.cuda.stream(stream):
                 if self._is_simulated:
-                    activate().enqueue(name, _task(told), sources, targets)
+                    activate().enqueue(name, _task(callback), sources, targets)
                 else:
-                    _move(told, *sources, *targets)
-                landed[layer_name] = _event()
-                landed[layer_name].record(stream)
-        return landed
+                    _move(callback, *sources, *targets)
+                layer_events[layer_name] = _event()
+                layer_events[layer_name].record(stream)
+        return layer_events
 
     def wait_on_stream(self, flight: Flight, layer: str) -> None:
         """Make the current stream wait until one layer of a transfer is copied."""
-        if layer in (flight.landed or ()):
-            flight.landed[layer].wait(torch.cuda.current_stream())
+        if layer in (flight.layer_events or ()):
+            flight.layer_events[layer].wait(torch.cuda.current_stream())
 
     def wait(self, flight: Flight) -> None:
         """Block the host until a transfer is copied."""
-        for event in (flight.landed or {}).values():
+        for event in (flight.layer_events or {}).values():
             event.synchronize()
 
 
-def is_of_all_blocks(tensor: torch.Tensor, caches: Sequence[torch.Tensor]) -> bool:
+def covers_all_blocks(tensor: torch.Tensor, caches: Sequence[torch.Tensor]) -> bool:
     """Return whether a tensor is a view of all blocks of one of the caches."""
     return any(
         (cache.shape[:1], _stride_of(cache)) == (tensor.shape[:1], _stride_of(tensor))
@@ -98,7 +98,7 @@ def new_stream() -> Any:
     return stream()
 
 
-def launched() -> Any:
+def launched_event() -> Any:
     """Record an event after all work launched on the current stream."""
     event = _event()
     event.record(torch.cuda.current_stream())
@@ -110,7 +110,7 @@ def _event() -> Any:
     return event()
 
 
-def _arriving(flight: Flight) -> list[tuple[int, int, int]]:
+def _copied_pairs(flight: Flight) -> list[tuple[int, int, int]]:
     """Return the (slot, block, KV-cache group) triples of a transfer, without lost blocks."""
     pairs = enumerate(zip(flight.slots, flight.blocks, strict=True))
     return [(slot, block, flight.group(index)) for index, (slot, block) in pairs if index not in flight.lost]
@@ -121,7 +121,7 @@ def _stride_of(tensor: torch.Tensor) -> int:
     return tensor.stride(0) * tensor.element_size() if tensor.dim() else 0
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Default completion callback: do nothing."""
 
 

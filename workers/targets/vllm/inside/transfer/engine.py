@@ -58,8 +58,8 @@ def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
         return
     from vllm.distributed.kv_transfer import get_kv_transfer_group  # noqa: PLC0415
 
-    of_its_own = SimpleOffloads if spec.offloading.connector == "simple" else Offloads
-    engine.scheduler.connector.flights = of_its_own(engine, get_kv_transfer_group(), spec.offloading)
+    observer = SimpleOffloads if spec.offloading.connector == "simple" else Offloads
+    engine.scheduler.connector.flights = observer(engine, get_kv_transfer_group(), spec.offloading)
 
 
 def flights_of(engine: Any) -> Flights | Offloads | SimpleOffloads | None:
@@ -91,7 +91,7 @@ def execute_dummy_batch(engine: Any) -> None:
 
 
 @contextmanager
-def turn_of(engine: Any) -> Iterator[None]:
+def using_connector_of(engine: Any) -> Iterator[None]:
     """Use another engine's connector and stream in the worker for one of its steps."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
@@ -110,7 +110,7 @@ def on_stream(stream: Any) -> AbstractContextManager[None]:
     return nullcontext() if stream is None else on(stream)
 
 
-def hand_over(producer: Any, consumer: Any, handoff: Handoff, probes: Counter[str], note: Note) -> HandoffFlights:
+def begin_producer(producer: Any, consumer: Any, handoff: Handoff, probes: Counter[str], note: Note) -> HandoffFlights:
     """Start a trace on a producer after its consumer; return the producer's transfers."""
     sent, received = producer.scheduler.connector.flights, consumer.scheduler.connector.flights
     sent.begin(probes, note)

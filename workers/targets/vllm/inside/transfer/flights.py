@@ -54,7 +54,7 @@ class Flight:
     is_repeated: bool = False
     is_kept: bool = True
     is_copied: bool = False
-    landed: Any = None
+    layer_events: Any = None
 
     @property
     def has_begun(self) -> bool:
@@ -88,7 +88,7 @@ class Flights:
         self.flights: list[Flight] = []
         self.aborted: set[str] = set()
         self._num_flights = 0
-        self._armed: dict[tuple[str, str], list[DisturbTransfer]] = {}
+        self._pending_disturbances: dict[tuple[str, str], list[DisturbTransfer]] = {}
 
     @property
     def memory(self) -> Mapping[str, object]:
@@ -117,13 +117,13 @@ class Flights:
         ticks = self.spec.load_ticks if flight.of == "load" else self.spec.store_ticks
         flight.due = self.tick + (0 if flight.is_synchronous else ticks)
         self.probes[flight.of] += 1
-        for event in self._armed.pop((flight.request, flight.of), ()):
+        for event in self._pending_disturbances.pop((flight.request, flight.of), ()):
             self._disturb(flight, event)
-        self._tell(flight, "begins")
+        self._record(flight, "begins")
 
     def copied(self, flight: Flight) -> None:
         """Record that a transfer's bytes are copied; called when the copy task runs."""
-        self._tell(flight, "copies")
+        self._record(flight, "copies")
 
     def end(self, flight: Flight, is_ahead: bool) -> None:
         """End a transfer: its blocks may be reused. `is_ahead`: before the kernels of its step."""
@@ -131,7 +131,7 @@ class Flights:
         if flight.of == "load":
             self.probes["lost_load"] += bool(flight.lost)
             self.probes["load_of_aborted"] += flight.request in self.aborted
-        self._tell(flight, "ends", is_ahead)
+        self._record(flight, "ends", is_ahead)
 
     def disturb(self, event: DisturbTransfer, request: str) -> None:
         """Disturb the request's transfer in flight, else the next one of that kind that begins."""
@@ -139,7 +139,7 @@ class Flights:
         if begun:
             self._disturb(begun[0], event)
         else:
-            self._armed.setdefault((request, event.of), []).append(event)
+            self._pending_disturbances.setdefault((request, event.of), []).append(event)
 
     def _disturb(self, flight: Flight, event: DisturbTransfer) -> None:
         match event.how:
@@ -155,7 +155,7 @@ class Flights:
                 flight.lost = set(range(len(flight.blocks)))
                 flight.due += 0 if flight.is_synchronous else self.spec.timeout_ticks
 
-    def _tell(self, flight: Flight, phase: str, is_ahead: bool = False) -> None:
+    def _record(self, flight: Flight, phase: str, is_ahead: bool = False) -> None:
         self.note(
             "transfer",
             [flight.request],
@@ -170,7 +170,7 @@ class Flights:
             is_ahead=is_ahead,
         )
 
-    def look(self) -> None:
+    def record_blocks(self) -> None:
         """Record blocks of transfers in flight that are free, or registered before they arrived."""
         begun = [flight for flight in self.flights if flight.has_begun]
         arriving = [each for each in begun if each.of == "load" and not each.is_synchronous]
@@ -220,7 +220,7 @@ class StoreFlights(Flights):
             "requests kept for their stores": len(self.held_back),
         }
 
-    def forget(self, invalid: Collection[int]) -> None:
+    def discard_dependents(self, invalid: Collection[int]) -> None:
         """Discard the content of stores that depends on blocks that failed to load."""
         for flight in self._unwritten:
             flight.is_kept &= flight.context.isdisjoint(invalid)

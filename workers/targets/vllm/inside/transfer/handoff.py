@@ -21,10 +21,10 @@ DECODED_ELSEWHERE, COMPUTED_ELSEWHERE, BLOCKS = "do_remote_decode", "do_remote_p
 # Key of the state blocks after the last prefilled token.
 STATES = "remote_states"
 # The `kv_transfer_params` of a request to a producer.
-ASKED: Mapping[str, Any] = {DECODED_ELSEWHERE: True, COMPUTED_ELSEWHERE: False}
+PREFILL_PARAMS: Mapping[str, Any] = {DECODED_ELSEWHERE: True, COMPUTED_ELSEWHERE: False}
 
 
-def num_computed_elsewhere(num_prompt_tokens: int, has_states: bool) -> int:
+def num_prefilled_tokens(num_prompt_tokens: int, has_states: bool) -> int:
     """Return how many prompt tokens the producer prefills.
 
     All, or with recurrent states all but the last: a state cannot be rolled back to recompute that token.
@@ -65,7 +65,7 @@ class Exchange:
         """Keep blocks beyond their lease while they are being read."""
         self._offers[request].is_read = True
 
-    def give_back(self, request: str) -> None:
+    def release(self, request: str) -> None:
         """Release kept blocks; do nothing if they are not kept."""
         if request in self._offers:
             self._offers[request].is_over = True
@@ -102,7 +102,7 @@ class Sender(Planner):
             return False, None
         # After the prompt's blocks there may be blocks for draft tokens.
         kept = blocks[0][: -(-request.num_prompt_tokens // self.flights.block_size)]
-        states = self.states_behind(request.num_prompt_tokens, blocks) if kept else []
+        states = self.state_blocks_after(request.num_prompt_tokens, blocks) if kept else []
         self.flights.exchange.offer(request.request_id, kept, states)
         return bool(kept), {DECODED_ELSEWHERE: False, COMPUTED_ELSEWHERE: True, BLOCKS: kept, STATES: states}
 
@@ -138,7 +138,7 @@ class Receiver(Planner):
         The last prompt token is computed again to sample from; with recurrent states the producer has not computed it.
         """
         given, size = request.kv_transfer_params[BLOCKS], self.flights.block_size
-        return min(num_computed_elsewhere(request.num_prompt_tokens, len(self.groups) > 1), len(given) * size)
+        return min(num_prefilled_tokens(request.num_prompt_tokens, len(self.groups) > 1), len(given) * size)
 
     def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
         given, name, size = request.kv_transfer_params, request.request_id, self.flights.block_size
@@ -146,14 +146,14 @@ class Receiver(Planner):
             return
         given[COMPUTED_ELSEWHERE] = False
         if not num_tokens:
-            self.flights.exchange.give_back(name)
+            self.flights.exchange.release(name)
             return
         stop = len(given[BLOCKS])
         first = (self._num_given(request) - num_tokens) // size
         self.flights.exchange.read(name)
         self.flights.probes["handoff_of_rest"] += first > 0
         slots = given[BLOCKS][first:stop] + given[STATES]
-        places = blocks[0][first:stop] + self.states_behind(self._num_given(request), blocks)
+        places = blocks[0][first:stop] + self.state_blocks_after(self._num_given(request), blocks)
         self._loads.append(
             self.flights.planned("load", name, blocks=places, slots=slots, num_states=len(given[STATES]))
         )
@@ -167,12 +167,12 @@ class Receiver(Planner):
         """Release the producer's blocks of a request that ended before its load."""
         if request.kv_transfer_params[COMPUTED_ELSEWHERE]:
             self.flights.probes["handoff_unread"] += 1
-            self.flights.exchange.give_back(request.request_id)
+            self.flights.exchange.release(request.request_id)
         return super().ended(request, blocks)
 
     def processed(self, ended: list[Flight], invalid: set[int]) -> None:
         for flight in ended:
-            self.flights.exchange.give_back(flight.request)
+            self.flights.exchange.release(flight.request)
 
 
 class ReceivingMover(Mover):

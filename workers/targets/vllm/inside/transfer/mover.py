@@ -26,7 +26,7 @@ class Mover:
 
     def preempted(self, plan: StepPlan) -> None:
         """Prepare for the overwriting of blocks that preempted requests lost."""
-        self.flights.look()
+        self.flights.record_blocks()
 
     def load(self, plan: StepPlan) -> None:
         """Begin the loads of a step, and copy the loads that are due by this tick."""

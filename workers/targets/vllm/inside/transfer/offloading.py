@@ -14,7 +14,7 @@ from typing import Any
 from scenarios.spec import Offloading
 from workers.simulated_torch.batch_copies import Addresses, BatchCopies
 from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
-from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, around, copied_blocks
+from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, copied_blocks, wrap_method
 
 # Statuses of requests that finished without an abort.
 _BY_ITSELF = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
@@ -79,28 +79,28 @@ class Offloads(OwnTransfers):
 
     def _wrap(self) -> None:
         """Wrap methods of both sides, for the engine's lifetime."""
-        around(self._planner, "build_connector_meta", self._planned)
-        around(self._planner, "get_num_new_matched_tokens", self._looked_up)
-        around(self._planner.manager, "prepare_store", self._making_room)
-        around(self.agent, "handle_preemptions", self._before_a_step)
-        around(self._copier, "wait", self._waited)
-        around(self._copier, "get_finished", self._finished)
+        wrap_method(self._planner, "build_connector_meta", self._planned)
+        wrap_method(self._planner, "get_num_new_matched_tokens", self._looked_up)
+        wrap_method(self._planner.manager, "prepare_store", self._making_room)
+        wrap_method(self.agent, "handle_preemptions", self._before_a_step)
+        wrap_method(self._copier, "wait", self._waited)
+        wrap_method(self._copier, "get_finished", self._finished)
         for of, handler in self._handlers.items():
-            around(handler, "transfer_async", partial(self._copying, of))
-            around(handler, "get_finished", partial(self._due, handler))
+            wrap_method(handler, "transfer_async", partial(self._copying, of))
+            wrap_method(handler, "get_finished", partial(self._due, handler))
 
     def _planned(self, build: Callable[..., Any], output: Any, *arguments: Any, **options: Any) -> Any:
         ended = [self._planner._req_status.get(name) for name in output.finished_req_ids or ()]
         metadata = super()._planned(build, output, *arguments, **options)
         for status in ended:
             if status is not None and status.req.status.name in _BY_ITSELF and not status.req.num_preemptions:
-                self._tell_offered(status)
+                self._record_offered(status)
         for job_id, job in metadata.store_jobs.items():
             status = self._planner._req_status[job.req_id]
             self._stored[job_id] = list(status.group_states[0].block_ids), status.req.all_token_ids[:]
         return metadata
 
-    def _tell_offered(self, status: Any) -> None:
+    def _record_offered(self, status: Any) -> None:
         """Record the chunks of a finished request that were offered to the pool."""
         request, keys = status.req, self._offered.get(status.req.request_id, set())
         offered = [place for place, key in enumerate(status.group_states[0].offload_keys) if key in keys]
@@ -149,7 +149,7 @@ class Offloads(OwnTransfers):
         indexes = [table.index(block) for block in blocks]
         begun = self.jobs[job_id] = Job(job_id - self._first, of, job.req_id, blocks, slots, indexes, tokens)
         self.probes[of] += 1
-        self._tell(begun, "begins", begun.blocks, begun.slots)
+        self._record(begun, "begins", begun.blocks, begun.slots)
 
     def _copying(self, of: str, copy: Callable[..., bool], job_id: int, *arguments: Any, **options: Any) -> bool:
         job = self.jobs.get(job_id)
@@ -162,7 +162,7 @@ class Offloads(OwnTransfers):
         """Record the copied blocks and their pool slots, computed from addresses in the first layer."""
         store = self._handlers["store"]
         pairs = list(copied_blocks(job.of, rows, store.src_tensors[0], store.dst_tensors[0]))
-        self._tell_copies(job, [block for block, _ in pairs], [slot for _, slot in pairs])
+        self._record_copies(job, [block for block, _ in pairs], [slot for _, slot in pairs])
 
     def _due(self, handler: Any, finished: Callable[..., list[Any]], *arguments: Any, **options: Any) -> list[Any]:
         """Finish the due copies of one direction and no others, under every schedule alike."""
@@ -189,7 +189,7 @@ class Offloads(OwnTransfers):
     def _end(self, job_id: int, is_ahead: bool = False) -> None:
         job = self.jobs.pop(job_id, None)
         if job is not None:
-            self._tell_end(job, is_ahead)
+            self._record_end(job, is_ahead)
 
     def _look(self) -> None:
         """Record blocks of loads in flight that are free, or registered before they arrived."""

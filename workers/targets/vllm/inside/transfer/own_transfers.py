@@ -68,19 +68,19 @@ class OwnTransfers:
         metadata.preempted = set(output.preempted_req_ids or ())
         return metadata
 
-    def _tell_copies(self, transfer: OwnTransfer, blocks: list[int], slots: list[int]) -> None:
+    def _record_copies(self, transfer: OwnTransfer, blocks: list[int], slots: list[int]) -> None:
         """Record the copied blocks with their slots, and the content that a store should have."""
         if transfer.of == "store":
             kept = {"blocks": transfer.blocks, "indexes": transfer.indexes, "tokens": transfer.tokens}
             self.note("stored", [transfer.request], **kept)
-        self._tell(transfer, "copies", blocks, slots)
+        self._record(transfer, "copies", blocks, slots)
 
-    def _tell_end(self, transfer: OwnTransfer, is_ahead: bool = False) -> None:
+    def _record_end(self, transfer: OwnTransfer, is_ahead: bool = False) -> None:
         self.probes["store_of_ended"] += transfer.of == "store" and transfer.request not in self._engine.requests
         self.probes["load_of_aborted"] += transfer.of == "load" and transfer.request in self.aborted
-        self._tell(transfer, "ends", transfer.blocks, transfer.slots, is_ahead)
+        self._record(transfer, "ends", transfer.blocks, transfer.slots, is_ahead)
 
-    def _tell(
+    def _record(
         self, transfer: OwnTransfer, phase: str, blocks: list[int], slots: list[int], is_ahead: bool = False
     ) -> None:
         self.note(
@@ -107,6 +107,6 @@ def copied_blocks(of: str, rows: Addresses, cache: torch.Tensor, pool: torch.Ten
             yield block // cache.shape[1], slot // cache.shape[1]
 
 
-def around(holder: Any, name: str, wrapper: Callable[..., Any]) -> None:
+def wrap_method(holder: Any, name: str, wrapper: Callable[..., Any]) -> None:
     """Replace a method of an object by `wrapper`, which gets the method as first argument."""
     setattr(holder, name, partial(wrapper, getattr(holder, name)))

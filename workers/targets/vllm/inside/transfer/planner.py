@@ -83,7 +83,7 @@ class Planner:
     def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
         """Handle a request that got its blocks, per group; `num_tokens` tokens are to be loaded."""
 
-    def states_behind(self, num_tokens: int, blocks: Sequence[list[int]]) -> list[int]:
+    def state_blocks_after(self, num_tokens: int, blocks: Sequence[list[int]]) -> list[int]:
         """Return the block with the state after `num_tokens` tokens, for each group with states."""
         held = list(zip(self.sizes, blocks, strict=True))
         return [own[(num_tokens - 1) // size] for size, own in held[1:]]
@@ -166,7 +166,9 @@ class StorePlanner(Planner):
         slots = slots[:count] + states
         flights.store.pin(slots)
         # A state is loaded into the last block before it.
-        places = blocks[0][first : first + count] + self.states_behind((first + count) * flights.block_size, blocks)
+        places = blocks[0][first : first + count] + self.state_blocks_after(
+            (first + count) * flights.block_size, blocks
+        )
         self._loads.append(flights.planned("load", name, blocks=places, slots=slots, num_states=len(states)))
 
     def plan(self, output: Any) -> StepPlan:
@@ -192,7 +194,7 @@ class StorePlanner(Planner):
                 if boundary % flights.block_size:
                     continue
                 keys = [(group, tuple(self._requests[name].all_token_ids[:boundary])) for group in sorted(held)]
-                if any(map(flights.store.knows, keys)):
+                if any(map(flights.store.has, keys)):
                     continue
                 slots = [slot for slot in map(flights.store.write, keys) if slot is not None]
                 if len(slots) < len(keys):
@@ -214,7 +216,7 @@ class StorePlanner(Planner):
         indexes, slots, keys = [], [], []
         for index in range(begun, full):
             key = 0, tuple(request.all_token_ids[: (index + 1) * size])
-            slot = None if flights.store.knows(key) else flights.store.write(key)
+            slot = None if flights.store.has(key) else flights.store.write(key)
             if slot is not None:
                 indexes.append(index)
                 slots.append(slot)
@@ -239,7 +241,7 @@ class StorePlanner(Planner):
 
     def processed(self, ended: list[Flight], invalid: set[int]) -> None:
         flights = self.flights
-        flights.forget(invalid)
+        flights.discard_dependents(invalid)
         for flight in ended:
             if flight.of == "load":
                 flights.store.unpin(flight.slots)

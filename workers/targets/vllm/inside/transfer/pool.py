@@ -14,7 +14,7 @@ from workers.simulated_torch.batch_copies import BatchCopies
 CHUNKS = "chunks"
 
 
-def sized_by_chunks(before: Callable[..., Any]) -> Callable[..., Any]:
+def set_pool_chunks(before: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the builder of the offloading configuration: the pool size is given in chunks."""
     from vllm.utils.math_utils import round_up  # noqa: PLC0415
     from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec  # noqa: PLC0415
@@ -29,7 +29,7 @@ def sized_by_chunks(before: Callable[..., Any]) -> Callable[..., Any]:
     return build_offloading_config
 
 
-def worker_of_any_device(before: Callable[..., Any]) -> Callable[..., Any]:
+def allow_any_device(before: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the getter of the connector's worker: any device is allowed."""
 
     @wraps(before)
@@ -41,7 +41,7 @@ def worker_of_any_device(before: Callable[..., Any]) -> Callable[..., Any]:
     return get_worker
 
 
-def copying_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
+def copy_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
     """Wrap the constructor of a copy handler so that its copies become device tasks."""
 
     @wraps(before)
@@ -82,7 +82,7 @@ class BlockCopies(BatchCopies):
             self(at, to, sizes, self._is_any)
 
 
-def blocks_by_tasks(before: Callable[..., Any]) -> Callable[..., BlockCopies]:
+def build_block_copies(before: Callable[..., Any]) -> Callable[..., BlockCopies]:
     """Wrap `build_params` so that block copies become device tasks."""
     from vllm.v1.simple_kv_offload.cuda_mem_ops import CU_MEMCPY_SRC_ACCESS_ORDER_ANY  # noqa: PLC0415
 
@@ -98,7 +98,7 @@ def blocks_by_tasks(before: Callable[..., Any]) -> Callable[..., BlockCopies]:
     return build_params
 
 
-def copied_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
+def copy_blocks_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
     """Wrap `copy_blocks` to enqueue the prepared copies."""
 
     @wraps(before)
@@ -109,7 +109,7 @@ def copied_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
     return copy_blocks
 
 
-def begun_at_once(before: Callable[..., None]) -> Callable[..., None]:
+def launch_without_thread(before: Callable[..., None]) -> Callable[..., None]:
     """Wrap `launch_copy` to run the copy loop at once, without a thread."""
 
     @wraps(before)
@@ -162,7 +162,7 @@ class TorchWithEvents:
         return getattr(torch, name)
 
 
-def sized_by_blocks(before: Callable[..., None]) -> Callable[..., None]:
+def set_pool_blocks(before: Callable[..., None]) -> Callable[..., None]:
     """Wrap the simple connector's constructor: pool size in blocks, plus the null block."""
 
     @wraps(before)
@@ -179,12 +179,12 @@ _BY_TASKS = "it copies by a GPU's driver: here copies are device tasks"
 _BY_NO_THREAD = "no schedule decides when its thread starts a copy: here copies start when they are requested"
 _COPIES = "vllm.v1.simple_kv_offload.copy_backend"
 # Module, name, reason, and the function that makes the replacement.
-OF_SIMPLE_OFFLOADING: tuple[tuple[str, str, str, Callable[[Any], Any]], ...] = (
+SIMPLE_OFFLOADING_REPLACEMENTS: tuple[tuple[str, str, str, Callable[[Any], Any]], ...] = (
     (
         "vllm.distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector",
         "SimpleCPUOffloadConnector.__init__",
         "its pool size is set in bytes, and here in blocks, whose size in bytes only vLLM knows",
-        sized_by_blocks,
+        set_pool_blocks,
     ),
     (
         "vllm.v1.simple_kv_offload.worker",
@@ -192,8 +192,8 @@ OF_SIMPLE_OFFLOADING: tuple[tuple[str, str, str, Callable[[Any], Any]], ...] = (
         "there is no GPU driver here to pin memory",
         lambda before: lambda tensor: None,
     ),
-    (_COPIES, "build_params", _BY_TASKS, blocks_by_tasks),
-    (_COPIES, "copy_blocks", _BY_TASKS, copied_by_tasks),
+    (_COPIES, "build_params", _BY_TASKS, build_block_copies),
+    (_COPIES, "copy_blocks", _BY_TASKS, copy_blocks_by_tasks),
     (_COPIES, "threading", _BY_NO_THREAD, lambda before: SimpleNamespace(Thread=NoThread)),
-    (_COPIES, "DmaCopyBackend.launch_copy", _BY_NO_THREAD, begun_at_once),
+    (_COPIES, "DmaCopyBackend.launch_copy", _BY_NO_THREAD, launch_without_thread),
 )

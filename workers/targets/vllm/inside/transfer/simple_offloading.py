@@ -13,9 +13,9 @@ from typing import Any
 from scenarios.spec import Offloading
 from workers.simulated_torch.batch_copies import Addresses
 from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
-from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, around, copied_blocks
+from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, copied_blocks, wrap_method
 
-_KINDS = ("load", "store")
+_DIRECTIONS = ("load", "store")
 
 
 class SimpleOffloads(OwnTransfers):
@@ -67,13 +67,13 @@ class SimpleOffloads(OwnTransfers):
 
     def _wrap(self) -> None:
         """Wrap methods of both sides, for the engine's lifetime."""
-        around(self._manager, "build_connector_meta", self._planned)
-        around(self._manager, "_select_eager_blocks_to_store", self._selected)
-        around(self._manager.cpu_block_pool, "_maybe_evict_cached_block", self._evicted)
-        around(self.agent, "handle_preemptions", self._before_a_step)
-        around(self._worker._backend, "launch_copy", self._launched)
-        around(self._worker, "_poll_stream_events", self._polled)
-        around(self._worker, "get_finished", self._finished)
+        wrap_method(self._manager, "build_connector_meta", self._planned)
+        wrap_method(self._manager, "_select_eager_blocks_to_store", self._selected)
+        wrap_method(self._manager.cpu_block_pool, "_maybe_evict_cached_block", self._evicted)
+        wrap_method(self.agent, "handle_preemptions", self._before_a_step)
+        wrap_method(self._worker._backend, "launch_copy", self._launched)
+        wrap_method(self._worker, "_poll_stream_events", self._polled)
+        wrap_method(self._worker, "get_finished", self._finished)
 
     def _selected(self, select: Callable[..., Any], state: Any, tables: Any, *arguments: Any, **options: Any) -> Any:
         found = select(state, tables, *arguments, **options)
@@ -124,13 +124,13 @@ class SimpleOffloads(OwnTransfers):
         for event, part in metadata.parts:
             self.parts.setdefault((part.of, event), []).append(part)
             self.probes[part.of] += 1
-            self._tell(part, "begins", part.blocks, part.slots)
+            self._record(part, "begins", part.blocks, part.slots)
         every = self._in_flight()
         loads = [part for part in every if part.of == "load"]
         note_in_flight(self.note, every, loads, self._engine.kv_cache_manager.block_pool.blocks)
 
     def _launched(self, launch: Callable[..., None], *arguments: Any, **options: Any) -> None:
-        of, event = _KINDS[options["is_store"]], options["event_idx"]
+        of, event = _DIRECTIONS[options["is_store"]], options["event_idx"]
         self._due[of, event] = self.tick + self._ticks[of]
         self._copies[of].on_complete = partial(self._copied, of, event)
         launch(*arguments, **options)
@@ -141,11 +141,11 @@ class SimpleOffloads(OwnTransfers):
         pool = next(iter(self._worker.cpu_kv_caches.values()))
         slots = dict(copied_blocks(of, rows, cache, pool))
         for part in self.parts.get((of, event), ()):
-            self._tell_copies(part, part.blocks, [slots[block] for block in part.blocks])
+            self._record_copies(part, part.blocks, [slots[block] for block in part.blocks])
 
     def _polled(self, poll: Callable[..., int], is_store: bool, *arguments: Any, **options: Any) -> int:
         """Finish the due copies of one direction and no others, under every schedule alike."""
-        of, name = _KINDS[is_store], "_store_events" if is_store else "_load_events"
+        of, name = _DIRECTIONS[is_store], "_store_events" if is_store else "_load_events"
         every: Sequence[tuple[int, Any]] = getattr(self._worker, name)
         due = [pair for pair in every if self._due[of, pair[0]] <= self.tick]
         for _, event in due:
@@ -157,12 +157,12 @@ class SimpleOffloads(OwnTransfers):
 
     def _finished(self, finish: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         worker = self._worker
-        before = {of: set(getattr(worker, f"_pending_{of}_event_indices")) for of in _KINDS}
+        before = {of: set(getattr(worker, f"_pending_{of}_event_indices")) for of in _DIRECTIONS}
         results = finish(*arguments, **options)
-        for of in _KINDS:
+        for of in _DIRECTIONS:
             for event in sorted(before[of] - getattr(worker, f"_pending_{of}_event_indices")):
                 for part in self.parts.pop((of, event), ()):
-                    self._tell_end(part)
+                    self._record_end(part)
         return results
 
     def _in_flight(self) -> list[OwnTransfer]:

@@ -30,7 +30,7 @@ class Store:
     def num_writing(self) -> int:
         return len(self._writing)
 
-    def knows(self, key: Key) -> bool:
+    def has(self, key: Key) -> bool:
         """Return whether a block is stored or being written."""
         return key in self._held or key in self._writing
 
@@ -63,7 +63,7 @@ class Store:
 
     def write(self, key: Key) -> int | None:
         """Return a slot to write to, evicting the least recently used one; None if all are pinned."""
-        assert not self.knows(key), "a block has one slot"
+        assert not self.has(key), "a block has one slot"
         if not self._free:
             old = next((key for key, slot in self._held.items() if not self._pins[slot]), None)
             if old is None:
