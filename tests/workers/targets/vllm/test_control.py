@@ -6,6 +6,7 @@ import pytest
 
 from scenarios.codec import load
 from tests.workers.targets.vllm.test_vllm import KIND, TAPES, laid_over
+from workers.edits.fix import ALL
 from workers.record.verdict import Diverged
 from workers.run.check import check
 from workers.targets.vllm.installation import ROOT
@@ -63,7 +64,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_control_plane_mistake_is_found_by_its_check(mistake: str, tmp_path: Path) -> None:
     (file, before, after), (scenario, plane, variable) = MISTAKES[mistake]
-    config = laid_over(tmp_path, file, before, after)
+    config = laid_over(tmp_path, file, before, after).model_copy(update={"fixes": ALL})
     verdict = check(load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit(), TAPES, config=config)
     KIND.keeper(config).stop()
     assert isinstance(verdict, Diverged)

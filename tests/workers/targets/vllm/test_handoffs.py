@@ -7,6 +7,7 @@ import pytest
 from scenarios.codec import load
 from scenarios.spec import ENGINE, PRODUCER
 from scenarios.trace import Trace
+from workers.edits.fix import ALL
 from workers.oracle.tape import Tapes
 from workers.record.observation import Observation
 from workers.record.verdict import Agreed
@@ -27,7 +28,7 @@ def trace_of(name: str) -> Trace:
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("name", NAMES)
 def test_requests_prefilled_by_a_producer_have_reference_outputs(name: str, engine: str) -> None:
-    _, verdicts, _ = judged_in_full(trace_of(name), TAPES, RunConfig(engine=engine))
+    _, verdicts, _ = judged_in_full(trace_of(name), TAPES, RunConfig(engine=engine, fixes=ALL))
     assert all(isinstance(verdict, Agreed) for verdict in verdicts)
     assert {"kv", "transfers", "books"} <= set(verdicts[-1].stats.planes)
 
@@ -35,7 +36,7 @@ def test_requests_prefilled_by_a_producer_have_reference_outputs(name: str, engi
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_producer_prefills_all_but_last_prompt_token(engine: str) -> None:
     trace, seen = trace_of("handed_over"), list[Observation]()
-    run = Run(trace, TAPES, config=RunConfig(engine=engine))
+    run = Run(trace, TAPES, config=RunConfig(engine=engine, fixes=ALL))
     run.panel.kept = lambda log, _: seen.extend(each for each in log if isinstance(each, Observation))
     assert run.to_end() is None
     run.target.close()
