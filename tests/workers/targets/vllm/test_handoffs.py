@@ -9,7 +9,6 @@ from scenarios.spec import ENGINE, PRODUCER
 from scenarios.trace import Trace
 from workers.edits.fix import ALL
 from workers.oracle.tape import Tapes
-from workers.record.observation import Observation
 from workers.record.verdict import Agreed
 from workers.run.engine_run import Run
 from workers.run.shard import judged_in_full
@@ -35,16 +34,17 @@ def test_requests_prefilled_by_a_producer_have_reference_outputs(name: str, engi
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_producer_prefills_all_but_last_prompt_token(engine: str) -> None:
-    trace, seen = trace_of("handed_over"), list[Observation]()
+    trace = trace_of("handed_over")
     run = Run(trace, TAPES, config=RunConfig(engine=engine, fixes=ALL))
-    run.panel.kept = lambda log, _: seen.extend(each for each in log if isinstance(each, Observation))
     assert run.to_end() is None
+    history = run.panel.history()
     run.target.close()
     lengths = [len(event.prompt) for event in trace.submits() if isinstance(event.prompt, tuple)]
     first = {of: dict[int, int]() for of in (ENGINE, PRODUCER)}
-    for step in (each for each in seen if each.point == "scheduled"):
-        for request, computed in zip(step.requests, step.values["scheduled_computed"], strict=True):
-            first[step.of].setdefault(request, computed)
+    for of, computed_first in first.items():
+        for step in history.engines[of].steps.values():
+            for request, computed in zip(step.requests, step.plan.scheduled_computed, strict=True):
+                computed_first.setdefault(request, computed)
     assert first[PRODUCER] == dict.fromkeys(range(len(lengths)), 0)
     assert first[ENGINE] == {number: length - 1 for number, length in enumerate(lengths)}
 
