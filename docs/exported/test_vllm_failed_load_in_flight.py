@@ -196,7 +196,7 @@ class Loads(KVConnectorMetadata):
 
 
 class PrefixConnector(KVConnectorBase_V1):
-    """Matches the full blocks of finished requests."""
+    """Finds prompts in the full blocks of finished requests."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)

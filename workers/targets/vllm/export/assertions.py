@@ -16,7 +16,7 @@ Other: TypeAlias = Literal["", "synchronous", "without_speculation", "alone"]
 
 
 class Assertion(NamedTuple):
-    """Last lines of a test, the driver functions that they call, and the other run compared.
+    """Assertion of a test: its last lines, their driver functions, and the run to compare with.
 
     The lines name the outputs of the request `outputs`, those in the other run `others`. `watches` is the driver file
     whose step checks or records something.
@@ -79,7 +79,7 @@ def _comparison(found: Difference, submit: Submit) -> Assertion:
 
 
 def _draft_slots(finding: Finding, found: Difference) -> Assertion:
-    """Return the comparison of tokens: misplaced drafter KV entries change the target's samples."""
+    """Return a comparison with a run without drafts: misplaced draft entries change tokens."""
     named = dict(enumerate(finding.trace.submitted()))
     submit = next((each for index, each in named.items() if found.request == f"submit {index}"), None)
     if submit is None or submit.params.temperature:

@@ -7,7 +7,7 @@ TOKEN = 1
 
 
 def launch(scheduler: Scheduler) -> None:
-    """Schedule a step; during a pause it has only running requests."""
+    """Schedule a step; while paused, check that it has running requests only."""
     running = {request.request_id for request in scheduler.running}
     plan = scheduler.schedule()
     if scheduler.pause_state != PauseState.UNPAUSED:

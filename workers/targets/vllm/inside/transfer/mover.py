@@ -10,7 +10,7 @@ from workers.targets.vllm.inside.transfer.planner import StepPlan
 
 
 class Mover:
-    """Executes one engine's transfers; memory reports use the attribute names of `copies`."""
+    """Executes the transfers of one engine; reports name memory by the attributes of `copies`."""
 
     def __init__(self, flights: Flights) -> None:
         self.flights = flights

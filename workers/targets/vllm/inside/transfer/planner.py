@@ -14,7 +14,7 @@ from workers.targets.vllm.inside.transfer.flights import Flight, Flights, StoreF
 
 @dataclass(slots=True)
 class StepPlan:
-    """What a step begins: loads and stores; and its preempted requests and used blocks.
+    """Loads and stores that a step begins, its preempted requests, and the blocks that it uses.
 
     `zeroed` are new blocks that are zeroed first. `passed` are blocks at whose ends the postprocessing of drafts may
     keep a recurrent state.
@@ -77,7 +77,7 @@ class Planner:
         self._requests[request.request_id] = request
 
     def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
-        """Return (loadable tokens after the computed ones or None if unknown yet, asynchronously?)."""
+        """Return the number of loadable tokens (None: not known yet), and whether asynchronously."""
         return 0, False
 
     def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
@@ -100,7 +100,7 @@ class Planner:
         return plan
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Forget a request; return (keep its blocks?, `kv_transfer_params` for the client)."""
+        """Forget a request; return whether to keep its blocks, and `kv_transfer_params`."""
         self._requests.pop(request.request_id, None)
         return False, None
 
