@@ -98,7 +98,7 @@ def _judged() -> set[tuple[str, str]]:
             if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         }
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "broken":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "mismatch":
                 plane, variable = (_named(argument, constants) for argument in node.args[:2])
                 found |= {(plane, variable)} if plane and variable else set()
     return found
