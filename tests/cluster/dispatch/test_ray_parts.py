@@ -47,7 +47,7 @@ def kills() -> dict[Way, Kill]:
     def kill(way: Way) -> Kill:
         with place(way.is_joined) as ray:
             # The resumed command needs no Ray, which starts slowly.
-            return killed(ray, way.part, calm, way.by, goes_on="off")
+            return killed(ray, way.part, calm, way.by, resume_on="off")
 
     ways = (DRIVER, *WAYS)
     with ExitStack() as stack:
