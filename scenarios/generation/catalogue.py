@@ -11,6 +11,7 @@ from scenarios.generation.builder import TraceBuilder
 from scenarios.generation.connector_layouts import PARTS
 from scenarios.generation.connectors import CONNECTORS, may_have_connector
 from scenarios.generation.features import FEATURES
+from scenarios.generation.sessions import session_with_tight_pool
 from scenarios.generation.situation import Generated, Situation, Stage
 from scenarios.generation.sizes import SIZES
 from scenarios.generation.weights import AREAS, DEFAULT, Weights
@@ -23,6 +24,7 @@ _OF_OWN_DRAFTS: tuple[Situation[TraceBuilder], ...] = (
     *BATCHES,
     pause_while_chunking,
     rows_swap_while_chunking,
+    session_with_tight_pool,
     windows.sliding_windows,
     *windows.PARTS,
 )

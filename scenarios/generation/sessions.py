@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from scenarios.events import AnyEvent, Continuation, EndSession, Preempt, PromptDraw, ResetPrefixCache, Submit
 from scenarios.generation.builder import TraceBuilder
-from scenarios.generation.situation import feature, situation
+from scenarios.generation.situation import Situation, feature, situation
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import problems
@@ -36,8 +36,25 @@ def sessions(trace: TraceBuilder) -> None:
         spec = spec.model_copy(update={"max_num_batched_tokens": least + trace.pick(16, "chunk of a part")})
     events = _with_sessions(spec, trace)
     trace.spec, trace.events = with_room(spec, events), events
+    if trace.has(session_with_tight_pool.name):
+        tighten(trace)
     if problems(trace.trace) or not any(each.session for _, each in trace.every_submit()):
         trace.spec, trace.events = before
+
+
+session_with_tight_pool: Situation[TraceBuilder] = Situation(
+    name="session_with_tight_pool", needs=(feature("session"),), part_of="sessions"
+)
+
+
+def tighten(trace: TraceBuilder) -> None:
+    """Let the pool hold the longest session and at most as many blocks again, so that sessions wait for each other."""
+    lengths = Counter[str]()
+    for index, submit in trace.every_submit():
+        lengths[submit.session or str(index)] += submit.prompt_length + submit.max_tokens
+    longest = max(lengths.values())
+    blocks = -(-longest // trace.spec.block_size)
+    trace.set(max_model_len=longest, num_blocks=1 + blocks + trace.pick(blocks, "spare blocks of sessions"))
 
 
 def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:

@@ -102,6 +102,7 @@ TABLE: Mapping[str, tuple[str, Area, str]] = {
     "preempt_while_chunking": ("1/4", "scheduling", "slots and counts of a prefill chunk in flight at a preemption"),
     "rows_swap_while_chunking": ("1/3", "scheduling", "per-row sampling parameters and bad words after two rows swap"),
     "sessions": ("1/6", "sessions", "tokens, blocks and states that a later part of a session takes over"),
+    "session_with_tight_pool": ("1/3", "sessions", "sessions that wait for the KV blocks of each other"),
     "single_token_prompts": ("1/2", "recurrent_state", "initial states of one-token prompts, which look like decodes"),
     "states_at_block_ends": ("1", "recurrent_state", "states that a step with drafts keeps at a block end"),
     "stop_words_among_drafts": ("1/2", "scheduling", "the first of several stop words in a run of drafts"),

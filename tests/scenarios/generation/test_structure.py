@@ -151,6 +151,11 @@ STRUCTURE: Mapping[tuple[str, str], tuple[int, float, Callable[[Trace], bool]]] 
         lambda t: is_good(t) and any(len(each.params.stop_words) > 5 for each in t.submits()),
     ),
     (VLLM, "sessions"): (20, 1.0, lambda t: any(each.session is not None for each in t.submits())),
+    (VLLM, "session_with_tight_pool"): (
+        5,
+        0.9,
+        lambda t: t.spec.num_blocks * t.spec.block_size < 2 * t.spec.max_model_len + 2 * t.spec.block_size,
+    ),
     (VLLM, "wide_window_heads"): (3, 1.0, lambda t: t.spec.window_heads == 4 and t.spec.prefix_cache),
     (VLLM, "prompts_longer_than_windows"): (5, 0.5, lambda t: any(each.common > 32 for each in prompts(t))),
     (VLLM, "hybrid_kv_store"): (5, 1.0, lambda t: t.spec.is_aligned and t.spec.prefix_cache),
