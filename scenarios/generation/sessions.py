@@ -1,7 +1,7 @@
 """Situation of streaming sessions: requests become first parts, and later parts follow.
 
 Sessions are generated without features that are known to fail in sessions of every engine: grammars, tokens sampled at
-random, and preemptions (`findings/README.md`).
+random, and events that preempt (`findings/README.md`).
 """
 
 from collections import Counter
