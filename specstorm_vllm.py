@@ -144,8 +144,10 @@ class Watch:
 
 
 def _broken(log: Sequence[Shown], has_runner: bool, is_drained: bool) -> Difference | None:
-    """Return the first broken identity in the observations of an engine or of a scheduler alone."""
+    """Return the first broken identity in the observations of an engine or of a scheduler alone, None without any."""
     history = History.of(log)
+    if not history.engines:
+        return None
     if has_runner and not is_drained:
         return ModelInputs().before_crash(history)
     judge = ModelInputs() if has_runner else SchedulerDecisions()

@@ -18,8 +18,8 @@ _LINE = "---\n"
 class Head(Value):
     """Severity of a bug, its part of the engine, affected versions, and reports upstream.
 
-    `runner` names the model runners of vLLM that show the bug; it is empty for other engines. `upstream` has numbers
-    of issues and pull requests, and is empty if none was found.
+    `runner` names the model runners that show the bug; it is empty for an engine with one runner. `upstream` has
+    numbers of issues and pull requests, and is empty if none was found.
     """
 
     severity: Severity
