@@ -24,6 +24,7 @@ from workers.record.shown import (
     Scheduled,
     ScheduledValues,
     Shown,
+    Transfer,
 )
 
 Blocks: TypeAlias = Sequence[int]
@@ -98,12 +99,14 @@ class Stay:
 class Turn:
     """A request in one step: its stay, its tokens before the result, and its previous step.
 
-    `last` is the previous step of the same stay, -1 if there is none.
+    `last` is the previous step of the same stay, -1 if there is none. `has_lost`: a synchronous load of this stay has
+    lost a block. From then on the request's computed tokens are uncertain, and from the next step on its tokens.
     """
 
     stay: Stay
     known: Sequence[int]
     last: int
+    has_lost: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,8 @@ class _Collector:
         self._sizes = sizes
         self._records: dict[int, _StepRecords] = {}
         self._num_processed = 0
+        # By step, the blocks that its synchronous loads lost.
+        self._lost: dict[int, set[int]] = {}
         self._drained: list[Drained] = []
 
     def see(self, seen: Shown) -> None:
@@ -222,6 +227,8 @@ class _Collector:
                 self._records[seen.step].margins.append(values.margins)
             case Proposed(values=values):
                 self._records[seen.step].proposed = dict(zip(seen.requests, values.proposed, strict=True))
+            case Transfer(values=values) if values.of == "load" and values.is_synchronous:
+                self._lost.setdefault(seen.step, set()).update(values.blocks[index] for index in values.lost)
             case Drained():
                 self._drained.append(seen)
             case _:
@@ -232,6 +239,7 @@ class _Collector:
         stays: dict[int, Stay] = {}
         known: dict[int, list[int]] = {}
         last: dict[int, int] = {}
+        losers: set[int] = set()
         steps = {}
         for number in sorted(self._records):
             records = self._records[number]
@@ -241,9 +249,12 @@ class _Collector:
                 tokens_are_known = before is None or len(before) <= len(tokens)
                 stays[request] = Stay(request, number, computed[request], before, tokens_are_known)
                 known[request], last[request] = list(tokens), -1
+                losers.discard(request)
+            lost = self._lost.get(number, set())
+            losers.update(request for request, blocks in records.plan.values.blocks if not lost.isdisjoint(blocks))
             turns = {}
             for request in records.plan.requests:
-                turns[request] = Turn(stays[request], tuple(known[request]), last[request])
+                turns[request] = Turn(stays[request], tuple(known[request]), last[request], request in losers)
                 known[request] += records.sampled.get(request, ())
                 last[request] = number
             steps[number] = _step(number, records, turns)

@@ -28,7 +28,6 @@ from workers.judge.history import Blocks, EngineHistory, History, Row, Stay, Ste
 from workers.judge.judge import PLANES_OF_STEPS, Case, End, HistoryJudge, with_engine_name
 from workers.judge.mismatches import mismatch
 from workers.record.evidence import Difference, fact
-from workers.record.shown import Transfer
 
 # A step, and the position of a token in its request.
 Where = tuple[int, int]
@@ -39,7 +38,6 @@ class Computed:
     """True counts of a stay: its computed tokens (`count`), and what its last step scheduled.
 
     - `is_chunk`: whether the last step computed a prefill chunk that ends before the last known token.
-    - `has_lost`: a block of a synchronous load was lost; from then on the number of computed tokens is not known.
     - `columns`: by state group, the index of the block in which the last step left the recurrent state.
     - `num_drafts_in_state`: draft tokens of the last step that the state includes although they may be rejected,
       because the row was computed as a prefill.
@@ -52,7 +50,6 @@ class Computed:
     num_scheduled: int = 0
     num_drafts: int = 0
     is_chunk: bool = False
-    has_lost: bool = False
     columns: Sequence[int] = field(default_factory=list)
     num_drafts_in_state: int = 0
     num_inner_tokens: int = 0
@@ -102,7 +99,7 @@ class ModelInputs(HistoryJudge):
         return None
 
     def _steps(self, own: EngineHistory, history: History) -> "Steps":
-        return Steps(own, _lost_by_step(history, self._engine))
+        return Steps(own)
 
 
 class ProducerInputs(ModelInputs):
@@ -116,15 +113,6 @@ class ProducerInputs(ModelInputs):
         return cls() if case.shows_steps and case.trace.spec.handoff is not None else None
 
 
-def _lost_by_step(history: History, of: EngineName) -> dict[int, set[int]]:
-    """Return by step the lost blocks of its synchronous loads."""
-    lost: dict[int, set[int]] = {}
-    for seen in history.shown:
-        if isinstance(seen, Transfer) and seen.of == of and seen.values.is_synchronous and seen.values.of == "load":
-            lost.setdefault(seen.step, set()).update(seen.values.blocks[index] for index in seen.values.lost)
-    return lost
-
-
 def leaks_of(history: EngineHistory) -> Iterator[Difference]:
     """Yield a difference for each kind of object that a drained engine still holds."""
     for drained in history.drained:
@@ -135,9 +123,9 @@ def leaks_of(history: EngineHistory) -> Iterator[Difference]:
 class Steps:
     """The steps of one engine, checked in order and once each."""
 
-    def __init__(self, history: EngineHistory, lost: Mapping[int, set[int]]) -> None:
+    def __init__(self, history: EngineHistory) -> None:
         sizes = history.sizes
-        self._history, self._lost = history, lost
+        self._history = history
         self._vocab_size, self._block_size = sizes.vocab_size, sizes.block_size
         self._state_sizes = sizes.state_sizes
         # The number of blocks of a request of `max_model_len` tokens; None where only a scheduler is tested.
@@ -186,12 +174,8 @@ class Steps:
                 self._computed[request] = Computed(turn.stay, turn.stay.hit)
                 continue
             state = self._computed[request]
-            if not state.has_lost:
+            if not turn.has_lost:
                 state.count += _progress(state, self._history.steps[turn.last].sampled.get(request, ()))
-        lost = self._lost.get(step.number, set())
-        for request, blocks in step.plan.blocks if lost else ():
-            if request in self._computed and not lost.isdisjoint(blocks):
-                self._computed[request].has_lost = True
 
     def counts(self, step: Step) -> Iterator[Difference]:
         """Yield scheduler counts outside the true computed tokens to these plus drafts in flight."""
@@ -199,7 +183,7 @@ class Steps:
         flying = [(plan.number, dict(zip(plan.requests, plan.plan.planned_drafts, strict=True))) for plan in plans]
         for request, planned in step.computed.items():
             state = self._computed[request]
-            if state.has_lost:
+            if step.turns[request].has_lost:
                 continue
             most = state.count + sum(drafts.get(request, 0) for each, drafts in flying if each >= state.stay.first)
             if not state.count <= planned <= most:
@@ -225,7 +209,7 @@ class Steps:
         for row in step.rows:
             self.scheduled(row.request, len(row.positions), row.num_drafts)
             state = self._computed[row.request]
-            if state.has_lost:
+            if step.turns[row.request].has_lost:
                 continue
             if state.is_chunk and state.stay.tokens_are_known and row.num_drafts:
                 where = step.number, state.count + state.num_scheduled - row.num_drafts
@@ -338,14 +322,15 @@ class Steps:
         """Yield the host's counts of computed tokens that are wrong after their correction."""
         for request, count in step.corrected.items():
             state = self._computed[request]
-            if count != state.count and not state.has_lost:
+            if count != state.count and not step.turns[request].has_lost:
                 yield mismatch("counts", "mirror_computed", request, (step.number, None), state.count, count)
 
     def _results(self, step: Step) -> Iterator[Difference]:
         """Yield a difference for each prefill chunk from which tokens were sampled."""
         for request, tokens in step.sampled.items():
             state = self._computed[request]
-            if tokens and self._is_chunk(step, request) and state.stay.tokens_are_known and not state.has_lost:
+            turn = step.turns[request]
+            if tokens and self._is_chunk(step, request) and turn.stay.tokens_are_known and not turn.has_lost:
                 where = step.number, state.count + state.num_scheduled
                 yield mismatch("inputs", "sampled", request, where, fact("no_token"), tokens)
 

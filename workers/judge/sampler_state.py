@@ -10,7 +10,7 @@ Verifies, for each batch row, that the state is its request's:
 
 Does not verify:
 - parts of sessions;
-- rows of a stay while results of the stay before may still arrive;
+- rows of a stay while results of the stay before may still arrive, or after it lost a synchronously loaded block;
 - grammars (contracts do).
 """
 
@@ -53,7 +53,7 @@ def _of_step(seen: Sampler, history: EngineHistory, submits: Sequence[Submit]) -
     step = history.steps[seen.step]
     for request, row in zip(seen.requests, seen.values.rows, strict=True):
         submit, turn = submits[request], step.turns[request]
-        if submit.session is not None or not turn.stay.tokens_are_known:
+        if submit.session is not None or turn.has_lost or not turn.stay.tokens_are_known:
             continue
         expected = _expected(submit, turn, history.sizes.vocab_size)
         for name, value in row:

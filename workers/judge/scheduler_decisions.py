@@ -31,7 +31,7 @@ class SchedulerDecisions(HistoryJudge):
 
     def differences(self, end: End) -> Iterator[Difference]:
         history = end.history.engines[ENGINE]
-        steps = Steps(history, {})
+        steps = Steps(history)
         for step in history.steps.values():
             if step.number <= history.num_processed:
                 yield from _of_step(steps, step, history.sizes.block_size)

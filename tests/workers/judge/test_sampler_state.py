@@ -1,0 +1,75 @@
+"""Sampler state: each row stores the parameters, tokens and counts of its own request."""
+
+from typing import Any
+
+import pytest
+
+from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
+from tests.workers.judge.histories import Part, opened, shown, step_of
+from workers.judge.history import History
+from workers.judge.judge import End
+from workers.judge.sampler_state import SamplerState
+from workers.record.evidence import Difference
+from workers.record.shown import Shown
+
+PROMPT = (3, 5, 3)
+PARAMS = SamplingParams(temperature=0.7, seed=9, top_k=4, frequency_penalty=0.3, bad_words=((2, 6),))
+SUBMIT = Submit(tick=0, request="a", prompt=PROMPT, max_tokens=4, params=PARAMS)
+STORED = {
+    "temperature": 0.699999988079071,
+    "top_k": 4,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "seed": 9,
+    "frequency_penalty": 0.30000001192092896,
+    "bad_words": [[2, 6]],
+    "num_prompt_tokens": 3,
+}
+# A step after 7 was sampled.
+LATER = {"tokens": [3, 5, 3, 7], "output_counts": [(7, 1)]}
+LOST = shown("transfer", 0, [0], phase="ends", blocks=[1], lost=[0], is_synchronous=True)
+
+
+def sampler(step: int, **stored: Any) -> Shown:
+    return shown("sampler", step, [0], rows=[{**STORED, **stored}])
+
+
+def judged(*more: Shown) -> Difference | None:
+    """Return the first difference of a run of two steps: a prompt, then the sampled token 7."""
+    first = step_of(0, Part(0, 0, PROMPT, [1], begun=PROMPT))
+    second = step_of(1, Part(0, 3, [7], [1]))
+    seen = [opened(), *first, shown("processed", 0, [0], sampled=[[7]]), *second, *more]
+    end = End(2, {}, history=History.of(seen), submits=[SUBMIT])
+    return next(SamplerState().differences(end), None)
+
+
+def test_row_with_state_of_its_request_agrees() -> None:
+    assert judged(sampler(0, tokens=[3, 5, 3], output_counts=[]), sampler(1, **LATER)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 0.7),
+        ("top_k", 5),
+        ("top_p", 0.9),
+        ("min_p", 0.1),
+        ("seed", 8),
+        ("frequency_penalty", 0.0),
+        ("bad_words", []),
+        ("num_prompt_tokens", 4),
+        ("tokens", [3, 5, 3]),
+        ("output_counts", []),
+    ],
+)
+def test_wrong_value_is_reported_in_its_step(name: str, value: object) -> None:
+    found = judged(sampler(1, **{**LATER, name: value}))
+    assert found is not None
+    assert (found.plane, found.variable, found.step) == ("sampler", name, 1)
+
+
+def test_tokens_are_not_checked_after_a_lost_synchronous_load() -> None:
+    wrong = sampler(1, tokens=[3, 5, 3], output_counts=[])
+    assert judged(wrong) is not None
+    assert judged(LOST, wrong) is None
