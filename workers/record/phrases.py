@@ -17,8 +17,8 @@ REFERENCES: Mapping[Reference, str] = {
 
 # What another run does with a contract that is broken.
 ELSEWHERE: Mapping[str, str] = {
-    "keeps": "keeps it",
-    "breaks": "breaks it too",
+    "keeps": "keeps the contract",
+    "breaks": "breaks the contract too",
     "other": "breaks {contract} of {request}",
     "failed": "breaks off: {error}",
 }

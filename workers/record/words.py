@@ -139,6 +139,9 @@ def difference_text(difference: Difference) -> str:
     """Format a difference in one line; for a race without a wrong value, the missing order."""
     if difference.plane == RACES and difference.missing_order is not None:
         return _no_order_text(difference.missing_order)
+    if difference.elsewhere is not None:
+        broken = f"{shown_text(difference.actual)}, expected {expected_text(difference)}"
+        return f"contract {difference.variable} is broken: {broken}; {elsewhere_text(difference.elsewhere)}"
     return f"{difference.variable} is {actual_text(difference)}, expected {expected_text(difference)}"
 
 

@@ -23,6 +23,7 @@ from workers.record import phrases
 from workers.record.evidence import (
     Access,
     Difference,
+    Elsewhere,
     Fact,
     Harm,
     MissingOrder,
@@ -265,6 +266,21 @@ def test_finding_with_a_race_leads_with_the_race() -> None:
         assert headline_text(verdict) == f"nothing orders two uses of counts; {symptom}"
     assert headline_text(race("races", "counts")) == "nothing orders two uses of counts"
     assert headline_text(stuck.model_copy(update={"missing_order": None})) == symptom
+
+
+def test_broken_contract_says_whether_another_run_keeps_it() -> None:
+    broken = race("contracts", "min_tokens").difference.model_copy(
+        update={
+            "missing_order": None,
+            "actual": shown(fact("token", token=21)),
+            "expected": shown(fact("no_stop_among", count=9)),
+            "elsewhere": Elsewhere(reference=Reference.SYNCHRONOUS, how="keeps"),
+        }
+    )
+    assert headline_text(Diverged(stats=NO_STATS, difference=broken)) == (
+        "contract min_tokens is broken: token 21, expected no stop token among the first 9; "
+        "the synchronous run keeps the contract"
+    )
 
 
 def test_harm_reported_by_an_engine_is_in_the_finding() -> None:
