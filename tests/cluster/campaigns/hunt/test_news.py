@@ -58,13 +58,19 @@ def hunted(kind: type[Costly], monkeypatch: pytest.MonkeyPatch, out: Path) -> in
     return cli.run(["hunt", "--engine", "black_box", *options])
 
 
+def first_news(err: str) -> tuple[str, list[str]]:
+    """Return the number of the first trace with a finding, and the lines about it."""
+    news = [line for line in err.splitlines() if " trace " in line]
+    number = news[0].removeprefix("found by trace ").partition(":")[0]
+    return number, [line for line in news if f" trace {number}: " in line]
+
+
 def test_hunt_prints_a_finding_as_unconfirmed_then_as_confirmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert hunted(Costly, monkeypatch, tmp_path / "out") == EXIT_FOUND
     shown = capsys.readouterr()
-    found, confirmed = (line for line in shown.err.splitlines() if " trace " in line)
-    number = found.removeprefix("found by trace ").partition(":")[0]
+    number, (found, confirmed) = first_news(shown.err)
     bug = "tokens tokens unlike synchronous"
     assert found == f"found by trace {number}: diverged, {bug}; UNCONFIRMED: not confirmed with interpreted kernels yet"
     assert confirmed == f"confirmed, of trace {number}: {bug}"
@@ -77,7 +83,7 @@ def test_hunt_drops_a_finding_that_is_not_confirmed_and_says_why(
 ) -> None:
     assert hunted(WrongDefinition, monkeypatch, tmp_path / "out") == EXIT_NOT_JUDGED
     shown = capsys.readouterr()
-    found, dropped = (line for line in shown.err.splitlines() if " trace " in line)
+    _, (found, dropped) = first_news(shown.err)
     assert "UNCONFIRMED" in found
     assert dropped.startswith("dropped, of trace ")
     assert dropped.endswith(": the worker raised Unconfirmed: a definition is wrong")
