@@ -33,7 +33,7 @@ MAX_STEPS = 500
 def decoder_layer(
     prefix: str, generator: torch.Generator, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Return random weights of a layer; `scale` is the size of its output."""
+    """Return random weights of one decoder layer; `scale` is the size of its output."""
     shapes = {
         "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
         "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),
@@ -70,7 +70,7 @@ def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
 
 
 def save_config(folder: Path, vocab_size: int, num_layers: int = 2) -> str:
-    """Write the configuration of a model and return its path."""
+    """Write a model's `config.json` into a new folder; return the folder."""
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -94,7 +94,7 @@ def save_config(folder: Path, vocab_size: int, num_layers: int = 2) -> str:
 def save_model(
     folder: Path, weights: dict[str, torch.Tensor], vocab_size: int, num_layers: int = 2
 ) -> str:
-    """Write a model and return its path."""
+    """Write a model's configuration and weights to a new folder; return its path."""
     path = save_config(folder, vocab_size, num_layers)
     save_file(weights, folder / "model.safetensors")
     return path

@@ -1,4 +1,4 @@
-"""Devices of Specstorm's own engine: the implementations of its ops, and its machine.
+"""Devices of Specstorm's own engine: implementations of its device ops, and its lanes.
 
 `sim` runs each op's NumPy implementation (or its plain definition, if it has none) on simulated lanes, `triton-cpu`
 runs the Triton kernels in Triton's interpreter on the same lanes, `cuda` runs the Triton kernels on the streams of a
@@ -31,13 +31,13 @@ _INTERPRET = "TRITON_INTERPRET"
 
 
 def ops_of(parts: Parts) -> dict[str, Any]:
-    """Return the device ops among the parts of an engine."""
+    """Return the device ops among an engine's parts (the functions that a fault can replace)."""
     found = {field.name: getattr(parts, field.name) for field in fields(parts)}
     return {name: part for name, part in found.items() if str(part.__module__).startswith(_OPS)}
 
 
 def devices_with(fault: Fault) -> tuple[Device, ...]:
-    """Return the devices on which a fault exists.
+    """Return the devices (`sim`, `cuda`, ...) on which a planted fault exists.
 
     A fault in a device op replaces its NumPy code, so it exists on `sim` only.
     """
@@ -47,7 +47,7 @@ def devices_with(fault: Fault) -> tuple[Device, ...]:
 
 
 def faults_on(config: RunConfig) -> list[str]:
-    """Return the ids of the faults that the engine has on the device, in alphabetical order."""
+    """Return the ids of the faults that can be planted on a device, in alphabetical order."""
     if not kind_of(config.engine).capabilities.faults:
         return []
     return [fault for fault in sorted(FAULTS) if config.device in devices_with(FAULTS[fault])]
@@ -74,7 +74,7 @@ def twin_of(op: Any) -> Any:
 
 @cache
 def parts_on(config: RunConfig) -> Parts:
-    """Return the parts of a fault-free engine on the device of a configuration.
+    """Return the functions and ops of a fault-free engine on the device of a run configuration.
 
     Raises:
         DeviceError: this process cannot use the device.
@@ -90,7 +90,7 @@ def parts_on(config: RunConfig) -> Parts:
 
 
 def policy_of(schedule: Schedule) -> Policy:
-    """Build the base policy of a schedule."""
+    """Return the policy that decides, for a trace's schedule, when host and lanes advance."""
     match schedule.policy:
         case "eager":
             return Eager()
@@ -103,7 +103,7 @@ def policy_of(schedule: Schedule) -> Policy:
 
 
 def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watch: Watch) -> Machine:
-    """Return the machine of one run; `parts_on` must have loaded its libraries before."""
+    """Return the machine (lanes, events, buffers) of one run; call `parts_on` before."""
     policy = policy_of(schedule)
     held = [Held((hold.op.name, hold.op.step), (hold.until.name, hold.until.step)) for hold in schedule.holds]
     if config.device == "cuda":

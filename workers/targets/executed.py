@@ -1,4 +1,4 @@
-"""Record of the functions and blocks of an engine's sources that each scenario executes.
+"""Which functions and blocks of an engine's sources each scenario executes: a stored record.
 
 `python -m cluster.cli.executed` records one release, as JSON. `sets` are the distinct sets of scenarios, each a
 hexadecimal number with bit n set for scenario n. `folders` lists the loaded files and the functions of each; all
@@ -91,11 +91,11 @@ class Executed:
         return executing or self.of_block(name_of(file, MODULE))
 
     def of_files(self, files: Collection[str]) -> Iterator[tuple[str, Sequence[frozenset[str]]]]:
-        """Yield each function of the files, with the scenarios that execute each of its blocks."""
+        """Yield each function of the files, with one set of scenarios for each of its blocks."""
         yield from ((name, blocks) for name, blocks in self.functions.items() if name.partition(":")[0] in files)
 
     def text(self) -> str:
-        """Return the record as JSON, one line for each folder of the package."""
+        """Return the record as JSON text, one line for each folder of the engine's package."""
         bit = {name: 1 << number for number, name in enumerate(self.scenarios)}
         numbers: dict[frozenset[str], int] = {}
         folders: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
@@ -117,7 +117,7 @@ class Executed:
 
 
 def _block_of(name: str) -> tuple[str, int]:
-    """Split a block name `FILE:FUNCTION:NUMBER` into function and number (default 0)."""
+    """Split a block name `FILE:FUNCTION:NUMBER` into `FILE:FUNCTION` and number (default 0)."""
     function, _, number = name.rpartition(":")
     return (function, int(number)) if number.isdecimal() else (name, 0)
 

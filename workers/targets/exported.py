@@ -1,4 +1,4 @@
-"""Finding to export, and the exported test: a test file of the engine itself."""
+"""Values of an export: a finding, and the test file for the engine that reproduces it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,12 +25,12 @@ class Finding:
 
     @property
     def difference(self) -> Difference | None:
-        """The first difference from the reference run; None if the run did not complete."""
+        """First difference from the reference run; None if the verdict is not `Diverged`."""
         return self.verdict.difference if isinstance(self.verdict, Diverged) else None
 
 
 class ExportedTest(NamedTuple):
-    """An exported test: `text` of the file, and `body`, the lines of the test function alone.
+    """Exported test: the `text` of its file, and `body`, the lines of the test function alone.
 
     `engine` is the engine's name in prose, `needs` says what it takes to run the test.
     """

@@ -14,12 +14,12 @@ _KINDS: dict[str, tuple[str, str]] = {
 
 
 def known_engines() -> tuple[str, ...]:
-    """Return the names of the engines that can be driven."""
+    """Return the engine names that `--engine` accepts."""
     return tuple(_KINDS)
 
 
 def kind_of(engine: str) -> TargetKind:
-    """Return the kind of engine that has a name.
+    """Return the registered kind of engine with a name, e.g. `vllm`.
 
     Raises:
         KeyError: no engine has this name.
@@ -30,5 +30,5 @@ def kind_of(engine: str) -> TargetKind:
 
 
 def is_counted(probe: str, engine: str) -> bool:
-    """Return whether an engine counts a probe; True for an engine that is not registered."""
+    """Return whether an engine counts a probe (a situation in a trace); True if it is unknown."""
     return engine not in _KINDS or probe in kind_of(engine).capabilities.probes

@@ -1,4 +1,4 @@
-"""Target for Specstorm's own engine, which logs the decisions of its scheduler and drafter."""
+"""Target for Specstorm's own engine, a small model of an engine that logs every decision."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -65,7 +65,7 @@ _BUFFERS_OF: dict[str, tuple[str, ...]] = {
 
 
 def _counting(probes: dict[str, int], name: str) -> Callable[[], None]:
-    """Return a function that increments the probe `name` at each call."""
+    """Return a function that adds 1 to the count of the situation `name` at each call."""
 
     def count() -> None:
         probes[name] += 1
@@ -130,7 +130,7 @@ class SpecstormTarget(Target):
         return self.recorder.writers.get((step, variable), ())
 
     def _writers(self, variable: str) -> tuple[Access, ...]:
-        """Return the last two writers of each buffer that holds a variable, newest first."""
+        """Return the last two ops or host calls that wrote a variable's memory, newest first."""
         names: tuple[str, ...] = _BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self._spec.accepted_counts == "host":
             names = ("inputs", "accepted_counts")
@@ -143,7 +143,7 @@ class SpecstormTarget(Target):
 
 
 class Specstorm(TargetKind):
-    """Kind of Specstorm's own engine.
+    """Kind of Specstorm's own engine, for `--engine specstorm`.
 
     `parts` replace the parts of the fault-free engine on the device.
     """

@@ -41,11 +41,11 @@ SPECSTORM = "specstorm"
 
 
 class DeviceError(Exception):
-    """A device that this process cannot use; the message says why."""
+    """The selected device cannot be used in this process; the message says why."""
 
 
 class EngineFailed(Exception):
-    """An engine in another process raised an exception, or its process died.
+    """An engine in a child process raised an exception, or the child process died.
 
     `where` is the source location that raised; `callers` are the callers of that function, nearest first.
     """
@@ -56,7 +56,7 @@ class EngineFailed(Exception):
 
 
 class RunConfig(Value):
-    """Engine, device and options of a run that may change a verdict.
+    """Engine, device and options of a run: all that may change a verdict besides the trace.
 
     All fields are part of the key of every job.
 
@@ -78,7 +78,7 @@ class RunConfig(Value):
 
     @classmethod
     def of(cls, run_on: RunOn) -> "RunConfig":
-        """Build the run configuration that a file stores.
+        """Build the run configuration from its stored form, e.g. in an artefact.
 
         Raises:
             ValidationError: the device or `kernels` is unknown.
@@ -87,17 +87,17 @@ class RunConfig(Value):
         return cls.model_validate({names.get(name, name): value for name, value in run_on.recorded().items()})
 
     def run_on(self) -> RunOn:
-        """Return the configuration as a file stores it: without paths and without defaults."""
+        """Return the stored form of the configuration: without paths and without default values."""
         chosen = {name: value for name, value in self.changed().items() if name not in PATHS}
         return RunOn(version=self.engine_version, sources=self.engine_digest, **chosen)
 
     @property
     def text(self) -> str:
-        """Return the canonical JSON text of all fields, for keys."""
+        """All fields as canonical JSON text, from which keys of jobs are made."""
         return self.model_dump_json()
 
     def changed(self) -> dict[str, str]:
-        """Return the options that the user chose and that differ from the defaults, by name."""
+        """Return the options that differ from their defaults, by name, without derived fields."""
         fields = type(self).model_fields
         return {name: str(value) for name, value in self if value != fields[name].default and name not in SEEN}
 
@@ -111,7 +111,7 @@ DEFAULT_CONFIG = RunConfig()
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """How a run is observed; only `without` changes what the engine does.
+    """What a run records, e.g. races or writers of buffers; only `without` changes the engine.
 
     `watcher` receives every memory access, if the engine runs on lanes. `blame` keeps the last writers of every buffer;
     for an engine that detects its own races it also finds out whether a race is harmful (slower). `without` removes
@@ -130,7 +130,7 @@ class Watch:
 
 
 class Edited(NamedTuple):
-    """Functions that an overlay changes, each as `FILE:FUNCTION`.
+    """Functions that differ between an overlay and the installed sources (`FILE:FUNCTION`).
 
     The run reports which `watched` functions were executed. It cannot do so for `compiled` ones, which are compiled
     from source or byte code.
@@ -151,7 +151,7 @@ Places: TypeAlias = Mapping[tuple[str, str], tuple[Site, ...]]
 
 
 class Confirmation(NamedTuple):
-    """The configuration under which a finding is reproduced before it is reported.
+    """Configuration of a second, slower run that must reproduce a finding before it is reported.
 
     `otherwise` is the message if it is not reproduced. A run of more than `steps_max` steps would take too long; its
     finding is reported without confirmation.
@@ -163,14 +163,14 @@ class Confirmation(NamedTuple):
 
 
 class Unconfirmed(Exception):
-    """A finding that a slower run of the same engine does not reproduce.
+    """The slower confirmation run of the same engine did not reproduce a finding.
 
     It is a bug of this project; the message says where.
     """
 
 
 class Progress(NamedTuple):
-    """Progress of an engine: requests submitted, step results processed, steps run ahead.
+    """Progress of an engine: requests submitted, results processed, most steps it ran ahead.
 
     `run_ahead_max` is the most: 0 without async scheduling, 1 with async scheduling at depth 2.
     """
@@ -181,7 +181,7 @@ class Progress(NamedTuple):
 
 
 class Target(Protocol):
-    """One running engine: it is driven step by step, and returns output tokens and observations.
+    """One engine that runs one trace: driven step by step, it returns tokens and observations.
 
     The driver owns ticks and events, the target owns the engine. Every target returns the output tokens of each
     request. The methods for captures, scheduler decisions and races return nothing here; a target whose capabilities
@@ -192,7 +192,7 @@ class Target(Protocol):
 
     @abstractmethod
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
-        """Add a request, unless a request of the same name is still running.
+        """Add a request, unless a request with this name is still running.
 
         `submit` is the number of the submit event in the trace. `script` has the draft token that a scripted drafter
         proposes at each position; it is empty for other drafters.
@@ -200,15 +200,15 @@ class Target(Protocol):
 
     @abstractmethod
     def abort(self, event: Abort) -> None:
-        """Abort the running request with the event's name."""
+        """Abort the running request that the event names; ignore an unknown name."""
 
     @abstractmethod
     def apply(self, event: AnyEvent) -> None:
-        """Apply an event that is neither a submit nor an abort."""
+        """Apply any other event, e.g. a preemption or a prefix-cache reset."""
 
     @abstractmethod
     def step(self, happen: Callable[[Hook], None]) -> None:
-        """Run one step; call `happen` at each point of it where events take effect, in order."""
+        """Run one engine step; call `happen` with each point of it at which events apply, in order."""
 
     @abstractmethod
     def drained(self) -> bool:
@@ -216,14 +216,14 @@ class Target(Protocol):
 
     @abstractmethod
     def outputs(self) -> dict[str, Output]:
-        """Return the output tokens delivered so far, by request name.
+        """Return the tokens delivered to clients so far, with finish reasons, by request name.
 
         If several requests had the same name, the output tokens are from the last of them.
         """
 
     @abstractmethod
     def progress(self) -> Progress:
-        """Return the progress of the engine so far."""
+        """Return how far the engine has come."""
 
     @abstractmethod
     def close(self) -> None:
@@ -234,7 +234,7 @@ class Target(Protocol):
         """
 
     def drain(self) -> None:
-        """Run all ops that are still enqueued; only engines on our lanes have such ops.
+        """Run all device ops still enqueued; only Specstorm's own lanes have any.
 
         Raises:
             Deadlock: an op can never run.
@@ -242,19 +242,19 @@ class Target(Protocol):
         return
 
     def take_log(self) -> list[Entry | Observation]:
-        """Return the scheduler's decisions and host observations since the last call, in order."""
+        """Return the log entries (scheduler decisions) since the last call, in order."""
         return []
 
     def take_shown(self) -> list[Shown]:
-        """Return what scheduler, model runner and drafter have shown since the last call, in order."""
+        """Return what was observed of scheduler, model runner and drafter since the last call."""
         return []
 
     def take_captures(self) -> list[Observation]:
-        """Return the captured device buffers since the last call, in stream order."""
+        """Return the copies of device buffers made since the last call, in stream order."""
         return []
 
     def digest(self) -> str:
-        """Return a hash of all captures so far; empty for an engine without captures."""
+        """Return a hash of all copied device buffers so far; empty if the engine copies none."""
         return ""
 
     def left_over(self) -> Observation:
@@ -262,16 +262,16 @@ class Target(Protocol):
         raise AssertionError("left_over() is only for engines that log the decisions of their scheduler")
 
     def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
-        """Return the last writers of a variable's memory at its capture, newest first."""
+        """Return the last writers of a variable's memory when it was observed, newest first."""
         return ()
 
     def races(self) -> tuple[MissingOrder, ...]:
-        """Return the races that the engine's own race detection found, without those of known bugs."""
+        """Return the races that the engine's own race detector found, except known bugs."""
         return ()
 
 
 class TargetKind(Protocol):
-    """A kind of engine: its capabilities, and how an engine of this kind is started.
+    """Kind of engine, one for each `--engine` name: what it supports, and how to start one.
 
     `package` is the Python package of its sources, which overlays may replace; empty for an engine of this program.
     `source_roots` are the folders of a checkout that may contain the package. `releases` are the versions that can be
@@ -294,18 +294,18 @@ class TargetKind(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name, as `--engine` takes it."""
+        """Name of the kind, as `--engine` takes it."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The events, request features and specifications it supports, and its observed planes."""
+        """Supported events, request features and engine options, and the observed state categories."""
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
         """Return the capabilities on the device of a configuration."""
         return self.capabilities
 
     def unmet(self, trace: Trace) -> Fact | None:
-        """Return the first requirement of a fault that the trace's spec does not meet, or None."""
+        """Return the first requirement of a planted fault that the trace's options fail, or None."""
         return None
 
     def require(self, config: RunConfig) -> None:
@@ -324,15 +324,15 @@ class TargetKind(Protocol):
         return
 
     def renew(self, config: RunConfig) -> bool:
-        """Discard the engines that are kept between runs; return whether there may have been any."""
+        """Discard the engines kept between runs; return whether there may have been one."""
         return False
 
     def restart(self, config: RunConfig) -> None:
-        """End the engine's own process, which is otherwise kept between runs."""
+        """End the child process of the engine, which is otherwise kept between runs."""
         return
 
     def interpreted(self, config: RunConfig) -> Mapping[str, str]:
-        """Return, by kernel, why it runs in Triton's interpreter instead of as its definition.
+        """Return why kernels run in Triton's interpreter, not as NumPy definitions, by name.
 
         Raises:
             DeviceError: the engine, which knows the reasons, cannot be started.
@@ -340,11 +340,11 @@ class TargetKind(Protocol):
         return {}
 
     def overlay_description(self, config: RunConfig) -> str:
-        """Return which source tree overlays which version, as text; empty without an overlay."""
+        """Return a text naming the overlaid source tree and the version; empty without overlay."""
         return ""
 
     def edited(self, config: RunConfig) -> Edited:
-        """Return the functions of an overlay that differ from the installed ones."""
+        """Return the functions of the overlay that differ from the installed package."""
         return NOTHING_EDITED
 
     def newly_run(self, config: RunConfig) -> Sequence[str]:
@@ -352,22 +352,22 @@ class TargetKind(Protocol):
         return ()
 
     def fixed(self, config: RunConfig) -> Applied:
-        """Return the edits that a configuration applies to the engine's sources to fix known bugs.
+        """Return the source edits that fix known bugs, as selected by `fixes` of a configuration.
 
         The result also says why other fixes are not applied.
         """
         return Applied()
 
     def installed(self, config: RunConfig) -> Path | None:
-        """Return the folder in which the engine's package is installed, None if it is not installed."""
+        """Return the folder of the engine's installed package, None if it is not installed."""
         return None
 
     def version(self, config: RunConfig) -> str:
-        """Return the version that a configuration runs; empty if the engine has no version."""
+        """Return the version of the engine that a configuration runs; empty if it has none."""
         return ""
 
     def exported(self, finding: Finding) -> ExportedTest:
-        """Return a test that reproduces a finding in a checkout of the engine, without this project.
+        """Return a test file for the engine's own checkout that reproduces a finding.
 
         Raises:
             ExportError: no test can reproduce it; the message says why.
@@ -375,11 +375,11 @@ class TargetKind(Protocol):
         raise ExportError(f"findings of engine {self.name} cannot be exported as tests")
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
-        """Return how to reproduce a finding before it is reported; None if that is not needed."""
+        """Return how to confirm a finding by a slower run; None if that is not needed."""
         return None
 
     def release(self, version: str, folder: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
-        """Install a release in a subfolder of `folder`; give the configuration that runs it.
+        """Install a release in a subfolder of `folder`; yield the configuration that runs it.
 
         A release that is there already is not installed again. The processes that were started end with the context.
 
@@ -389,14 +389,14 @@ class TargetKind(Protocol):
         return nullcontext(config)
 
     def over(self, tree: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
-        """Overlay an installation with a source tree; give the configuration that runs the overlay.
+        """Overlay the installation with a source tree; yield the configuration that runs it.
 
         The processes that it has started end with the context.
         """
         return nullcontext(config)
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> Target:
-        """Start an engine with the specification, the schedule and the faults of an explicit trace.
+        """Start an engine for an explicit trace (one without generated prompts).
 
         Raises:
             DeviceError: this process cannot use the device.

@@ -23,7 +23,7 @@ KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 
 
 def marker() -> Path:
-    """Return the file in Triton's cache that is non-empty once the current kernels are compiled.
+    """Return the file in Triton's cache that is non-empty once these kernels are compiled.
 
     It covers one kind of GPU: on another kind with the same cache, kernels are compiled at their first launch.
     """
@@ -36,7 +36,7 @@ def marker() -> Path:
 
 
 def is_compiled(file: Path) -> bool:
-    """Return whether a marker file says that the kernels have been compiled."""
+    """Return whether a marker file is non-empty: the kernels have been compiled."""
     return file.is_file() and file.stat().st_size > 0
 
 
@@ -58,7 +58,7 @@ def warm_up(config: RunConfig) -> None:
 
 
 def _started() -> subprocess.Popen[bytes] | None:
-    """Start the program that compiles the kernels; return None if there is no need.
+    """Start the program that compiles the kernels; return None if nothing is to be compiled.
 
     There is none if it has run already, or if Triton is missing or interprets kernels.
     """

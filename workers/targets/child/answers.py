@@ -1,4 +1,4 @@
-"""Types of the answers of an engine's process; an answer of another shape is refused.
+"""Types of the messages that an engine's process answers; any other shape is refused.
 
 Validation is strict: nothing is converted, e.g. no string to a number.
 """
@@ -16,30 +16,30 @@ from workers.targets.child.messages import MessageError, message_in
 
 
 class Answered(Value):
-    """Envelope of an answer: the number of its question, and the answer as a dictionary."""
+    """Envelope of an answer: the question's number, and the answer's fields as a dictionary."""
 
     number: int
     answer: dict[str, Any]
 
 
 class Greeting(Value):
-    """First message of the process: the engine has started; `version` is its version."""
+    """First message of an engine's process: the engine's `version`; it is ready for questions."""
 
     version: str
 
 
 class Nothing(Value):
-    """Empty answer: the question has been carried out."""
+    """Answer without content: the process has done what it was asked."""
 
 
 class Kernels(Value):
-    """Why kernels run in Triton's interpreter instead of as their definitions, by kernel name."""
+    """Why kernels, by name, run in Triton's interpreter instead of as NumPy definitions."""
 
     interpreted: dict[str, str]
 
 
 class Ran(Value):
-    """Names of the engine's functions executed since the last such question."""
+    """Answer: names of the engine's functions executed since the last such question."""
 
     functions: list[str]
 
@@ -81,7 +81,7 @@ class _Answer(Value):
 
 
 class Stepped(_Answer):
-    """Result of a step: output tokens by request, and the probes so far.
+    """Answer for one step: output tokens by request, and how often each situation occurred.
 
     `drained` is true if the scheduler has no request left and no step is in flight.
     """
@@ -92,7 +92,7 @@ class Stepped(_Answer):
 
 
 class Race(Value):
-    """A race: two accesses to the same memory without an order between them; and its count."""
+    """Answer part: two accesses to the same memory without an order, and how often they raced."""
 
     order: MissingOrder
     count: int
@@ -106,7 +106,7 @@ class Reported(_Answer):
 
 
 class Harmed(Value):
-    """Whether a race is harmful, and the evidence."""
+    """Answer: whether a race changes what the host receives, and the first task that differs."""
 
     harm: Harm
 
@@ -115,7 +115,7 @@ A = TypeVar("A", bound=Value)
 
 
 def answer_in(line: bytes, number: int, kind: type[A]) -> A | Failed:
-    """Return the answer, of type `kind`, to question `number`, or the engine's exception.
+    """Return the answer to question `number` as a `kind`, or the engine's exception.
 
     Raises:
         MessageError: the line is not such an answer.
@@ -133,6 +133,6 @@ def answer_in(line: bytes, number: int, kind: type[A]) -> A | Failed:
 
 
 def _misfit(error: ValidationError) -> str:
-    """Return the first validation error of an answer in one line, with the path of the field."""
+    """Return an answer's first validation error in one line, with the path of the wrong field."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,4 +1,4 @@
-"""Installation of an engine in its own virtual environment, and its environment variables."""
+"""Locates an engine's virtual environment; starts its process, and sets its environment."""
 
 import atexit
 from collections.abc import Callable
@@ -16,7 +16,7 @@ ENVIRONMENT = {
 
 
 def install_advice_for(target: str, home: str, root: Path) -> str:
-    """Return how to make an installation: by `make` in a checkout of this project.
+    """Return the advice to install an engine by `make` in a checkout of this project.
 
     If Specstorm was installed from a wheel, the advice names the checkout and `--engine-home`.
     """
@@ -37,7 +37,7 @@ def site_packages_of(home: Path, package: str) -> Path | None:
 
 
 def keeper_until_exit(engine: str, launch: Callable[[], Launch]) -> Keeper:
-    """Return a keeper of an engine's process; the process ends together with this one."""
+    """Return a `Keeper` of an engine's process, which ends when this Python process exits."""
     keeper = Keeper(engine, launch)
     atexit.register(keeper.stop)
     return keeper

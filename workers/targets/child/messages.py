@@ -22,7 +22,7 @@ Message: TypeAlias = dict[str, Any]
 
 
 class MessageError(ValueError):
-    """A line that was read or is to be written is not a valid message."""
+    """A line is not a valid message."""
 
 
 def line_of(message: Message) -> bytes:
@@ -52,7 +52,7 @@ def read_message(stream: IO[bytes]) -> Message | None:
 
 
 def message_in(line: bytes) -> Message:
-    """Return the message in a line.
+    """Parse a line as a message.
 
     Raises:
         MessageError: it is not a JSON object, or a key appears twice in it.

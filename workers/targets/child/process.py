@@ -1,4 +1,4 @@
-"""Child process of an engine, from the judging process's side: start it, ask it, end it.
+"""Child process of an engine, seen by its parent: starts it, sends questions, ends it.
 
 A `Keeper` keeps one process for each configuration, and starts a new one after it has ended.
 
@@ -46,7 +46,7 @@ A = TypeVar("A", bound=Value)
 
 
 class EngineRaised(EngineFailed):
-    """An exception that the engine's process reported; `seen` has its observations until then."""
+    """The engine's process reported an exception; `seen` has the observations until then."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.error, failed.where, failed.callers)
@@ -54,12 +54,12 @@ class EngineRaised(EngineFailed):
 
 
 class StartFailed(Exception):
-    """An engine's process that could not start; the message says why."""
+    """An engine's process could not start; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a process is started: command, additional environment variables, working directory."""
+    """How to start a process: command, additional environment variables, working directory."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -82,7 +82,7 @@ SECONDS = Seconds()
 
 
 class _Deadline:
-    """A deadline `seconds` from now."""
+    """Point in time, `seconds` after its creation."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -94,7 +94,7 @@ class _Deadline:
 
 
 class EngineProcess:
-    """One child process; `greeting` is its first message."""
+    """One child process of an engine; `greeting` is the first message that it sent."""
 
     def __init__(self, launch: Launch, seconds: Seconds = SECONDS) -> None:
         self._seconds = seconds
@@ -171,7 +171,7 @@ class EngineProcess:
         return self._process.poll() is None
 
     def refuse(self, why: str) -> EngineFailed:
-        """End the process because it broke the protocol; return the failure to raise."""
+        """End the process because it broke the message protocol; return the exception to raise."""
         self._end()
         return EngineFailed(f"the engine's process {why}", ITS_PROCESS)
 
@@ -222,13 +222,13 @@ class EngineProcess:
                 raise self._gone("input") from error
 
     def _check_silent(self) -> None:
-        """Check that the process has written nothing since its last answer."""
+        """Raise if the process has written anything since its last answer."""
         unexpected = self._read()
         if unexpected:
             raise self.refuse(f"wrote {unexpected[:80]!r} without a question")
 
     def _read(self) -> bytes:
-        """Return the bytes that can be read now, perhaps none."""
+        """Return the bytes that the process has written by now, perhaps none."""
         try:
             part = os.read(self._answers.fileno(), _READ_BYTES)
         except BlockingIOError:
@@ -265,7 +265,7 @@ class EngineProcess:
             self._process.wait()
 
     def _gone(self, stream: str) -> EngineFailed:
-        """Return the failure of a process that has closed a pipe: in most cases it has died."""
+        """Return the exception for a process that has closed a pipe: in most cases it died."""
         try:
             code = self._process.wait(self._seconds.end)
         except subprocess.TimeoutExpired:
@@ -280,7 +280,7 @@ class EngineProcess:
 
 
 class Keeper:
-    """Keeps at most one running process of an engine.
+    """Starts the child process of an engine at first use, and keeps at most one.
 
     `launch` returns how it is started, or raises a DeviceError that says why it cannot be.
     """
@@ -317,7 +317,7 @@ class Keeper:
 
 
 def _signal_name(number: int) -> str:
-    """Return the name of a signal; real-time signals have none."""
+    """Return the name of a signal, or its number as text for a real-time signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

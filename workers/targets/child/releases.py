@@ -23,7 +23,7 @@ _PIP_SECONDS = 900
 
 
 class InstallError(DeviceError):
-    """A release that cannot be installed; the message says why, in one line."""
+    """A release could not be installed; the message says why, in one line."""
 
 
 class Release(NamedTuple):
@@ -38,7 +38,7 @@ class Release(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The requirement as pip takes it: `PACKAGE==VERSION`."""
+        """Requirement for pip: `PACKAGE==VERSION`."""
         return f"{self.package}=={self.version}"
 
 
@@ -82,7 +82,7 @@ def _make(python: Path, release: Release, folder: Path, shared: Path) -> None:
 
 
 def _check_torch(python: Path, release: Release, torch: str) -> None:
-    """Refuse a release that was built for another torch, before it is downloaded."""
+    """Raise if a release was built for another torch version, before it is downloaded."""
     asked = ("--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-", release.name)
     report = json.loads(_output_of(python, "-m", "pip", "install", *asked))
     required = required_torch(report["install"][0]["metadata"].get("requires_dist", []))
@@ -97,7 +97,7 @@ def required_torch(requirements: Sequence[str]) -> str:
 
 
 def is_older(number: str, other: str) -> bool:
-    """Return whether version `number` is older than `other`; one without digits is the newest."""
+    """Return whether version `number` precedes `other`; text without digits is the newest."""
     return bool(number) and _numbers(number) < _numbers(other)
 
 

@@ -1,4 +1,4 @@
-"""Request features of an engine in a child process: its parameter for each feature.
+"""Request features of an engine in a child process, as parameters of the engine.
 
 A feature is, for example, stop tokens, logprobs of prompt tokens, or a grammar for the output tokens.
 """
@@ -18,7 +18,7 @@ _PLAIN_SUBMIT = Submit(tick=0, request="plain", prompt=(0,), max_tokens=1)
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """A request feature that an engine has.
+    """One request feature (e.g. penalties) that an engine supports, and its request parameters.
 
     `sampling` maps each of the engine's sampling parameters for it to its value for a request; `request` has the
     parameters that are not sampling parameters. The engine lacks the feature for the specifications for which `without`
@@ -41,7 +41,7 @@ def of(param: str, key: str = "") -> Mapping[str, Value]:
 
 @dataclass(frozen=True, slots=True)
 class NotWith:
-    """Limit: a request of some kind may not use a sampling parameter."""
+    """Limit on requests of some kind: the sampling parameter `param` is not allowed."""
 
     param: str
     other: str
@@ -49,7 +49,7 @@ class NotWith:
     reason: str = ""
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return how a request of that kind exceeds the limit, or None."""
+        """Return the excess of a request of that kind that uses `param`, else None."""
         if not isinstance(event, Submit) or not uses_feature(event, self.param) or not self.is_of_kind(event, spec):
             return None
         default = getattr(PLAIN, self.param)
@@ -70,7 +70,7 @@ class RequestFeatures:
 
     @property
     def lacks(self) -> tuple[Without, ...]:
-        """For each feature, the specifications without it."""
+        """For each feature, a condition on engine options under which the engine lacks it."""
         return tuple(Without((each.feature,), each.without) for each in self.rows if each.without is not None)
 
     @property
@@ -78,11 +78,11 @@ class RequestFeatures:
         return tuple(limit for each in self.rows for limit in each.limits)
 
     def sampling(self, event: Submit) -> dict[str, object]:
-        """Return the engine's sampling parameters for a request."""
+        """Return the engine's sampling parameters (arguments of its class) for a request."""
         return {key: value(event) for each in self.rows for key, value in each.sampling.items()}
 
     def request(self, event: Submit) -> dict[str, object]:
-        """Return the request's parameters that are not sampling parameters of the engine."""
+        """Return the engine's parameters for a request outside its sampling parameters."""
         return {key: value(event) for each in self.rows for key, value in each.request.items()}
 
     def written(self, event: Submit) -> dict[str, object]:
@@ -91,7 +91,7 @@ class RequestFeatures:
         return {key: value for key, value in self.sampling(event).items() if value != plain[key]}
 
     def unwritten(self, event: Submit) -> str | None:
-        """Return the first feature of a request that no exported test can use, and why; or None."""
+        """Return the first feature of a request that no exported test supports and why, or None."""
         found = (
             f"{each.feature} {each.unwritten}"
             for each in self.rows

@@ -1,4 +1,4 @@
-"""Targets in a child process: messages drive one trace on an engine that the process keeps.
+"""Runs a trace on an engine in a child process; the process is kept for later traces.
 
 A kind of engine derives from `ChildKind`; `workers.targets.child.inside` has the code of the process that answers. Any
 misbehaviour of the process becomes an `EngineFailed` of the question it occurred in, at the latest after a timeout.
@@ -48,7 +48,7 @@ A = TypeVar("A", bound=Value)
 
 @cache
 def _applied(package: str, names: str, roots: tuple[Path, ...]) -> Applied:
-    """Return the fixes that fit the sources in `roots`; cached, as matching takes a second."""
+    """Return the edits of the selected fixes that fit the sources in `roots`; cached (1 s each)."""
     return applied(selected(fixes_of(package), names), roots)
 
 
@@ -108,12 +108,15 @@ class ChildTarget(Target):
             self._pending.append(event.model_dump(mode="json"))
 
     def _expect_output(self, request: str) -> None:
-        """Start an empty output for a request that the engine works on from now on."""
+        """Create the empty output of a request that the engine has started to process."""
         self._num_requests += 1
         self._delivered[request] = Output((), None)
 
     def _add_part(self, event: Submit, session: str) -> None:
-        """Add a request to a session that is not over; after the trace's last one, end the session."""
+        """Send the next request of a streaming session, unless the session has ended.
+
+        After the trace's last request of the session, end the session.
+        """
         parts = self._sessions.get(session)
         if parts is None:
             self._expect_output(event.request)
@@ -128,7 +131,7 @@ class ChildTarget(Target):
             self.apply(EndSession(tick=event.tick, at=event.at, session=session))
 
     def _advance_sessions(self) -> None:
-        """Start outputs for the next parts of sessions.
+        """Let each streaming session continue with its next request, once the current one ends.
 
         A session is over if its current part was aborted or failed.
         """
@@ -205,7 +208,7 @@ class ChildTarget(Target):
         return self._writers.get((step, variable), ())
 
     def _show(self, seen: tuple[Shown, ...]) -> None:
-        """Store observations, and the last writers of the observed variables.
+        """Store received observations, and the last writers of each observed variable.
 
         If a variable was observed several times in a step, its last writers are kept newest first.
         """
@@ -216,7 +219,7 @@ class ChildTarget(Target):
                 self._writers[each.step, variable] = tuple(dict.fromkeys((*writers, *before)))
 
     def drain(self) -> None:
-        """Ask the process for its report on the trace, if races or steps are watched."""
+        """Run all enqueued work in the process and fetch the races, if races or steps are watched."""
         if self._watch.races or self._watch.steps:
             self._reported = self._ask({"do": "report"}, Reported)
             self._show(self._reported.seen)
@@ -235,7 +238,7 @@ class ChildTarget(Target):
         return tuple(found)
 
     def close(self) -> None:
-        """Return the engine to its process, which keeps it for the next trace if it has drained.
+        """End the trace; the process keeps the engine for the next trace if it has drained.
 
         Raises:
             EngineFailed: this failed, and nothing had failed before.
@@ -255,7 +258,7 @@ class ChildTarget(Target):
 
 
 class ChildKind(TargetKind):
-    """A kind of engine in a child process that is kept from trace to trace.
+    """Kind of an engine in a child process, which runs one trace after another.
 
     `keeper` returns the keeper of that process. An engine that is a package of its own is installed in `home`.
     `definition_is_wrong` is the message for a finding that occurs only with our definitions of the engine's kernels.
@@ -302,7 +305,7 @@ class ChildKind(TargetKind):
             raise DeviceError(f"engine {self.name}: {error}") from error
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
-        """Confirm a finding with interpreted kernels.
+        """Return the same configuration with all kernels interpreted, to confirm a finding.
 
         These are the engine's own, while the definitions that replaced them are ours.
         """

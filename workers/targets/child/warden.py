@@ -1,4 +1,4 @@
-"""Warden: a program that runs a command and ends it together with all of its descendants.
+"""Program that runs a command and ends all of its descendant processes when it must end.
 
 `warden.py DRIVER FOLDER COMMAND...` writes the command's process id to stdout as the first line and, after the command
 has ended, the end of its error output to stderr. It exits like the command: with its exit code, or by its signal.
@@ -36,7 +36,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 class Warden:
-    """Parent of one process: waits for its end, then ends all descendants."""
+    """Parent of the engine's process: waits for its end, then kills all descendants."""
 
     def __init__(self, driver: int, parent: int) -> None:
         self._is_asked = False
@@ -185,7 +185,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _run(command: list[str], errors: int, warden: int) -> None:
-    """Replace this process by the command."""
+    """Replace this process by the command (`exec`)."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != warden:
         return
@@ -224,7 +224,7 @@ def _end_as(status: int) -> None:
 
 
 def main() -> None:
-    """Run the outer warden; its command is the inner warden, which runs the actual command."""
+    """Run the outer warden; its command is the inner warden, which runs the engine."""
     driver, folder, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     outer = Warden(driver, driver)
     parent = os.getpid()

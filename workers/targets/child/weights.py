@@ -4,5 +4,5 @@ from hashlib import blake2b
 
 
 def weights_seed(name: str, vocab_size: int) -> int:
-    """Return the seed for the weights of a model, from its name and its vocabulary size."""
+    """Return the seed for a model's random weights, derived from its name and vocabulary size."""
     return int.from_bytes(blake2b(f"{name} {vocab_size}".encode(), digest_size=6).digest())

@@ -1,1 +1,1 @@
-"""Export of findings as test files of an engine: Python text, and source of the test driver."""
+"""Export of findings as test files of an engine: Python text, and helpers of the tests."""

@@ -1,4 +1,4 @@
-"""Source of the test driver: functions that a test calls, their dependencies, their imports."""
+"""Selects the helper functions and imports that an exported test needs."""
 
 import ast
 import sys
@@ -16,7 +16,7 @@ _REMARKS = ("  # type: ignore[", "  # noqa: ")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A function, class or constant of the driver: its source, position, and the names it uses."""
+    """Function, class or constant of a driver file: source, position, and the names it uses."""
 
     name: str
     source: str
@@ -26,7 +26,7 @@ class Part:
 
 
 def source_of(files: tuple[Path, ...], names: Iterable[str], package: str) -> tuple[list[str], list[str]]:
-    """Return the import statements and the driver source that a test needs.
+    """Return the import statements and the helper functions that an exported test needs.
 
     The test calls `names`, which the shared driver or the engine's driver `files` define; their dependencies are
     included. Constants come first, then functions in the order of their files. If several files define a name, the last
@@ -73,7 +73,7 @@ def _without_remark(line: str) -> str:
 
 
 def _start(node: ast.stmt, lines: list[str]) -> int:
-    """Return the index of a part's first line, including decorators and comments above it."""
+    """Return the index of a definition's first line, including decorators and comments above it."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     first = min([node.lineno, *(each.lineno for each in decorators)]) - 1
     while first and lines[first - 1].startswith("#"):
@@ -92,7 +92,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 @cache
 def _imports(files: tuple[Path, ...]) -> Mapping[str, tuple[str, str]]:
-    """Return the imports by name: the module, and the name in it (empty for a module)."""
+    """Map each imported name to its module and its name there (empty for `import module`)."""
     found: dict[str, tuple[str, str]] = {}
     for file in files:
         for node in ast.parse(file.read_text(encoding="utf-8")).body:

@@ -1,4 +1,4 @@
-"""Python source text: values and calls, with line breaks where a line would be too long."""
+"""Formats Python source: values and calls, with line breaks where a line would be too long."""
 
 import re
 import textwrap
@@ -9,13 +9,13 @@ WIDTH = 88
 
 
 class Code(NamedTuple):
-    """An expression that is inserted unchanged."""
+    """Expression that is written into the source unchanged."""
 
     text: str
 
 
 class Call(NamedTuple):
-    """A call of a function."""
+    """Call of a function, to be written as source: name, arguments and keyword arguments."""
 
     name: str
     arguments: Sequence[object] = ()
@@ -49,7 +49,7 @@ def _printable(text: str) -> str:
 
 
 def docstring(title: str, *sentences: str) -> str:
-    """Return a module docstring: a title, and sentences that start on a new line each.
+    """Return a module docstring: a title and `sentences`, each sentence on a new line.
 
     All text is escaped, so that it cannot end the docstring.
     """
@@ -69,12 +69,12 @@ def comment(text: str) -> str:
 
 
 def identifier(name: str, prefix: str) -> str:
-    """Return the name of a finding as part of a test name, without the engine's prefix."""
+    """Return a finding's name as part of a test name: no engine prefix, only letters and digits."""
     return re.sub("[^a-z0-9]", "_", name.removeprefix(prefix).lower()).strip("_") or "finding"
 
 
 def broken(value: object, before: str = "", after: str = "", width: int = WIDTH - 4) -> list[str]:
-    """Return the lines of `before`, a value and `after`, broken to fit a function body.
+    """Return `before`, a value as source and `after` as lines that fit into a function body.
 
     A value that is too long gets one line for each item; a list of numbers fills its lines instead.
     """
@@ -107,10 +107,10 @@ def _items(values: Sequence[Any], width: int) -> list[str]:
 
 
 def call(name: str, arguments: Sequence[object] = (), options: Mapping[str, object] | None = None) -> list[str]:
-    """Return the lines of a call statement."""
+    """Return the lines of a statement that calls a function."""
     return broken(Call(name, arguments, options or {}))
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """Return the lines of an indented block."""
+    """Return lines indented by four spaces."""
     return [f"    {line}" if line else line for line in lines]

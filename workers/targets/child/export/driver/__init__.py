@@ -1,1 +1,1 @@
-"""Driver that exported tests of all engines share: a test takes over what it needs."""
+"""Helper functions for exported tests; a test contains the ones that it calls."""

@@ -16,7 +16,7 @@ INTERMEDIATE = 96
 def decoder_layer(
     prefix: str, generator: torch.Generator, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Return random weights of a layer; `scale` is the size of its output."""
+    """Return random weights of one decoder layer; `scale` is the size of its output."""
     shapes = {
         "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
         "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),
@@ -55,7 +55,7 @@ def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
 def with_window_layers(
     target: dict[str, torch.Tensor], seed: int
 ) -> dict[str, torch.Tensor]:
-    """Return a model's embeddings and head with four other layers."""
+    """Return a model's weights with its decoder layers replaced by four random ones."""
     generator = torch.Generator().manual_seed(seed)
     weights = {
         name: weight
@@ -68,7 +68,7 @@ def with_window_layers(
 
 
 def add_windows(model: str, window: int) -> None:
-    """Give all layers of a model but the second one a sliding window."""
+    """Let every layer but the second use sliding-window attention (`config.json`)."""
     path = Path(model, "config.json")
     config = json.loads(path.read_text())
     layers = ["sliding_attention"] * config["num_hidden_layers"]
@@ -95,7 +95,7 @@ def eagle_head(
 
 
 def save_config(folder: Path, vocab_size: int, num_layers: int = 2) -> str:
-    """Write the configuration of a model and return its path."""
+    """Write a model's `config.json` into a new folder; return the folder."""
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -119,7 +119,7 @@ def save_config(folder: Path, vocab_size: int, num_layers: int = 2) -> str:
 def save_model(
     folder: Path, weights: dict[str, torch.Tensor], vocab_size: int, num_layers: int = 2
 ) -> str:
-    """Write a model and return its path."""
+    """Write a model's configuration and weights to a new folder; return its path."""
     path = save_config(folder, vocab_size, num_layers)
     save_file(weights, folder / "model.safetensors")
     return path
