@@ -1,1 +1,1 @@
-"""Judges: checker, referee, properties, race detector, output comparison."""
+"""Judges: check an engine's run with oracle, reference scheduler, races, outputs."""

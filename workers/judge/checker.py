@@ -1,4 +1,7 @@
-"""Compare all captures and observations of an engine with the oracle's expected values.
+"""Compare all device copies and host observations of an engine with the oracle's values.
+
+A *capture* is a copy of device variables that the engine takes in stream order; an *observation* is the same of host
+variables.
 
 Verifies:
 - every variable of `observation.VARIABLES`, inside its domain: counts, model inputs, KV cache, recurrent states, draft
@@ -59,7 +62,7 @@ EXPECTED: Mapping[str, Callable[[Any, EngineSpec], Expectation]] = {
 
 
 class Checker(Judge):
-    """Judge that compares every value and decision of a run with the oracle.
+    """Judge that compares each captured device value and host observation with the oracle.
 
     It stops (`is_over`) in the step in which a token was sampled so close to a tie that an engine may sample another.
     `points` are the observation points that the engine supports: a missing or an extra observation at one of them is a
@@ -89,11 +92,11 @@ class Checker(Judge):
 
     @classmethod
     def of(cls, case: Case) -> "Checker | None":
-        """Return the judge; None for an engine that does not log its decisions."""
+        """Return the judge; None for an engine that does not log its scheduler decisions."""
         return cls(case.trace, case.tapes) if case.capabilities.logs_decisions else None
 
     def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
-        """Process new log entries; return the first difference in a decision or an observation."""
+        """Check new log entries; return the first difference in a decision or host observation."""
         for entry in log:
             if self.is_over:
                 return None
@@ -104,7 +107,7 @@ class Checker(Judge):
         return None
 
     def _entry(self, entry: Entry) -> Difference | None:
-        """Check a log entry and pass it to the oracle; add the captures that it requires."""
+        """Check a log entry and pass it to the oracle; note which captures must follow it."""
         due = self._required.before(entry) if self._required.on_host is not None else None
         if due is not None:
             return difference("observations", self.step, due, fact("entry", entry=_kind(entry)))
@@ -178,7 +181,7 @@ class Checker(Judge):
                 return compare_columns(order, rows, columns, observed) or self._results(observed)
 
     def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
-        """Compare new captures; return the earlier of the device's and the host's difference."""
+        """Compare new captures; return the first difference on the device or, if earlier, the host."""
         on_device, on_host = self._first_of(captures), self._on_host
         if on_device is None or on_host is None:
             return on_host or on_device
@@ -198,11 +201,11 @@ class Checker(Judge):
         return None
 
     def unexplained(self) -> Difference | None:
-        """Return the difference in a state copy whose cause was never captured, or None."""
+        """Return a held-back difference in a state copy if its source was never captured, or None."""
         return self._copied
 
     def _cause_of_copy(self, capture: Observation, found: Difference | None) -> Difference | None:
-        """Return the difference to report: the computed state's instead of its copy's.
+        """Return a difference of a recurrent state; hold one of its copy back until then.
 
         A recurrent state is copied to its block (point `kept`) before the states of the step are captured (point
         `state`): a difference in the copy is held back until that capture.
@@ -218,7 +221,7 @@ class Checker(Judge):
         return copied if capture.point == "state" or found is not None else None
 
     def _forget(self) -> None:
-        """Drop the expected values of finished steps: processed, corrected, and captured completely."""
+        """Drop the oracle's values of steps that are processed and completely captured."""
         steps = self.oracle.steps
         if len(steps) <= _STEPS_KEPT:
             return
@@ -240,7 +243,7 @@ class Checker(Judge):
         return self._compare(EXPECTED[point](truth, self.spec), capture, truth)
 
     def _compare(self, expected: Expectation, capture: Observation, truth: StepTruth | Release) -> Difference | None:
-        """Return the first difference of a capture of a step, or of the release of blocks."""
+        """Return the first difference between a capture and the expected values, or None."""
         point, step, _, values, _ = capture
         self._count(point, expected)
         # Without padding all captured values are expected.
@@ -268,7 +271,7 @@ class Checker(Judge):
         return tuple(sorted({VARIABLES[name].plane for name in self._variables if name in VARIABLES}))
 
     def _count(self, point: str, names: Collection[str]) -> None:
-        """Count the values compared at a point; record their names if their number has changed."""
+        """Count the values compared at a capture point; keep their variable names."""
         count = len(names)
         self.num_compared += count
         if self._sizes[point] != count:
@@ -276,7 +279,7 @@ class Checker(Judge):
             self._variables.update(names)
 
     def _results(self, observed: Observation) -> Difference | None:
-        """Compare logprobs, prefix cache, pools and token counts after a step was processed."""
+        """Compare a processed step's logprobs, prefix cache, block pools and token counts."""
         found = self._logprobs(observed) if self._has_logprobs else None
         if found is None and self.oracle.cache is not None:
             found = cached_difference(self.oracle.cache, self._names, observed)
@@ -288,7 +291,7 @@ class Checker(Judge):
         return found
 
     def _logprobs(self, observed: Observation) -> Difference | None:
-        """Compare logprobs within a tolerance: they need not be bitwise equal."""
+        """Compare logprobs of sampled tokens within a tolerance (rounding may differ)."""
         rows = self.oracle.steps[observed.step].rows
         wanted = expected_logprobs(rows, self.oracle.delivered, self.spec.logprobs_mode)
         if wanted is None:
@@ -318,13 +321,13 @@ class Checker(Judge):
 
     @property
     def probes(self) -> dict[str, int]:
-        """Counts of probes that the oracle has seen so far."""
+        """Counts of the situations ("probes", such as a rejected draft) that the oracle has seen."""
         oracle = self.oracle
         drawn = {"random_decision": oracle.num_decisions, "ambiguous_decision": oracle.num_ambiguous}
         return {**drawn, **oracle.happened}
 
     def at_end(self, end: End) -> Difference | None:
-        """Check that no required capture or observation is missing and that the host holds nothing."""
+        """Check that no required capture is missing and that the host holds no block or request."""
         left = end.left
         assert left is not None, "the engine shows what its host holds"
         if self._copied is not None:
@@ -352,7 +355,7 @@ class Checker(Judge):
 
 
 def _follows_device(host: Difference) -> bool:
-    """Return whether a host difference comes after the device captures of its own step."""
+    """Return whether a host value at this point depends on device values of the same step."""
     variable = VARIABLES.get(host.variable)
     return variable is not None and variable.point in ("corrected", "processed")
 

@@ -53,7 +53,7 @@ class _Transfers:
         self._used: dict[int, dict[int, int]] = {}
 
     def see(self, seen: Shown) -> Iterator[Difference]:
-        """Yield the differences that a record of the engine reveals."""
+        """Update the transfers with one engine record; yield the differences found in it."""
         match seen:
             case Transfer() if seen.values.phase == "begins":
                 yield from self._begin(seen)
@@ -80,7 +80,7 @@ class _Transfers:
                 pass
 
     def left(self, steps: int) -> Iterator[Difference]:
-        """Yield a difference for each transfer that has not ended once the engine has drained."""
+        """Yield a difference for each transfer still in flight after the engine has drained."""
         for number, flight in self.flights.items():
             yield mismatch(PLANE, "ends", flight.request, (steps, None), fact("an_end"), fact("no_end", number=number))
 
@@ -120,7 +120,7 @@ class _Transfers:
                 self._used.get(seen.step, {}).pop(block, None)
 
     def _offered(self, seen: Offered) -> Iterator[Difference]:
-        """Yield a difference for the first computed chunk of an ended request that was not stored."""
+        """Yield a difference if an ended request has a computed full chunk that was not stored."""
         assert self._offloading is not None, "chunks are offered to its store"
         values, size = seen.values, self.block_size * self._offloading.blocks_per_chunk
         # The KV cache entry of the last output token is never computed.
@@ -132,7 +132,7 @@ class _Transfers:
             yield mismatch(PLANE, "offered", seen.requests[0], (seen.step, None), fact("chunk", chunk=chunk), actual)
 
     def _planned(self, seen: Scheduled) -> Iterator[Difference]:
-        """Yield a difference for each block of a load in flight that a planned request holds.
+        """Yield a difference for each scheduled block that an asynchronous load still writes.
 
         Keep the blocks in flight for `_written`.
         """
@@ -147,7 +147,7 @@ class _Transfers:
                     yield mismatch(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
 
     def _written(self, seen: Inputs) -> Iterator[Difference]:
-        """Yield a difference for each block that a step writes during a transfer of it."""
+        """Yield a difference for each block that a step writes while a transfer uses it."""
         assert self._history is not None, "an engine reports its sizes before its steps"
         used = self._used.pop(seen.step, {})
         for row in self._history.steps[seen.step].rows if used else ():
@@ -201,7 +201,7 @@ class ConnectorTransfers(HistoryJudge):
 
 
 def _handed_over(seen: Shown, of: dict[EngineName, _Transfers], prompts: dict[int, int]) -> Iterator[Difference]:
-    """Yield the differences in the blocks that a producer hands over.
+    """Yield differences in the blocks that a prefill producer passes to its consumer.
 
     It must be called before `_Transfers.see` processes the record.
     """

@@ -50,7 +50,7 @@ class ControlPlane(HistoryJudge):
 
 
 class _Calls:
-    """The control-plane calls and steps of a run; each reset of the KV cache begins a new era."""
+    """Pause, sleep, reload and reset calls among the steps; each cache reset begins an era."""
 
     def __init__(self) -> None:
         self.era = 0
@@ -66,7 +66,7 @@ class _Calls:
         self._neighbour: list[int] | None = None
 
     def see(self, seen: Shown) -> Iterator[Difference]:
-        """Yield the differences that a record of the engine reveals."""
+        """Process one engine record; yield the differences found in it."""
         match seen:
             case Controlled():
                 yield from self._control(seen)
@@ -100,7 +100,7 @@ class _Calls:
                 yield mismatch(PLANE, "neighbour", None, where, self._neighbour, tokens)
 
     def _planned(self, seen: Scheduled) -> Iterator[Difference]:
-        """Yield a difference for the first request that is scheduled although the engine is paused."""
+        """Yield a difference for the first request scheduled although the engine is paused."""
         begun = [request for request, _ in seen.values.begun]
         barred = {"": (), "wait": [each for each in begun if each not in self._loading]}.get(self._mode, seen.requests)
         self._loading.difference_update(begun)
@@ -110,7 +110,7 @@ class _Calls:
 
 
 def _attended(history: EngineHistory, calls: _Calls) -> Iterator[Difference]:
-    """Yield for each batch row the first KV cache entry that was computed before the last reset.
+    """Yield for each batch row the first KV cache entry older than the last reset.
 
     A copied block belongs to the era of its source.
     """
@@ -149,7 +149,7 @@ def _slots(block: int, size: int) -> range:
 
 
 def _copy(blocks: Sequence[tuple[int, int]], computed: dict[int, int], size: int) -> None:
-    """Copy the eras of all source blocks to their target blocks; the copies are simultaneous."""
+    """Copy the eras of source blocks to target blocks; read all sources before writing."""
     slots = [pair for source, target in blocks for pair in zip(_slots(source, size), _slots(target, size), strict=True)]
     eras = {target: computed.get(source) for source, target in slots}
     for target, era in eras.items():

@@ -1,4 +1,4 @@
-"""G-tests of sampled tokens: against a known distribution, or between two samples.
+"""G-tests of sampled tokens: one sample against probabilities, or one against another.
 
 Verifies:
 - that the counts of outcomes are likely under a distribution;
@@ -20,7 +20,7 @@ Outcome: TypeAlias = tuple[int, ...]
 
 
 def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple[float, int]:
-    """Return the statistic of a G-test (infinite for an impossible outcome), and its degrees.
+    """Return (statistic, degrees of freedom) of a G-test; infinite if an outcome is impossible.
 
     The degrees are the degrees of freedom.
     """
@@ -33,7 +33,7 @@ def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple
 
 
 def two_sample_g_test(first: Mapping[Outcome, int], second: Mapping[Outcome, int]) -> tuple[float, int]:
-    """Return the statistic and degrees of freedom of a G-test that two samples are alike."""
+    """Return (statistic, degrees of freedom) of a G-test that two samples are alike."""
     sizes = sum(first.values()), sum(second.values())
     share = min(sizes) / sum(sizes)
     both = {outcome: (first.get(outcome, 0), second.get(outcome, 0)) for outcome in sorted({*first, *second})}
@@ -62,7 +62,7 @@ def _term(seen: int, expected: float) -> float:
 
 
 def _pooled(cells: Iterable[tuple[float, tuple[int, ...]]]) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Yield (expected, counts) cells, pooled until each expects at least EXPECTED_MIN."""
+    """Merge rare outcomes until each cell expects EXPECTED_MIN; yield (expected, counts)."""
     few: tuple[float, tuple[int, ...]] | None = None
     for expected, seen in sorted(cells, key=lambda cell: cell[0]):
         if few is None:

@@ -65,7 +65,7 @@ class _CacheState:
 
 
 class Row(NamedTuple):
-    """A request in a step, as its drafter must see it.
+    """One request in a step: tokens, positions and blocks that its drafter must use.
 
     - `first`: the position of its first scheduled token; `end`: the number of computed tokens, without rejected drafts.
     - `tokens`: the tokens known after the step, then the proposed drafts.
@@ -94,7 +94,7 @@ class RowInputs(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """The draft tokens that one step proposed after the known `tokens`.
+    """The draft tokens that one step proposed after a request's known `tokens`.
 
     `margins` has the logit difference of each draft to the second-best token. Drafts proposed `at_once`, in one pass,
     may depend on their number, because each position attends to all others.
@@ -116,7 +116,7 @@ class DrafterInputs(HistoryJudge):
 
     @classmethod
     def of(cls, case: Case) -> "DrafterInputs | None":
-        """Return the judge; None if the run shows too little of the drafter's KV cache.
+        """Return the judge; None if the run does not report all KV entries of the drafter.
 
         A producer does not show the drafter entries that it hands over. A step that loses a synchronously loaded block
         does not show what is computed after the block.
@@ -138,7 +138,7 @@ class DrafterInputs(HistoryJudge):
 
 
 def proposals_of(history: History) -> Proposals:
-    """Return the proposals of a run that follow from tokens alone, up to the first difference."""
+    """Return the proposals that only tokens determine, up to the drafter's first difference."""
     if ENGINE not in history.engines:
         return {}
     drafter = Drafter(history)
@@ -148,7 +148,7 @@ def proposals_of(history: History) -> Proposals:
 
 
 class Drafter:
-    """The drafter of one run, checked step by step.
+    """The drafter of one engine, checked step by step.
 
     `proposals` has the proposals of the checked steps that follow from tokens alone.
     """
@@ -262,14 +262,14 @@ class Drafter:
         return self._sizes.max_model_len
 
     def _proposes_none(self, step: Step) -> bool:
-        """Return whether a step proposes nothing and no request of it has drafts next."""
+        """Return whether a step proposes nothing, and its requests verify no draft token next."""
         following = self._steps.get(step.number + 1)
         drafts = {row.request: row.num_drafts for row in following.rows} if following is not None else {}
         is_asked = any(drafts.get(request) for request in step.requests)
         return step.context is not None and not any(step.proposed.values()) and not is_asked
 
     def _mark_unwritten(self, rows: Iterable[Row]) -> None:
-        """Mark the entries of a step without a draft pass as unwritten: no later pass computes them."""
+        """Mark the KV entries of a step without a draft pass as unwritten: no later pass fills them."""
         for row in rows:
             self._states[row.request].follows_from_tokens = False
             for position in range(row.first, row.end):
@@ -278,7 +278,7 @@ class Drafter:
                     self._cache[slot] = Entry(row.request, position, None)
 
     def _keep_proposals(self, step: Step, rows: Mapping[int, Row]) -> None:
-        """Keep the step's proposals that follow from tokens alone."""
+        """Keep the proposals that only the request's tokens determine, for later comparison."""
         for place, request in enumerate(step.passes[0].requests if step.passes else ()):
             row, state, drafts = rows[request], self._states[request], step.proposed.get(request, ())
             if not self._sizes.chunk_ends_known and self._sizes.draft_shift and not row.samples:
@@ -293,7 +293,7 @@ class Drafter:
             self.proposals[request, len(known)] = proposal
 
     def _stores(self, step: Step, inputs: Inputs, rows: Mapping[int, Row]) -> Iterator[Difference]:
-        """Yield wrong positions and slots of hidden states that a parallel drafter stores."""
+        """Yield wrong positions and slots at which a parallel drafter stores hidden states."""
         assert step.context is not None, "the caller has checked it"
         context, starts = step.context.values, inputs.values.starts
         for request, start, stop in zip(inputs.requests, starts, starts[1:], strict=False):
@@ -346,7 +346,7 @@ class Drafter:
             yield mismatch(PLANE, "draft_seq_lens", row.request, (number, None), covered, length)
 
     def _tables(self, number: int, row: Row, table: Blocks) -> Iterator[Difference]:
-        """Yield a difference for each block in a late pass's block table that is not the request's."""
+        """Yield a difference for each block in a later pass's block table not held by the request."""
         for position, own, block in zip(itertools.count(step=self._sizes.block_size), row.blocks, table, strict=False):
             if own != block:
                 facts = fact("block", block=own), fact("block", block=block)
@@ -355,7 +355,7 @@ class Drafter:
     def _positions_and_slots(
         self, number: int, row: Row, first: int, count: int, given: RowInputs
     ) -> Iterator[Difference]:
-        """Yield positions not consecutive from `first`, and slots outside the planned blocks."""
+        """Yield positions not consecutive from `first`, and slots outside the scheduled blocks."""
         for place, position in enumerate(range(first, first + count)):
             where, slot = (number, position), given.slots[place]
             if given.positions[place] != position:
@@ -378,7 +378,7 @@ class Drafter:
         return row.tokens[at] if at < len(row.tokens) else None
 
     def _is_chunk_end(self, row: Row, position: int) -> bool:
-        """Return whether a prefill chunk's last token replaces the next prompt token at a position."""
+        """Return whether the sampled token replaces the next prompt token at a chunk's end."""
         is_end = position == row.end - 1 and self._sizes.draft_shift > 0 and row.is_chunk
         return is_end and row.end < len(row.tokens) and not self._sizes.chunk_ends_known
 
@@ -389,7 +389,7 @@ class Drafter:
         return row.blocks[block] * self._sizes.block_size + within
 
     def _writes(self, number: int, row: Row, given: RowInputs, written: dict[int, Entry]) -> Iterator[Difference]:
-        """Add a row's entries to `written`; yield slots in blocks that its request does not hold."""
+        """Add a row's KV entries to `written`; yield slots in blocks not held by the request."""
         for token, position, slot in zip(*given, strict=True):
             if slot < 0:
                 continue
@@ -402,7 +402,7 @@ class Drafter:
             written[slot] = Entry(row.request, position, meant)
 
     def _reads(self, number: int, row: Row) -> Iterator[Difference]:
-        """Yield the entries that a request attends to in the first pass and that are not its own."""
+        """Yield the attended KV entries of the first pass with another token or request."""
         state, shift = self._states[row.request], self._sizes.draft_shift
         last = min(self._last_position(row), self._length_max - 1, len(row.tokens) - 1 - shift)
         for position in range(last + 1):
@@ -426,7 +426,7 @@ class Drafter:
 
 
 def _copies_of(history: History) -> dict[tuple[int, bool], list[Transfer]]:
-    """Return the copies from and to the store, by step and whether they precede its passes."""
+    """Return block copies to and from the store, by (step, before or after its passes)."""
     copies: dict[tuple[int, bool], list[Transfer]] = {}
     with_inputs: set[int] = set()
     for seen in history.shown:

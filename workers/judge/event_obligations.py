@@ -1,4 +1,4 @@
-"""Check that an engine applies the events of a trace: in order, each at its hook of a step.
+"""Check that an engine applies a trace's events in order, each at its hook of a step.
 
 Verifies:
 - a submit, an abort, a preemption or a cache reset is in the log at the time of its event, in the order of the events;
@@ -69,7 +69,7 @@ class EventObligations:
         self._now: Moment = (-1, len(HOOKS) - 1)
 
     def advance_to(self, tick: int, hook: Hook) -> Violation | None:
-        """Apply all events up to a hook of a tick; return a violation if one is missing, or None."""
+        """Apply all events up to a hook of a tick; return a violation if one was skipped, or None."""
         self._now = (tick, HOOKS.index(hook))
         if not self._apply_until(self._now):
             return None
@@ -86,7 +86,7 @@ class EventObligations:
         raise AssertionError(f"event {event.do} requires no log entry")
 
     def check_entry(self, entry: RequiredEntry) -> Violation | None:
-        """Return a violation if no event requires this log entry now, or None."""
+        """Return a violation if no event causes this log entry now, or None."""
         if isinstance(entry, Submitted):
             wrong = self._misdated(entry)
             if wrong is not None:
@@ -117,7 +117,7 @@ class EventObligations:
         return None if entry.tick == due else violation(Rule.SUBMITTED_AT, tick=entry.tick, due=due)
 
     def _apply_until(self, moment: Moment) -> bool:
-        """Apply events up to a moment; stop and return True at the first that requires a log entry."""
+        """Apply events up to a moment; return True at the first that must be logged."""
         while self._next < len(self._events) and self._events[self._next][0] <= moment:
             if self._apply(self._events[self._next][2]):
                 return True
@@ -147,7 +147,7 @@ class EventObligations:
         return truth if truth is not None and truth.finish_reason is None else None
 
     def _apply(self, event: AnyEvent) -> bool:
-        """Apply an event; return whether it requires a log entry of the engine now."""
+        """Apply an event; return whether the engine must log it now."""
         match event:
             case SetK(k=k):
                 self.k_step = min(k, self._k_max)
@@ -179,7 +179,7 @@ class EventObligations:
 
 
 def _with(spoils: Spoils, event: NoValidToken | NanLogits | SpoilLogit | SpoilDraft) -> Spoils:
-    """Return the spoils of a request with one more event added."""
+    """Return a request's pending corruptions (NaN logits, invalid drafts) plus one event's."""
     match event:
         case NoValidToken():
             return spoils._replace(no_valid_token=True)

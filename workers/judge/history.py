@@ -32,7 +32,7 @@ Blocks: TypeAlias = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class StateInput:
-    """The recurrent state of a batch row in one KV-cache group: see `StateColumns`.
+    """The recurrent state that a row reads and writes in one KV-cache group (`StateColumns`).
 
     `block` holds the state after the row's last token. `blocks` has one block per token if the engine writes a state
     after every token, else `block` alone.
@@ -82,7 +82,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """One stay of a request: its first step, and its number of computed tokens then (`hit`).
+    """A request from its first or resumed step to its end or preemption; `hit`: cached tokens.
 
     `before` has the request's tokens at the end of the stay before, None in the first stay. `tokens_are_known` is false
     if results of the stay before may still arrive: then the tokens of this stay are uncertain.
@@ -97,7 +97,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A request in one step: its stay, its tokens before the result, and its previous step.
+    """A request in one step: its stay, its tokens before the step, and its previous step.
 
     `last` is the previous step of the same stay, -1 if there is none. `has_lost`: a synchronous load of this stay has
     lost a block. From then on the request's computed tokens are uncertain, and from the next step on its tokens.
@@ -111,7 +111,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """All records of one step. `num_processed` steps had been processed when it was planned.
+    """All records of one step, and how many steps were processed before it was scheduled.
 
     `inputs` is None and `rows` is empty if the engine did not report the step's inputs. `padding` has the slots of
     padding tokens, `window_padding` the same for each sliding-window group.
@@ -136,18 +136,18 @@ class Step:
 
     @property
     def computed(self) -> Mapping[int, int]:
-        """Return by request the scheduler's number of computed tokens."""
+        """Return the scheduler's number of computed tokens, by request."""
         return dict(zip(self.requests, self.plan.scheduled_computed, strict=True))
 
     @property
     def begun(self) -> Mapping[int, Sequence[int]]:
-        """Return all tokens of each request whose stay begins in this step."""
+        """Return the known tokens of each request that starts or resumes in this step."""
         return dict(self.plan.begun)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineHistory:
-    """The steps of one engine by number, its sizes, and the objects that it held at the end."""
+    """The steps of one engine by number, its buffer sizes, and what it held at the end."""
 
     sizes: OpenedValues
     steps: Mapping[int, Step]
@@ -157,27 +157,27 @@ class EngineHistory:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All records of a run in order, and the history of each engine that reported its sizes."""
+    """All records of a run in order, and the steps of each engine that reported its sizes."""
 
     shown: Sequence[Shown]
     engines: Mapping[EngineName, EngineHistory]
 
     @classmethod
     def of(cls, shown: Sequence[Shown]) -> "History":
-        """Return the history of a run from all of its records, in order."""
+        """Build the history from all records of a run, in order."""
         collectors = {each.of: _Collector(each.values) for each in shown if isinstance(each, Opened)}
         for each in shown:
             collectors[each.of].see(each)
         return cls(shown, {of: collector.history() for of, collector in collectors.items()})
 
     def steps_of(self, of: EngineName) -> Mapping[int, Step]:
-        """Return the steps of an engine; empty if it reported nothing."""
+        """Return the steps of an engine; empty if the engine reported nothing."""
         return self.engines[of].steps if of in self.engines else {}
 
 
 @dataclass(slots=True, eq=False)
 class _StepRecords:
-    """The records of one step so far."""
+    """The records collected for one step so far."""
 
     plan: Scheduled
     num_processed: int
@@ -203,7 +203,7 @@ class _Collector:
         self._drained: list[Drained] = []
 
     def see(self, seen: Shown) -> None:
-        """Add a record to its step; ignore records that belong to no step."""
+        """Add a record to its step; ignore records of no step."""
         match seen:
             case Scheduled():
                 assert seen.step not in self._records, f"step {seen.step} is planned twice"
@@ -235,7 +235,7 @@ class _Collector:
                 pass
 
     def history(self) -> EngineHistory:
-        """Return the history of the engine."""
+        """Return the steps collected so far."""
         stays: dict[int, Stay] = {}
         known: dict[int, list[int]] = {}
         last: dict[int, int] = {}

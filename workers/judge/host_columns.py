@@ -12,7 +12,7 @@ from workers.record.rules import Rule
 
 
 def cached_difference(cache: CachedBlocks, names: dict[int, int], observed: Observation) -> Difference | None:
-    """Return the first difference in reference counts, hashes or eviction order of blocks.
+    """Return the first difference in blocks' reference counts, hashes or eviction order.
 
     An engine may use any hash function that has one hash per prefix: `names` keeps the hash seen for each prefix.
     """
@@ -37,7 +37,7 @@ def cached_difference(cache: CachedBlocks, names: dict[int, int], observed: Obse
 
 
 def processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
-    """Return the expected results of a processed step by row; no counts of ended requests."""
+    """Return a processed step's expected results by row, without ended requests' counts."""
     truths = [row.truth for row in rows]
     ends = [truth.finish_reason for truth in truths]
     computed: list[Any] = [truth.sched_computed for truth in truths]
@@ -49,7 +49,7 @@ def processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]
 
 
 def host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
-    """Return the host's expected draft tokens, for rows with a valid token and a live request."""
+    """Return the draft tokens expected on the host, for live rows that sampled a token."""
     return [
         row.drafted.proposed
         if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch
@@ -64,7 +64,7 @@ def compare_columns(
     columns: dict[str, list[Any]],
     observed: Observation,
 ) -> Difference | None:
-    """Return the first difference of an observation from expected columns in the same order."""
+    """Return the first difference between an observation and the expected values by row."""
     _, step, requests, values, _ = observed
     if order != requests:
         return difference(
@@ -93,7 +93,7 @@ def difference(
     actual: object,
     where: tuple[str, str, int | None] = ("", "", None),
 ) -> Difference:
-    """Return a `Difference` of a variable.
+    """Build the `Difference` of one variable, in the plane (kind of values) of that variable.
 
     `where` is its request, its commit key and its position, if known.
     """

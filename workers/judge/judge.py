@@ -1,4 +1,8 @@
-"""Interfaces of the judges of one run, and the values that they receive."""
+"""Interfaces of the judges of one run, and the values that judges receive.
+
+A *capture* is a copy of device variables that the engine takes in stream order. A *plane* is a kind of checked values,
+such as "kv" or "outputs".
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +27,7 @@ PLANES_OF_STEPS = ("blocks", "books", "counts", "inputs")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run before it begins: an explicit trace, and the capabilities of its engine.
+    """A run before it begins: a trace with all prompts generated, and engine capabilities.
 
     `first_race` returns the first race of the run; it is None without a race detector.
     """
@@ -35,12 +39,12 @@ class Case:
 
     @property
     def shows_steps(self) -> bool:
-        """Return whether the engine reports its steps instead of a log of decisions."""
+        """Return whether the engine reports plans and model inputs, not a log of decisions."""
         return shows_steps(self.capabilities)
 
 
 def shows_steps(capabilities: Capabilities) -> bool:
-    """Return whether an engine reports its steps instead of a log of decisions."""
+    """Return whether an engine reports plans and model inputs, not a log of decisions."""
     return not capabilities.logs_decisions and set(PLANES_OF_STEPS) <= set(capabilities.planes)
 
 
@@ -69,15 +73,15 @@ class Judge:
 
     @property
     def planes(self) -> tuple[str, ...]:
-        """The planes in which the judge has compared anything so far."""
+        """The planes (kinds of values, such as "kv") that this judge has compared so far."""
         return ()
 
     def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
-        """Check the host's new decisions and observations; return the first difference."""
+        """Check the host's new log entries and observations; return the first difference."""
         return None
 
     def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
-        """Check the device's new captures in stream order; return the first difference.
+        """Check new copies of device variables in stream order; return the first difference.
 
         If `see_log` has found a difference in the same step, the device was drained before this call, and this returns
         the earlier of both differences.
@@ -85,10 +89,10 @@ class Judge:
         return None
 
     def see_outputs(self, outputs: Mapping[str, Output]) -> None:
-        """Check or keep the outputs delivered so far."""
+        """Check the outputs delivered so far; a judge may also store them for its later checks."""
 
     def at_end(self, end: End) -> Difference | None:
-        """Return the first difference, after the engine has drained."""
+        """Check the drained engine; return the first difference, or None."""
         return None
 
 
@@ -96,18 +100,18 @@ class HistoryJudge:
     """Interface of judges that check the complete history of a run at its end."""
 
     def compared(self, history: History) -> tuple[str, ...]:
-        """Return the planes in which the history has values to compare."""
+        """Return the planes (kinds of values) that this judge can check in a history."""
         raise NotImplementedError
 
     def differences(self, end: End) -> Iterator[Difference]:
-        """Yield all differences; the first one is reported."""
+        """Yield all differences in run order; only the first is reported."""
         raise NotImplementedError
 
     def at_end(self, end: End) -> Difference | None:
-        """Return the first difference."""
+        """Return the first difference of a drained run, or None."""
         return next(self.differences(end), None)
 
 
 def with_engine_name(found: Difference, of: EngineName) -> Difference:
-    """Return a difference with the engine's name before its variable, but for the main engine."""
+    """Return a difference with its engine's name added, except for the main engine."""
     return found if of == ENGINE else found.model_copy(update={"variable": f"{of}_{found.variable}"})

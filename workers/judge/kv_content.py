@@ -1,4 +1,4 @@
-"""Check the KV cache content that requests attend to: all entries are of their own tokens.
+"""Check that each KV cache entry a request attends to was computed from its own tokens.
 
 The judge keeps model KV caches in which an entry is the identity of a whole prefix of tokens. Steps write entries by
 their slot mapping; transfers copy entries at the time when their bytes are copied. A zeroed block is unwritten until a
@@ -32,7 +32,7 @@ PLANES = ("kv",)
 
 @dataclass(frozen=True, slots=True)
 class _RowInFlight:
-    """A batch row in flight: first position, drafts, prefixes, and state blocks by group."""
+    """A row of a step in flight: first position, drafts, token prefixes, state blocks."""
 
     first: int
     num_drafts: int
@@ -41,7 +41,7 @@ class _RowInFlight:
 
 
 class _Cache:
-    """Model of one engine's KV cache, and the prefixes that its requests have computed.
+    """Model of an engine's KV cache: for each entry, the token prefix that it comes from.
 
     A block holds KV cache entries or, in a group of layers with recurrent states, the state after a prefix.
     """
@@ -66,28 +66,28 @@ class _Cache:
         self._rows: dict[int, dict[int, _RowInFlight]] = {}
 
     def copied(self, seen: Copied) -> None:
-        """Note block copies, which `step` applies before the step writes."""
+        """Queue block copies, which take effect before the next step writes."""
         self._copies.setdefault(seen.step, []).extend(seen.values.blocks)
 
     def zeroed(self, seen: Zeroed) -> None:
-        """Clear the zeroed blocks."""
+        """Mark zeroed blocks as unwritten."""
         for block in seen.values.blocks:
             self._changed[block] = seen.step
             self.blocks.pop(block, None)
             self.states.pop(block, None)
 
     def loaded(self, block: int, entries: list[int]) -> None:
-        """Fill a block with loaded entries, after all steps that have begun."""
+        """Fill a block with KV entries that a connector loaded after all begun steps."""
         self._changed[block] = self._last_begun + 1
         self.blocks[block] = entries
 
     def loaded_state(self, block: int, state: int) -> None:
-        """Fill a block with a loaded recurrent state, after all steps that have begun."""
+        """Fill a block with a recurrent state that a connector loaded after all begun steps."""
         self._changed[block] = self._last_begun + 1
         self.states[block] = state
 
     def _copy(self, step: int, copies: Sequence[tuple[int, int]]) -> None:
-        """Copy blocks in which a prefix-cache hit ends: entries or a state."""
+        """Copy blocks when a prefix-cache hit ends inside them: KV entries or a recurrent state."""
         for source, target in copies:
             self._changed[target] = step
             for held in (self.blocks, self.states):
@@ -98,7 +98,7 @@ class _Cache:
                 self.blocks[target] = list(self.blocks.get(source, [UNWRITTEN] * self.size))
 
     def processed(self, seen: Processed) -> None:
-        """Write the recurrent states after the accepted drafts of a processed step to their blocks."""
+        """Store the recurrent states after the accepted drafts of a processed step."""
         rows = self._rows.pop(seen.step, {})
         for request, sampled in zip(seen.requests, seen.values.sampled, strict=True):
             if request in rows and rows[request].num_drafts and sampled:
@@ -106,7 +106,7 @@ class _Cache:
                 self._write_states(seen.step, row, len(row.prefixes) - row.num_drafts + len(sampled) - 1)
 
     def _write_states(self, step: int, row: _RowInFlight, stop: int) -> None:
-        """Write a row's states at each block boundary before token `stop`, and after that token.
+        """Store a row's recurrent states at block ends before token `stop`, and at `stop`.
 
         The result may arrive after a later step has begun: a block that belongs to another request by then is skipped.
         """
@@ -120,7 +120,7 @@ class _Cache:
                     self.blocks.pop(block, None)
 
     def step(self, number: int) -> Iterator[Difference]:
-        """Write the entries and states of a step; yield wrong entries that its rows attend to."""
+        """Write a step's KV entries and states; yield wrong entries that its rows attend to."""
         step = self._steps[number]
         self._last_begun = number
         self._copy(number, self._copies.pop(number, ()))
@@ -160,7 +160,7 @@ class _Cache:
                 self.blocks.setdefault(slot // size, [UNWRITTEN] * size)[slot % size] = prefix
 
     def _first_states(self, step: int, request: int, blocks: Sequence[Blocks]) -> Iterator[Difference]:
-        """Yield a difference for each first recurrent state that is not of the request's tokens."""
+        """Yield a difference if a row starts from a recurrent state of other tokens."""
         known = self._known[request]
         for size, held in zip(self._state_sizes, blocks if known else (), strict=False):
             actual = self.states.get(held[(len(known) - 1) // size], UNWRITTEN)
@@ -168,11 +168,11 @@ class _Cache:
                 yield self._difference(step, request, len(known) - 1, known[-1], actual, variable="first_state")
 
     def _has_no_lost_block(self, row: Row) -> bool:
-        """Return whether no block before a row's first position is lost."""
+        """Return whether no block with a row's preceding tokens failed to load."""
         return self.lost.isdisjoint(row.table[: -(-row.first // self.size)])
 
     def _attended(self, step: int, row: Row) -> Iterator[Difference]:
-        """Yield for each block before a row its first entry that is not of the request's tokens."""
+        """Yield the first wrong entry of each block that holds a row's preceding tokens."""
         size, known, first = self.size, self._known[row.request], row.first
         for index in range(-(-first // size) if self._has_no_lost_block(row) else 0):
             expected = known[index * size : min(first, (index + 1) * size)]
@@ -183,7 +183,7 @@ class _Cache:
                 yield self._difference(step, row.request, *wrong)
 
     def stored(self, seen: Stored) -> Iterator[Difference]:
-        """Yield a difference for each entry of a stored block that is not of the request's tokens."""
+        """Yield a difference for each stored block with an entry of other tokens."""
         values: StoredValues = seen.values
         prefixes, size = self._prefixes.extended([], values.tokens), self.size
         for block, index in zip(values.blocks, values.indexes, strict=True):
@@ -209,7 +209,7 @@ class _Cache:
 
 
 class KVContent(HistoryJudge):
-    """Judge of the KV caches of all engines of a run, and of their store."""
+    """Judge of KV cache content: all engines of a run, and their KV store."""
 
     @classmethod
     def of(cls, case: Case) -> "KVContent | None":
@@ -232,7 +232,7 @@ class KVContent(HistoryJudge):
 
 
 class _Caches:
-    """Models of the KV caches of all engines of a run, and of their store."""
+    """Models of the KV caches of all engines of a run, and of their KV store."""
 
     def __init__(self, history: History) -> None:
         prefixes = Prefixes()
@@ -251,7 +251,7 @@ class _Caches:
                 self._awaited.setdefault(seen.step, []).append(seen)
 
     def see(self, seen: Shown) -> Iterator[Difference]:
-        """Yield the differences that a record of the engine reveals."""
+        """Process one engine record; yield the differences found in it."""
         cache = self._caches[seen.of]
         match seen:
             case Copied():
@@ -272,7 +272,7 @@ class _Caches:
                 pass
 
     def _copy(self, seen: Transfer) -> None:
-        """Copy blocks between the KV cache and the store, except lost blocks."""
+        """Copy blocks between a KV cache and the store, except blocks that fail to load."""
         values, cache = seen.values, self._caches[ENGINE]
         first_state = len(values.blocks) - values.num_states
         for index, (block, slot) in enumerate(zip(values.blocks, values.slots, strict=True)):
@@ -295,6 +295,6 @@ class _Caches:
 
 
 def _is_awaited(seen: Transfer) -> bool:
-    """Return whether a step waits for the copies of a load."""
+    """Return whether the next step waits for this load's copies (a synchronous load)."""
     values = seen.values
     return values.phase == "copies" and values.of == "load" and values.is_synchronous

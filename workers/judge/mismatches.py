@@ -1,4 +1,4 @@
-"""Make the difference between an observed value of a step and its expected value."""
+"""Build the reported difference between an observed value of a step and its expected value."""
 
 from workers.record.evidence import Difference, shown
 
@@ -11,7 +11,7 @@ def mismatch(
     expected: object,
     actual: object,
 ) -> Difference:
-    """Return a `Difference` at a step and a position (`where`), from plain or `Fact` values.
+    """Return a `Difference` at `where` (step, position); values are plain or `Fact` texts.
 
     `request` is the number of a submit, the name of a request, or None if the difference belongs to no request.
     """

@@ -1,4 +1,4 @@
-"""Check the model inputs of each step, without knowing the model or the engine.
+"""Check the model inputs of each step from the request's tokens, for any model and engine.
 
 Verifies, in every step:
 - input ids: tokens of the vocabulary; the request's own tokens where they are not draft tokens; only draft tokens after
@@ -35,7 +35,7 @@ Where = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Computed:
-    """True counts of a stay: its computed tokens (`count`), and what its last step scheduled.
+    """Tokens truly computed in a stay (`count`), and what its last step scheduled.
 
     - `is_chunk`: whether the last step computed a prefill chunk that ends before the last known token.
     - `columns`: by state group, the index of the block in which the last step left the recurrent state.
@@ -56,7 +56,7 @@ class Computed:
 
 
 class ModelInputs(HistoryJudge):
-    """Judge of the model inputs of one engine of a run."""
+    """Judge of the model inputs of one engine: ids, positions, slots, block tables."""
 
     def __init__(self, of: EngineName = ENGINE) -> None:
         self._engine = of
@@ -79,7 +79,7 @@ class ModelInputs(HistoryJudge):
                 yield with_engine_name(found, self._engine)
 
     def before_crash(self, history: History) -> Difference | None:
-        """Return the first difference of a run that has crashed.
+        """Return the first difference in the steps reported before a crash, or None.
 
         A step is checked completely if all steps before it were processed; later steps only for tokens outside the
         vocabulary.
@@ -103,7 +103,7 @@ class ModelInputs(HistoryJudge):
 
 
 class ProducerInputs(ModelInputs):
-    """Judge of the model inputs of a producer: an engine that computes prompts for a consumer."""
+    """Judge of a prefill producer's model inputs (it computes prompts for a consumer)."""
 
     def __init__(self) -> None:
         super().__init__(PRODUCER)
@@ -114,14 +114,14 @@ class ProducerInputs(ModelInputs):
 
 
 def leaks_of(history: EngineHistory) -> Iterator[Difference]:
-    """Yield a difference for each kind of object that a drained engine still holds."""
+    """Yield a difference for each kind of object (block, slot ...) that a drained engine holds."""
     for drained in history.drained:
         for what, count in drained.values.leaks.items():
             yield mismatch("books", "leaks", None, (drained.step, None), fact("none_held", what=what), count)
 
 
 class Steps:
-    """The steps of one engine, checked in order and once each."""
+    """The steps of one engine, each checked once and in order."""
 
     def __init__(self, history: EngineHistory) -> None:
         sizes = history.sizes
@@ -133,7 +133,7 @@ class Steps:
         self._computed: dict[int, Computed] = {}
 
     def differences(self, steps: Mapping[int, Step]) -> Iterator[Difference]:
-        """Yield the differences of the steps."""
+        """Yield the differences of all steps, in order."""
         for step in steps.values():
             yield from self.step_differences(step)
 
@@ -149,7 +149,7 @@ class Steps:
         return mismatch("inputs", "input_ids", request, (number, position), expected, token)
 
     def step_differences(self, step: Step) -> Iterator[Difference]:
-        """Yield the differences of the next step."""
+        """Check the next step; yield its differences."""
         self.begin(step)
         yield from self.counts(step)
         yield from self._held(step)
@@ -168,7 +168,7 @@ class Steps:
         self.advance(step)
 
     def begin(self, step: Step) -> None:
-        """Start the counts of stays that begin in a step, and advance the counts of the others."""
+        """Start or advance the true computed-token count of each request of a step."""
         for request, turn in step.turns.items():
             if turn.last < 0:
                 self._computed[request] = Computed(turn.stay, turn.stay.hit)
@@ -178,7 +178,7 @@ class Steps:
                 state.count += _progress(state, self._history.steps[turn.last].sampled.get(request, ()))
 
     def counts(self, step: Step) -> Iterator[Difference]:
-        """Yield scheduler counts outside the true computed tokens to these plus drafts in flight."""
+        """Yield scheduler counts below the true computed tokens, or more than the drafts above."""
         plans = [self._history.steps[each] for each in range(step.num_processed, step.number)]
         flying = [(plan.number, dict(zip(plan.requests, plan.plan.planned_drafts, strict=True))) for plan in plans]
         for request, planned in step.computed.items():
@@ -191,13 +191,13 @@ class Steps:
                 yield mismatch("counts", "scheduled_computed", request, (step.number, None), expected, planned)
 
     def scheduled(self, request: int, num_tokens: int, num_drafts: int) -> int:
-        """Note the tokens and drafts that a step schedules for a request; return its first position."""
+        """Record a request's scheduled tokens and drafts; return its first position."""
         state = self._computed[request]
         state.num_scheduled, state.num_drafts = num_tokens, num_drafts
         return state.count
 
     def _held(self, step: Step) -> Iterator[Difference]:
-        """Yield a difference for each request with more blocks than `max_model_len` tokens need."""
+        """Yield a difference for each request holding more blocks than `max_model_len` needs."""
         for request, held in step.plan.blocks if self._blocks_max is not None else ():
             if len(held) > (self._blocks_max or 0):
                 expected = fact("at_most_blocks", most=self._blocks_max)
@@ -226,7 +226,7 @@ class Steps:
                 yield mismatch("inputs", "slots", None, (step.number, None), fact("padding_nowhere"), actual)
 
     def _row(self, step: Step, row: Row) -> Iterator[Difference]:
-        """Yield wrong input ids, positions and sequence length of a row, and a bound below it."""
+        """Yield wrong ids, positions and sequence length of a row, and a bound below that length."""
         number, state, known = step.number, self._computed[row.request], step.turns[row.request].known
         first, count = state.count, state.num_scheduled
         for index, (token, position) in enumerate(zip(row.input_ids, row.positions, strict=True)):
@@ -245,7 +245,7 @@ class Steps:
             yield mismatch("counts", "bounds", row.request, (number, None), expected, row.bound)
 
     def _slots(self, number: int, row: Row, owners: Mapping[int, Mapping[int, int]]) -> Iterator[Difference]:
-        """Yield slots that do not follow from the block table, and blocks of other requests."""
+        """Yield slots that disagree with the block table, and blocks held by other requests."""
         size = self._block_size
         for position, slot in enumerate(row.slots, self._computed[row.request].count):
             block = row.table[position // size]
@@ -257,7 +257,7 @@ class Steps:
     def owner(
         self, number: int, request: int, position: int, block: int | None, owners: Mapping[int, Mapping[int, int]]
     ) -> Iterator[Difference]:
-        """Yield differences if the block of a position is not planned for it, or not exclusive."""
+        """Yield a difference if a position's block is not the request's, or is wrongly shared."""
         index, held = position // self._block_size, owners.get(block, {}) if block is not None else {}
         if held.get(request) != index:
             expected, actual = fact("own_block", index=index), fact("block", block=block)
@@ -271,7 +271,7 @@ class Steps:
     def _states(
         self, step: Step, row: Row, planned: Sequence[Blocks], holders: Mapping[int, list[int]]
     ) -> Iterator[Difference]:
-        """Yield wrong recurrent states of a row: their blocks, and the states that they continue."""
+        """Yield recurrent states in wrong blocks, or continued from a wrong state."""
         state = self._computed[row.request]
         where = step.number, state.count
         columns = [(row.seq_len - 1) // size for size in self._state_sizes]
@@ -286,12 +286,12 @@ class Steps:
         state.columns = columns
 
     def _num_kept(self, step: Step, request: int) -> int:
-        """Return the number of tokens of its last step that a request's state must include."""
+        """Return how many tokens of its last step a request's recurrent state must include."""
         last = self._history.steps[step.turns[request].last]
         return max(1, len(last.sampled.get(request, ()))) + self._computed[request].num_inner_tokens
 
     def _kept(self, step: Step, request: int, kept: int, is_in_place: bool) -> Iterator[Difference]:
-        """Yield a difference if a state does not include exactly the last accepted tokens.
+        """Yield a difference if a recurrent state includes rejected or lacks accepted tokens.
 
         If the state is not in the block in which the last step left it, it is a copy, which includes only the first
         token of that step. The state of a row with drafts that was computed as a prefill also includes rejected drafts.
@@ -305,7 +305,7 @@ class Steps:
             yield mismatch("inputs", "kept", request, (step.number, state.count), *facts)
 
     def _copied(self, step: Step, row: Row) -> Iterator[Difference]:
-        """Yield a difference if a state copied to a new block does not include the accepted tokens.
+        """Yield a difference if a recurrent state was copied after the wrong token.
 
         At the end of a block, and when a request begins, the copied state includes only the first token of the step
         before. The state of a row that was computed as a prefill includes all of its tokens and is not checked.
@@ -319,14 +319,14 @@ class Steps:
             yield mismatch("inputs", "copied", row.request, (step.number, state.count), *facts)
 
     def _mirrors(self, step: Step) -> Iterator[Difference]:
-        """Yield the host's counts of computed tokens that are wrong after their correction."""
+        """Yield wrong host counts of computed tokens, seen after rejected drafts are removed."""
         for request, count in step.corrected.items():
             state = self._computed[request]
             if count != state.count and not step.turns[request].has_lost:
                 yield mismatch("counts", "mirror_computed", request, (step.number, None), state.count, count)
 
     def _results(self, step: Step) -> Iterator[Difference]:
-        """Yield a difference for each prefill chunk from which tokens were sampled."""
+        """Yield a difference for each non-final prefill chunk that returned sampled tokens."""
         for request, tokens in step.sampled.items():
             state = self._computed[request]
             turn = step.turns[request]
@@ -335,23 +335,23 @@ class Steps:
                 yield mismatch("inputs", "sampled", request, where, fact("no_token"), tokens)
 
     def advance(self, step: Step) -> None:
-        """Note for which requests the step computed a prefill chunk."""
+        """Record which requests ran a non-final prefill chunk in this step."""
         for request in step.requests:
             self._computed[request].is_chunk = self._is_chunk(step, request)
 
     def _is_chunk(self, step: Step, request: int) -> bool:
-        """Return whether a step leaves known tokens of a request uncomputed."""
+        """Return whether the step leaves known tokens uncomputed (non-final prefill chunk)."""
         state = self._computed[request]
         return state.count + state.num_scheduled < len(step.turns[request].known)
 
 
 def _progress(state: Computed, sampled: Sequence[int]) -> int:
-    """Return the number of tokens that a step computed for a request, without rejected drafts."""
+    """Return the number of tokens that the last step computed, without rejected drafts."""
     return state.num_scheduled - (state.num_drafts + 1 - len(sampled) if sampled else 0)
 
 
 def owners_of(blocks: Iterable[tuple[int, Blocks]]) -> dict[int, dict[int, int]]:
-    """Return by block the requests that hold it, each with the block's index in its block table."""
+    """Return {block: {request: index in its block table}}."""
     owners: dict[int, dict[int, int]] = {}
     for request, held in blocks:
         for index, block in enumerate(held):
@@ -360,7 +360,7 @@ def owners_of(blocks: Iterable[tuple[int, Blocks]]) -> dict[int, dict[int, int]]
 
 
 def _holders_of(blocks: Iterable[tuple[int, Blocks]], states: Mapping[int, Iterable[Blocks]]) -> dict[int, list[int]]:
-    """Return by block its holders, a request once for tokens and once per state.
+    """Return {block: requests that hold it}, once for tokens and once for each state.
 
     It is empty if no request has states.
     """
@@ -374,7 +374,7 @@ def _holders_of(blocks: Iterable[tuple[int, Blocks]], states: Mapping[int, Itera
 def _blocks_of_state(
     request: int, where: Where, given: Blocks, planned: Blocks, holders: Mapping[int, list[int]]
 ) -> Iterator[Difference]:
-    """Yield a difference for each state outside its planned block or in a shared block.
+    """Yield a difference for each recurrent state in a block not scheduled or shared.
 
     A row has one state, after its last token, or one after each of its tokens, the first at the position in `where`.
     """
@@ -390,7 +390,7 @@ def _blocks_of_state(
 
 
 def metrics_of(step: Step) -> Iterator[Difference]:
-    """Yield metrics that count more rows, drafts or accepted drafts than the step verified.
+    """Yield metrics that count more rows, drafts or accepted drafts than were verified.
 
     They may count fewer, because an engine leaves out requests that ended before the result arrived.
     """

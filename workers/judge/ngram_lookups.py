@@ -46,7 +46,7 @@ class NgramLookups(HistoryJudge):
                 yield mismatch(PLANE, "looked_up", request, (step, position), fact("found_earlier"), drafts)
 
     def _drafts(self, history: History) -> Iterator[tuple[int, int, int, Sequence[int], Sequence[int]]]:
-        """Yield each lookup to check: step, request, position, known tokens, and draft tokens."""
+        """Yield each lookup to check: (step, request, position, known tokens, draft tokens)."""
         own = history.engines.get(ENGINE)
         if own is None or own.sizes.lookups_filled_up:
             return
@@ -77,7 +77,7 @@ class NgramLookups(HistoryJudge):
 
 
 def follows(tokens: Sequence[int], drafts: Sequence[int]) -> bool:
-    """Return whether `drafts` also follow an earlier token that is equal to the last one."""
+    """Return whether `drafts` occur in the history after another copy of its last token."""
     count = len(drafts)
     places = range(1, len(tokens) - count + 1)
     return any(tokens[at - 1] == tokens[-1] and list(tokens[at : at + count]) == list(drafts) for at in places)

@@ -1,4 +1,4 @@
-"""Compare the outputs that a client receives in two runs of the same requests.
+"""Compare the outputs that clients receive in two runs of the same requests.
 
 Verifies:
 - the output tokens, logprobs and finish reason of every request;
@@ -45,7 +45,7 @@ class FailedRun(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The first difference of two runs, or None, and the requests that diverge at a near tie."""
+    """The first difference of two runs, or None, and requests that diverge at a near tie."""
 
     difference: Difference | None
     near_ties: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ def compare(
     logit_margin: float = 0.0,
     excused: Set[str] = frozenset(),
 ) -> Comparison:
-    """Return the first difference between the outputs of two runs (`wanted` is the reference).
+    """Return the first difference between two runs' outputs; `wanted` is the reference.
 
     An engine may choose either of two tokens with logits closer than `logit_margin`. All requests of `wanted` are
     compared, except `excused` ones. A run that failed is always a difference.
@@ -98,7 +98,7 @@ def compare(
 
 
 def _difference(variable: str, request: str, position: int | None, expected: object, actual: object) -> Difference:
-    """Return a difference in an output or in the end of a run, without step and reference."""
+    """Build the difference of an output variable, or of the run's end, without a step number."""
     return Difference(
         plane={"end": "liveness", "logprobs": "logits", "prompt_logprobs": "logits"}.get(variable, "tokens"),
         variable=variable,
@@ -111,7 +111,7 @@ def _difference(variable: str, request: str, position: int | None, expected: obj
 
 
 class _Pair:
-    """The outputs of one request in two runs, which are equal or diverge at a near tie.
+    """The two outputs of one request, equal or different from a near tie of logits on.
 
     `end_of_common` is the position of that near tie.
     Logits closer than `margin` are tied. `mode` is the engine's `logprobs_mode`.
@@ -151,7 +151,7 @@ class _Pair:
         return self._logprobs(common)
 
     def _prompt_logprobs(self) -> Difference | None:
-        """Return the first difference in the prompt logprobs (position: prompt token), or None."""
+        """Return the first difference in prompt logprobs, located at the prompt token, or None."""
         seen, wanted = self._seen.prompt_logprobs, self._wanted.prompt_logprobs
         width = 2 * self._submit.params.num_prompt_logprobs
         if len(seen) != len(wanted):
@@ -164,7 +164,7 @@ class _Pair:
         return None
 
     def _is_near_tie(self, position: int) -> bool:
-        """Return whether in each run the logits of both runs' tokens differ by less than the margin."""
+        """Return whether both runs rank the two tokens within the logit margin."""
         params = self._submit.params
         is_raw = self._is_raw and (has_penalties(params) or bool(params.logit_bias))
         if not self._margin or params.temperature or (is_raw and params.repetition_penalty != 1):
@@ -188,7 +188,7 @@ class _Pair:
         return penalty - dict(params.logit_bias).get(token, 0.0)
 
     def _logprobs(self, num_tokens: int) -> Difference | None:
-        """Return the first difference in the requested logprobs of the first tokens, or None."""
+        """Return the first difference in the output logprobs, or None."""
         asked = self._submit.params.logprobs_width
         if None in (width_of(output.logprobs, len(output.tokens)) for output in (self._seen, self._wanted)):
             # The number of logprobs differs from token to token, so they cannot be matched to tokens.
@@ -203,7 +203,7 @@ class _Pair:
         return None
 
     def _are_alike(self, seen: Sequence[int | float], wanted: Sequence[int | float]) -> bool:
-        """Return whether logprobs are close rank by rank, for the same tokens except in near ties."""
+        """Return whether logprobs are close at each rank, with the same tokens except near ties."""
         if len(seen) != len(wanted):
             return False
         if self._margin > 0:
@@ -222,20 +222,20 @@ class _Pair:
 
 
 def _shown(output: Output, position: int) -> tuple[int | float, ...]:
-    """Return the logprobs at one output position: token ids, each followed by its logprob."""
+    """Return the reported logprobs at a position, flat: token id, logprob, token id ..."""
     width = len(output.logprobs) // (2 * len(output.tokens))
     return output.logprobs[2 * width * position : 2 * width * (position + 1)]
 
 
 def _is_close(seen: float, wanted: float, tolerance: float) -> bool:
-    """Return whether two values are equal up to rounding, of logits and of the value itself."""
+    """Return whether two logprobs are equal up to the rounding of logits."""
     # Any value would be close to an infinite one by relative tolerance.
     rounding = tolerance + RELATIVE_TOLERANCE * abs(wanted) if isfinite(wanted) else 0.0
     return seen == wanted or abs(seen - wanted) <= rounding
 
 
 def _is_tied(seen: Sequence[int | float], wanted: Sequence[int | float], rank: int, margin: float) -> bool:
-    """Return whether two runs' tokens at a rank are a near tie.
+    """Return whether two runs list different tokens at a rank because of a near tie.
 
     The token of the last rank may be tied with a token that the other run does not return.
     """

@@ -39,7 +39,7 @@ class PrefixHits(HistoryJudge):
 
     @classmethod
     def of(cls, case: Case) -> "PrefixHits | None":
-        """Return the judge; None without prefix cache, with recurrent states or a KV connector."""
+        """Return the judge; None without prefix cache, and with recurrent states or a connector."""
         spec = case.trace.spec
         is_cached = spec.prefix_cache and spec.layers in ("attention", "windows") and not spec.has_connector
         return cls(spec.num_speculative_tokens > 0) if is_cached and case.shows_steps else None
@@ -75,12 +75,12 @@ class _Cache:
         self._entry_of: dict[int, tuple[int, int]] = {}
 
     def clear(self) -> None:
-        """Forget all blocks."""
+        """Forget all registered blocks (the engine reset its prefix cache)."""
         self._registered.clear()
         self._entry_of.clear()
 
     def planned(self, step: Step) -> Iterator[Difference]:
-        """Yield a difference for each request that begins with a shorter hit than cached."""
+        """Yield a difference for each starting request with a shorter hit than is cached."""
         taken, num_gone, hits = step.plan.taken, 0, step.computed
         for request, tokens in step.plan.begun:
             self._known[request] = self._prefixes.extended([], tokens)
@@ -104,13 +104,13 @@ class _Cache:
             self._registered[entry].discard(block)
 
     def _needed(self, group: Group, length: int) -> range:
-        """Return the indexes of the blocks that a group needs for a hit of `length` tokens."""
+        """Return the block indexes that a KV-cache group needs for a hit of `length` tokens."""
         stop = length // group.size
         first = 0 if group.window is None else max(0, stop + (1 - group.window) // group.size)
         return range(first, stop + self._drops)
 
     def _kept(self, group: Group, prompt: int) -> set[int] | None:
-        """Return the indexes of a prompt's blocks that a group keeps for others; None for all."""
+        """Return the indexes of prompt blocks that a group keeps cached; None for all."""
         if group.window is None:
             return None
         step = self._step
@@ -119,7 +119,7 @@ class _Cache:
         return {index for end in ends for index in self._needed(group, end)}
 
     def _least(self, known: Sequence[int]) -> int:
-        """Return the minimum hit of a request in tokens; its last token is always computed."""
+        """Return the number of cached tokens that a request's prefix-cache hit must reach."""
         step = self._step
         lengths = range((len(known) - 1) // step * step, 0, -step)
         return next((length for length in lengths if self._is_cached(known, length)), 0)
@@ -139,11 +139,11 @@ class _Cache:
         return True
 
     def _hashed(self, known: Sequence[int], group: Group, index: int) -> int:
-        """Return the prefix that the hash of block `index` covers."""
+        """Return the number of the token prefix that block `index` is hashed by."""
         return known[(index + 1) * group.size - 1 + self._ahead]
 
     def _register(self, step: Step) -> None:
-        """Register the blocks that a step fills with tokens known at their request's begin."""
+        """Register the blocks that a step fills with tokens known when the request started."""
         windows, blocks = dict(step.plan.windows), dict(step.plan.blocks)
         for row in step.rows:
             known = self._known[row.request]

@@ -1,4 +1,4 @@
-"""Numbers for prefixes of tokens, by which judges identify KV cache entries."""
+"""Number each prefix of a token sequence, to name the content of a KV cache entry."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ _NOTHING, UNWRITTEN = 0, -1
 
 
 class Prefixes:
-    """One number for each prefix, the same in all caches."""
+    """Numbers of token prefixes: equal prefixes have one number in all caches."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
         self.tokens: list[tuple[int, int]] = [(-1, -1)]
 
     def extended(self, prefixes: list[int], tokens: Sequence[int]) -> list[int]:
-        """Return `prefixes`, extended by one prefix for each of the next tokens."""
+        """Return the list of prefix numbers, extended by one number per next token."""
         found = list(prefixes)
         for token in tokens:
             pair = (found[-1] if found else _NOTHING, token)
@@ -27,7 +27,7 @@ class Prefixes:
         return found
 
     def facts_of(self, due: int, there: int) -> tuple[Fact, Fact]:
-        """Return the facts of an expected prefix and of the actual one."""
+        """Return the texts that describe an expected and an actual prefix."""
         _, token = self.tokens[due]
         actual = fact("entry_unwritten")
         if there != UNWRITTEN:

@@ -1,4 +1,4 @@
-"""Check scheduling and outputs by counting, without the formulas of engine and referee.
+"""Check scheduling and outputs by counting tokens, independent of the reference scheduler.
 
 Verifies:
 - a request gets no token beyond its limit or the model's, and does not end with reason "length" before it;
@@ -36,7 +36,7 @@ from workers.record.rules import Rule
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """Counts of one request.
+    """Token counts of one request.
 
     - `known`: its tokens so far, at most `limit`; `computed`: those computed in this epoch.
     - `scheduled`: all tokens scheduled in this epoch; a row samples once they reach `needed`, the tokens known when the
@@ -64,7 +64,7 @@ class Account:
 
 
 class Properties:
-    """Judge of log entries and results by counting, without recomputing decisions."""
+    """Judge that counts tokens of log entries and results, without redoing decisions."""
 
     def __init__(self, trace: Trace) -> None:
         self._spec = trace.spec
@@ -84,7 +84,7 @@ class Properties:
                 self._stalls.setdefault(event.request, []).append((event.tick, event.tick + event.ticks))
 
     def judge(self, entry: Entry) -> Violation | None:
-        """Return the property that a log entry violates, or None."""
+        """Return the property that a log entry breaks, or None."""
         match entry:
             case Scheduled():
                 return self._schedule(entry)
@@ -175,13 +175,13 @@ class Properties:
             self._holders[block] += 1
 
     def _may_end_here(self, account: Account, n: int) -> bool:
-        """Return whether a chunk of n tokens may end early although budget is left."""
+        """Return whether a prefill chunk of `n` tokens may end although budget is left."""
         spec = self._spec
         is_aligned = spec.recurrent_cache == "align" and account.scheduled % spec.block_size == 0
         return is_aligned or n == spec.long_prefill_token_threshold
 
     def _left_out(self, entry: Scheduled, left: int, joined: Sequence[tuple[Account, bool]]) -> Violation | None:
-        """Return a violation if a request was skipped that could run, or None."""
+        """Return a violation if a skipped request could have run, or None."""
         waiting: list[Account] = []
         is_held_back = self._has_victims
         for request, _ in entry.skipped:
@@ -209,7 +209,7 @@ class Properties:
         return None
 
     def _could_be_admitted(self, waiting: Sequence[Account], left: int) -> Violation | None:
-        """Return a violation if a waiting request could be admitted with the budget left, or None."""
+        """Return a violation if rows, blocks and budget suffice for a waiting request, or None."""
         spec = self._spec
         if self._num_running >= spec.max_num_seqs:
             return None
@@ -232,7 +232,7 @@ class Properties:
         return any(first <= tick <= last for first, last in self._stalls.get(account.submit.request, ()))
 
     def processed(self, observed: Observation) -> Violation | None:
-        """Return the property that the results of a step violate, or None."""
+        """Return the property that a processed step's results break, or None."""
         values, rows = observed.values, {row.request: row for row in self._processed_rows}
         for request, tokens, reason in zip(observed.requests, values["tokens"], values["finish_reason"], strict=True):
             account, row = self._accounts[request], rows[request]
@@ -248,7 +248,7 @@ class Properties:
 
     @staticmethod
     def _advance(account: Account, row: ScheduledRow, num_tokens: int, reason: str | None) -> Violation | None:
-        """Add a row's computed tokens; return a violation if they end at a wrong token, or None."""
+        """Add a row's computed tokens; return a violation if it sampled at a wrong token."""
         end = account.computed + row.n - row.d
         if account.computed + row.n >= account.needed:
             account.samples -= 1

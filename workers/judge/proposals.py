@@ -23,7 +23,7 @@ DRAFT_MARGIN = 1e-3
 
 
 def first_different_draft(trace: Trace, seen: Proposals, wanted: Proposals) -> Difference | None:
-    """Return the first draft token that differs between two runs after the same tokens."""
+    """Return the first draft token that differs between runs after equal tokens, or None."""
     submits = trace.submitted()
     # Entries in the drafter's KV cache may be of other weights, or lost.
     is_changed = any(isinstance(event, LoadWeights | Sleep) for event in trace.events)

@@ -1,4 +1,6 @@
-"""Race detector: find unordered accesses of the same memory with vector clocks.
+"""Race detector: find unordered accesses to the same memory with vector clocks.
+
+A *lane* is a stream of the simulated device; the host counts as one more.
 
 Clocks are taken when an op is enqueued, so one run without a race covers every schedule of the same trace.
 
@@ -22,7 +24,7 @@ Range: TypeAlias = tuple[int, int]
 
 
 class _Cell:
-    """One accessed range of a buffer, and its last accesses, which later ones must follow.
+    """One accessed memory range, with its last accesses for comparison with later ones.
 
     - `writes`: by cell, the last write that overlaps this range.
     - `reads`: by lane, the last read of exactly this range.
@@ -41,7 +43,7 @@ class _Cell:
 
 
 class RaceDetector:
-    """Observer of a simulated machine that keeps the first race and counts accesses.
+    """Observer of simulated streams; keeps the first race and counts accesses.
 
     The local time of a lane is its number of event records: a wait on a record covers all accesses before it.
     """
@@ -57,7 +59,7 @@ class RaceDetector:
         self._host, self._host_clock = len(lanes), self._clocks[-1]
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Check the accesses of an op or the host, which follow all the host has waited for."""
+        """Check an op's memory accesses against unordered earlier ones (host waits order too)."""
         clock, host = self._clocks[lane], self._host_clock
         self.num_accesses += len(accesses)
         access = self.num_accesses, lane, clock[lane], op, step
@@ -79,7 +81,7 @@ class RaceDetector:
                     other.writes[cell] = access
 
     def recorded(self, record: EventRecord) -> None:
-        """Store the lane's vector clock in an event record, and advance the lane's local time.
+        """Store the stream's vector clock in an event record; advance its local time.
 
         A clock that includes the record's time includes the record's whole clock. The host's clock is not merged in:
         `launched` checks it separately, and it only grows.
@@ -89,7 +91,7 @@ class RaceDetector:
         clock[record.lane] += 1
 
     def waited(self, lane: int, record: EventRecord) -> None:
-        """Merge the clock of a record into the clock of a lane that waits for it."""
+        """Merge an event record's clock into the clock of the stream that waits for it."""
         clock, of = self._clocks[lane], record.lane
         if clock[of] < record.clock[of]:
             # Few components are newer: a loop is faster than building a list.
@@ -98,11 +100,11 @@ class RaceDetector:
                     clock[other] = time
 
     def synchronized(self, record: EventRecord) -> None:
-        """Merge the clock of a record into the host's clock: the host has waited for it."""
+        """Merge an event record's clock into the host's, which has waited for it."""
         self.waited(self._host, record)
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
-        """Check a host access, and that the memory was last written in step `written_in`."""
+        """Check a host access; the last write to the memory must be of step `written_in`."""
         self.launched(self._host, "access", ((span, mode),), step)
         if written_in is not None and span.watched.writes:
             newest = max(span.watched.writes.values())
@@ -152,7 +154,7 @@ class Races(Judge):
 
 
 def _cell_of(span: Span) -> _Cell:
-    """Return the cell of a span's range; link a new cell with the cells it overlaps."""
+    """Return the cell of a memory range; link a new cell to the cells it overlaps."""
     buffer = span.buffer
     if buffer.accesses is None:
         buffer.accesses = {}

@@ -47,7 +47,7 @@ _AFTER_EVERY_EVENT = 1 << 30
 
 
 class Referee:
-    """Judge of log entries; it checks each entry before the oracle processes it."""
+    """Judge of scheduler decisions; checks each log entry before the oracle uses it."""
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
         spec = self._spec = trace.spec
@@ -73,7 +73,7 @@ class Referee:
         self._uncorrected: deque[int] = deque()
 
     def judge(self, entry: Entry) -> Violation | None:
-        """Return the rule that a log entry violates, or None."""
+        """Return the scheduling rule that a log entry breaks, or None."""
         wrong = self._out_of_place(entry)
         if wrong is not None:
             return wrong
@@ -99,7 +99,7 @@ class Referee:
                 return self._obligations.check_entry(entry) if isinstance(entry, Aborted) else self._free(entry)
 
     def at_end(self) -> Violation | None:
-        """Return a violation if events, corrections or live requests are left at the end, or None."""
+        """Return a violation if an event, a correction or a live request is left, or None."""
         wrong = self._obligations.advance_to(_AFTER_EVERY_EVENT, "before_process")
         if wrong is not None:
             return wrong
@@ -109,13 +109,13 @@ class Referee:
         return violation(Rule.STOPPED_EARLY, names=alive) if alive else None
 
     def waiting(self) -> tuple[Waiting, ...]:
-        """Return the requests that the last step skipped, each with the reason."""
+        """Return (request, reason) for each request that the last step skipped."""
         skipped = self._scheduled.skipped if self._scheduled is not None else ()
         requests = self._oracle.requests
         return tuple(Waiting(request=requests[request].name, reason=reason) for request, reason in skipped)
 
     def _out_of_place(self, entry: Entry) -> Violation | None:
-        """Return a violation if an entry comes between a scheduler decision and its launch, or None."""
+        """Return a violation if an entry separates a step's decision from its launch."""
         scheduled = self._scheduled
         if scheduled is not None and scheduled.step > self._launched and not isinstance(entry, Launched):
             return violation(Rule.BEFORE_LAUNCH, step=scheduled.step)
@@ -161,7 +161,7 @@ class Referee:
         return None
 
     def _decide(self, entry: Scheduled) -> Decision:
-        """Recompute the decision of a step, without looking at the engine's rows."""
+        """Recompute a step's decision, without reading the engine's rows."""
         requests = self._oracle.requests
         stale: set[int] = set()
         if self._queue:
@@ -242,7 +242,7 @@ class Referee:
 
     @staticmethod
     def _share(row: ScheduledRow, share: Share) -> Violation:
-        """Return the rule that a row violates by its number of tokens, its drafts or its padding."""
+        """Return the rule broken by a row's number of tokens, drafts or padding drafts."""
         if row.n != share.n:
             return violation(Rule.NUM_TOKENS, count=row.n, due=share.n, budget=share.budget)
         if row.d != share.d:
@@ -250,7 +250,7 @@ class Referee:
         return violation(Rule.PADDED if row.padded else Rule.NOT_PADDED)
 
     def _spoils(self, row: ScheduledRow, share: Share) -> Violation | None:
-        """Compare a row's spoils: of sample and logits if it samples, of a draft if it verifies one."""
+        """Check a row's corruption events: of its logits if it samples, of a draft if it has one."""
         waiting = self._obligations.spoils.pop(row.request, UNSPOILED)
         due, left = (UNSPOILED, waiting) if share.is_chunk else (waiting, UNSPOILED)
         if not share.d:
@@ -385,6 +385,6 @@ class Referee:
 
 
 def _spoiled(spoils: Spoils) -> tuple[str | None, str | None]:
-    """Return the events that spoil a logit and a draft token of a row, as JSON."""
+    """Return the events that corrupt a row's logit and draft token, as JSON."""
     logit, draft = (event.model_dump_json() if event is not None else None for event in (spoils.logit, spoils.draft))
     return logit, draft

@@ -18,7 +18,7 @@ from workers.record.log import ScheduledRow, SkipReason
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """State of a request before a step, on which its share of the step depends.
+    """A request's counts and blocks before a step, from which its tokens are decided.
 
     `drafts` is the number of draft tokens to verify. With a prefix cache: its `blocks`, the `prefixes` at the ends of
     its full blocks, and the number of blocks that need not be registered (`num_cached`).
@@ -38,7 +38,7 @@ class RequestState:
 
 
 def victim_of(spec: EngineSpec, running: Sequence[RequestState]) -> RequestState:
-    """Return the request to preempt for blocks: the last admitted, or the least urgent."""
+    """Return the request to preempt: the last admitted, or by priority the least urgent."""
     if spec.policy == "fcfs":
         return running[-1]
     return max(running, key=lambda state: (state.priority, state.request))
@@ -46,7 +46,7 @@ def victim_of(spec: EngineSpec, running: Sequence[RequestState]) -> RequestState
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """A request's share of a step: n tokens, the last d of them drafts, and new blocks.
+    """A request's tokens in a step: `n` in total, the last `d` of them drafts; new blocks.
 
     `budget` is the token budget left before it. With a prefix cache, `shared` has the blocks of its prefix-cache hit
     and `blocks` the new blocks, once they are allocated.
@@ -63,7 +63,7 @@ class Share:
 
 
 class Decision:
-    """The decision of a step: shares in order, skipped requests with reasons, preempted ones.
+    """A step's decision: scheduled, skipped (with reasons) and preempted requests.
 
     Sets of requests: `stalled` are held back by an event, `stale` have results of an earlier epoch in flight,
     `grammars` have a grammar. `cache` is the prefix cache before the step; the decision changes it.
@@ -98,7 +98,7 @@ class Decision:
         self._registered: set[int] = set()
 
     def schedule_running(self, running: Sequence[RequestState]) -> None:
-        """Schedule the running requests; preempt some of them if blocks are missing."""
+        """Schedule the running requests; preempt some if the block pool is exhausted."""
         self._num_free -= sum([state.num_blocks for state in running])
         if self._cache is not None:
             self._num_free = self._cache.num_free
@@ -121,7 +121,7 @@ class Decision:
                 self._register(state, self.shares[state.request])
 
     def _preempt(self, victim: RequestState) -> None:
-        """Preempt a request: free its blocks, and take back its share of this step if it has one."""
+        """Preempt a request: free its blocks and remove it from this step."""
         share = self.shares.pop(victim.request, None)
         self.victims.append(victim.request)
         self.returned.append(share)
@@ -136,7 +136,7 @@ class Decision:
             self._num_free = self._cache.num_free
 
     def admit(self, queue: Iterable[int], state_of: Callable[[int], RequestState]) -> None:
-        """Admit waiting requests in order; only stalled and stale requests are skipped."""
+        """Admit waiting requests in order until one does not fit; skip stalled and stale ones."""
         closed: SkipReason | None = "preempted" if self.victims else None
         for request in queue:
             reason = closed or self._try_admit(state_of(request))
@@ -182,7 +182,7 @@ class Decision:
         return None
 
     def _hits(self, state: RequestState) -> tuple[int, ...]:
-        """Return the blocks of a request's prefix-cache hit.
+        """Return the block ids of a request's prefix-cache hit.
 
         With `last_match: dropped` the last block is not reused, because the drafter's entry at its end may differ. A
         recurrent state is stored at the end of a step, so a block registered in the same step has no state yet.
@@ -199,7 +199,7 @@ class Decision:
         return found
 
     def _register(self, state: RequestState, share: Share) -> None:
-        """Register the full blocks of a request whose tokens are final, without their contents."""
+        """Register a request's full blocks whose tokens can no longer change."""
         if self._cache is None:
             return
         blocks = (*state.blocks, *share.shared, *share.blocks)
@@ -209,7 +209,7 @@ class Decision:
             self._registered.add(blocks[index])
 
     def _is_padded(self, state: RequestState) -> bool:
-        """Return whether a request joins with one token and padding drafts (uniform batch)."""
+        """Return whether a request joins with padding drafts, to keep the batch uniform."""
         spec = self._spec
         return (
             spec.pad
@@ -251,7 +251,7 @@ class Decision:
 
 
 class RowOrder:
-    """The row order of the batch: the request and epoch in each row."""
+    """The order of requests in the persistent batch: (request, epoch) of each row."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -260,7 +260,7 @@ class RowOrder:
         self._requests: tuple[int, ...] = ()
 
     def update(self, scheduled: Sequence[ScheduledRow], tick: int, reorder: Reorder | None) -> tuple[int, ...]:
-        """Return the requests of a step in row order.
+        """Update the batch to a step's requests; return them in row order.
 
         Joining requests fill the first free rows; then the last rows move into the remaining free rows.
         """
@@ -276,7 +276,7 @@ class RowOrder:
         return self._requests
 
     def _filled(self, joining: dict[tuple[int, int], None]) -> list[tuple[int, int]]:
-        """Return the rows with those of leaving requests filled by `joining` or the last rows."""
+        """Return the rows after filling freed ones with joining requests, then with last rows."""
         places: list[tuple[int, int] | None] = []
         for key in self._rows:
             stays = key in joining

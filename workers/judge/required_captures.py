@@ -1,5 +1,7 @@
 """Check that an engine shows each required capture and observation, in order and once.
 
+A *capture* is a copy of device variables, an *observation* one of host variables.
+
 Verifies:
 - each required observation of the host comes after its log entry and before the next one, with its point and step;
 - each required capture of the device comes in the order of the compute lane, with its point, step and requests;
@@ -37,7 +39,7 @@ Required: TypeAlias = tuple[str, int, tuple[int, ...]]
 
 
 class RequiredCaptures:
-    """Required captures and observations that the engine has not shown yet.
+    """The captures and host observations that the engine still has to show.
 
     `points` are the observation points that the engine supports: nothing is required or allowed at any other point.
     `on_host` is the point and the step of the observation that the host must show next, or None.
@@ -61,7 +63,7 @@ class RequiredCaptures:
         return tuple(point for point in points if point in self._points)
 
     def before(self, entry: Entry) -> Fact | None:
-        """Return the observation that must come before a log entry, or None."""
+        """Return the host observation still missing before a log entry, or None."""
         due = self.on_host
         # Requests that a step ends free their blocks before the step's results are shown.
         if due is not None and due[0] == "processed" and isinstance(entry, Freed):
@@ -69,7 +71,7 @@ class RequiredCaptures:
         return self.next_observation()
 
     def after(self, entry: Entry, steps: Mapping[int, StepTruth]) -> None:
-        """Add the captures and observations that a log entry requires.
+        """Add the captures and host observations that must follow a log entry.
 
         `steps` are the oracle's expected steps.
         """
@@ -100,14 +102,14 @@ class RequiredCaptures:
             self.on_host = point, step
 
     def observed(self, observation: Observation) -> Fact | None:
-        """Remove the required observation; if another one was shown, return the required one."""
+        """Mark a host observation as shown; return the required one if it differs."""
         if observation[:2] != self.on_host:
             return self.next_observation() or fact("no_observation")
         self.on_host = None
         return None
 
     def captured(self, capture: Observation) -> Fact | None:
-        """Remove the next required capture; if another one was shown, return the required one."""
+        """Mark a device capture as shown; return the required one if it differs."""
         if not self._on_device or capture[:3] != self._on_device[0]:
             return self.next_capture() or fact("no_capture")
         self._on_device.popleft()
@@ -125,7 +127,7 @@ class RequiredCaptures:
         return fact("capture", point=point, step=step, requests=requests)
 
     def left_over(self) -> tuple[str, Fact] | None:
-        """Return the first missing observation or capture after draining, or None.
+        """Return the first capture or observation missing after draining, or None.
 
         It comes with its variable: `observations` or `captures`.
         """
@@ -136,7 +138,7 @@ class RequiredCaptures:
 
     @property
     def captured_until(self) -> int | None:
-        """The first step whose captures are not complete; None if no capture is missing."""
+        """The first step with a missing capture; None if all are complete."""
         return self._on_device[0][1] if self._on_device else None
 
 

@@ -31,11 +31,11 @@ PLANE = "sampler"
 
 
 class SamplerState(HistoryJudge):
-    """Judge of the sampler's state."""
+    """Judge of the parameters that a sampler stores for each batch row."""
 
     @classmethod
     def of(cls, case: Case) -> "SamplerState | None":
-        """Return the judge; None for an engine that does not report the plane "sampler"."""
+        """Return the judge; None for an engine that does not report its sampler's state."""
         return cls() if PLANE in case.capabilities.planes else None
 
     def compared(self, history: History) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def _of_step(seen: Sampler, history: EngineHistory, submits: Sequence[Submit]) -
 
 
 def _expected(submit: Submit, turn: Turn, vocab_size: int) -> dict[str, object]:
-    """Return the values that a sampler must store for a request, by names of `SamplerRow`."""
+    """Return the values that a sampler must store for a request, by field of `SamplerRow`."""
     params, prompt = submit.params, submit.prompt
     assert isinstance(prompt, tuple), "the trace is explicit"
     has_penalty = (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0.0, 0.0, 1.0)

@@ -24,7 +24,7 @@ PLANES = ("blocks", "books", "counts")
 
 
 class SchedulerDecisions(HistoryJudge):
-    """Judge of a scheduler's plans: computed tokens, and block tables as a runner gets them."""
+    """Judge of a scheduler run alone: computed-token counts and sent block tables."""
 
     def compared(self, history: History) -> tuple[str, ...]:
         return PLANES if history.steps_of(ENGINE) else ()

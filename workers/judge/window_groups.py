@@ -41,7 +41,7 @@ class Group(NamedTuple):
     window: int | None
 
     def first_seen(self, position: int) -> int:
-        """Return the first position in the window of `position`."""
+        """Return the first position that a token at `position` attends to."""
         return 0 if self.window is None else max(0, position + 1 - self.window)
 
 
@@ -68,7 +68,7 @@ def _group_row(row: Row, group: int) -> _GroupRow:
 
 
 class WindowGroups(HistoryJudge):
-    """Judge of the sliding-window KV-cache groups of a run."""
+    """Judge of sliding-window KV-cache groups: blocks, slots, attended entries."""
 
     @classmethod
     def of(cls, case: Case) -> "WindowGroups | None":
@@ -87,7 +87,7 @@ class WindowGroups(HistoryJudge):
 
 
 class _Caches:
-    """Model of the KV cache of all groups: the prefix that each entry was computed from."""
+    """Model of all groups' KV caches: the token prefix that each entry comes from."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self._groups, self._prefixes = groups, Prefixes()
@@ -98,7 +98,7 @@ class _Caches:
         self._contents: dict[int, tuple[int, list[int]]] = {}
 
     def step(self, step: Step) -> Iterator[Difference]:
-        """Yield the differences of a step."""
+        """Check one step; yield its differences."""
         for request, tokens in step.plan.begun:
             self._hits[request] = step.computed[request]
             self._known[request] = self._prefixes.extended([], tokens[: step.computed[request]])
@@ -118,7 +118,7 @@ class _Caches:
             yield from self._seen(step.number, number, group_row)
 
     def _planned(self, step: int, number: int, group_row: _GroupRow, holders: _Holders) -> Iterator[Difference]:
-        """Yield wrong or shared blocks in a row's window, and slots that do not follow from them."""
+        """Yield wrong or shared blocks in a row's window, and slots that disagree with them."""
         group = self._groups[number]
         stop = group_row.first + len(group_row.slots)
         for index in range(group.first_seen(group_row.first) // group.size, -(-stop // group.size)):
@@ -141,7 +141,7 @@ class _Caches:
                 yield mismatch("inputs", "window_slots", group_row.request, (step, position), own, slot)
 
     def _padding(self, step: Step, number: int) -> Iterator[Difference]:
-        """Yield a difference for each padding token that a group writes to a slot."""
+        """Yield a difference for each padding token that writes to a KV-cache slot."""
         for slot in step.window_padding[number - 1]:
             if slot >= 0:
                 actual = fact("block", block=slot // self._groups[number].size)
@@ -157,7 +157,7 @@ class _Caches:
             entries[slot % size] = prefix
 
     def _seen(self, step: int, number: int, group_row: _GroupRow) -> Iterator[Difference]:
-        """Yield a difference for each entry in a row's window that is not of its request's tokens."""
+        """Yield a difference for each attended entry computed from other tokens."""
         group, known = self._groups[number], self._known[group_row.request]
         for position in range(group.first_seen(group_row.first), group_row.first):
             index, place = divmod(position, group.size)
@@ -169,7 +169,7 @@ class _Caches:
 
 
 def _holders(step: Step) -> _Holders:
-    """Return the holders of each planned block."""
+    """Return {block: {(request, group): index in its block table}} of a step's plan."""
     found: dict[int, dict[tuple[int, int], int]] = {}
     windows = dict(step.plan.windows)
     for request, blocks in step.plan.blocks:

@@ -1,1 +1,1 @@
-"""Contracts: rules for an output that follow from its request alone, for any engine."""
+"""Contracts: rules that a request's output must obey on any engine (masks, stops, logprobs)."""

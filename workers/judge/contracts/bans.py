@@ -1,4 +1,4 @@
-"""Bans: the tokens that a request's masks and biases forbid next, each with its contract."""
+"""Bans: tokens forbidden as a request's next token, each with the broken rule (contract)."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ NO_STATE = -1
 
 
 class Bans:
-    """The masks of one request after its output so far; `follow` appends a token to the output.
+    """The masks and biases of one request; `follow` advances them by an output token.
 
     - A mask gives a token probability 0. A bias of -100 (`banned_by_bias` tokens) allows a token only if no other is
       allowed; a bias of 100 (`forced_by_bias` tokens) forbids all other tokens.
@@ -43,7 +43,7 @@ class Bans:
         self._longest = max((len(word) for word in self.bad_words), default=0)
 
     def bans_anything(self) -> bool:
-        """Return whether the request has a mask, or a bias of 100 or -100."""
+        """Return whether the request can forbid any token, by a mask or a bias of +-100."""
         masks = self.bad_words or self._has_no_repeats or self.allowed or self.edges or (self.min_tokens and self.stop)
         return bool(masks or self.banned_by_bias or self.forced_by_bias)
 
@@ -61,7 +61,7 @@ class Bans:
             self.state = self.edges[self.state].get(token, NO_STATE)
 
     def ban_on(self, token: int) -> str | None:
-        """Return the contract that forbids a token as the next one, by a mask or by a bias, or None."""
+        """Return the name of the mask or bias rule that forbids `token` next, or None."""
         contract = self.mask_on(token)
         if contract is not None:
             return contract
@@ -75,7 +75,7 @@ class Bans:
         return "logit_bias" if is_forbidden else None
 
     def mask_on(self, token: int) -> str | None:
-        """Return the contract by which a mask forbids a token as the next one, or None."""
+        """Return the name of the mask rule that forbids `token` next ("bad_words" ...), or None."""
         if self.length < self.min_tokens and token in self.stop:
             return "min_tokens"
         if self.allowed and token not in self.allowed:
@@ -92,7 +92,7 @@ class Bans:
         return not words or tuple(self.recent[-len(words) :]) == tuple(words)
 
     def requirement(self, contract: str) -> Fact:
-        """Return the fact that a contract requires of the next token."""
+        """Return the text value that says what the next token must be under this rule."""
         match contract:
             case "min_tokens":
                 return fact("no_stop_among", count=self.min_tokens)
@@ -114,6 +114,6 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int, reasoning_end: int | None = None) -> Bans | None:
-    """Return the bans of a request; None if it has neither a mask nor such a bias."""
+    """Return the bans of a request; None if it has no mask and no bias of +-100."""
     bans = Bans(submit, words_from_prompt, vocab_size, reasoning_end)
     return bans if bans.bans_anything() else None

@@ -1,4 +1,4 @@
-"""Breach: a broken contract, as a value that becomes a difference."""
+"""Breach: a broken output rule (contract), as a value that becomes a reported difference."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ PLANE = "contracts"
 
 
 class Breach(NamedTuple):
-    """A broken contract: name, request, output position, expected and actual fact."""
+    """A broken output rule (contract): name, request, output position, expected and actual."""
 
     contract: str
     request: str
@@ -18,7 +18,7 @@ class Breach(NamedTuple):
     actual: Fact
 
     def difference(self, step: int) -> Difference:
-        """Return the breach as a difference at a step."""
+        """Return the breach as a reported difference at a step."""
         return Difference(
             plane=PLANE,
             variable=self.contract,

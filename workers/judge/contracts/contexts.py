@@ -1,4 +1,4 @@
-"""Contract `same_context`: after the same tokens, a token has the same logit everywhere.
+"""Rule (contract) `same_context`: after equal tokens, a token has equal logits everywhere.
 
 Verifies: `same_context`, for an engine that returns logits instead of logprobs.
 
@@ -27,7 +27,7 @@ CONTRACTS: Mapping[str, str] = {
 
 
 def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | None:
-    """Return the first token with another logit than before in the same context, or None."""
+    """Return the first token whose logit differs from an earlier equal context, or None."""
     if not (terms.are_logits and terms.weights_stay):
         return None
     contexts: dict[tuple[int, int], int] = {}
@@ -50,7 +50,7 @@ def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | Non
 
 
 def _rows(submit: Submit, output: Output, terms: Terms) -> Iterator[tuple[int, list[tuple[int, float]]]]:
-    """Yield by position of prompt and output the reported tokens with unchanged logits."""
+    """Yield (position in prompt and output, reported tokens) where logits are unchanged."""
     assert isinstance(submit.prompt, tuple), "the trace is explicit"
     width = 2 * submit.params.num_prompt_logprobs
     for place in range(1, len(submit.prompt)) if width else ():
@@ -78,7 +78,7 @@ def _is_close(logit: float, before: float, tolerance: float) -> bool:
 
 
 def _breach(given: Delivery, place: int, token: int, before: float, logit: float) -> Breach:
-    """Return the breach of a token; `place` counts the tokens of prompt and output together."""
+    """Return the breach for one token; `place` counts prompt and output tokens together."""
     due, seen = fact("logit_of_context", token=token, logit=before), fact("with_logprob", logprob=logit)
     behind = place - len(given.submit.prompt) if isinstance(given.submit.prompt, tuple) else 0
     if behind < 0:

@@ -1,4 +1,4 @@
-"""Outputs as delivered, and the terms that apply to all requests of a trace."""
+"""Outputs as delivered to a client, and the engine options that output rules depend on."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from scenarios.trace import Trace
 
 
 class Terms:
-    """Sizes and options of an engine that the contracts of all requests of a trace depend on.
+    """Engine sizes and options that the output rules (contracts) of a trace depend on.
 
     - `masks_bind`: false with synthetic acceptance, which keeps draft tokens without looking at masks.
     - `is_processed`: logprobs are computed from processed logits; `are_logits`: the engine returns the logits instead.
@@ -38,7 +38,7 @@ class Terms:
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """The output of one request so far.
+    """The tokens and finish reason that a client has received for one request so far.
 
     `at_abort` is its output at the abort of the live request, None without an abort.
     """

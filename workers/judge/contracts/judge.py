@@ -1,4 +1,4 @@
-"""Check the contracts of all requests: rules that follow from a request alone.
+"""Check the output rules (contracts) of each request, without the outputs of other runs.
 
 Verifies: every contract of `CONTRACTS`, for every accepted request, also if its name was submitted again later.
 
@@ -32,7 +32,7 @@ CONTRACTS: Mapping[str, str] = {
 
 
 class Contracts(Judge):
-    """Judge of the outputs of all requests; `breach` is the first broken contract.
+    """Judge of the output rules of all requests; `breach` is the first broken rule.
 
     A submit is accepted unless a request of its name is alive according to its last output. `newest` has the last
     request of each name, `ended` the earlier ones, `taken` all accepted requests in order. With `sees_steps`, outputs
@@ -60,7 +60,7 @@ class Contracts(Judge):
         return name in self.newest
 
     def submitted(self, event: Submit, before: Output | None, after: Output | None) -> None:
-        """Process a submit, given the output under its name before and after it."""
+        """Register a submitted request, given the output of its name before and after the submit."""
         known = self.newest.get(event.request)
         if known is not None:
             if before is not None and before.finish_reason is None:
@@ -73,20 +73,20 @@ class Contracts(Judge):
         self.taken.append(self.newest[event.request])
 
     def aborted(self, event: Abort, before: Output | None) -> None:
-        """Process an abort, given the output under its name before it."""
+        """Mark the request of this name as aborted, given its output before the abort."""
         known = self.newest.get(event.request)
         if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
             known.at_abort = before
 
     def all_aborted(self, outputs: Mapping[str, Output]) -> None:
-        """Process an abort of all live requests, given the outputs before it."""
+        """Mark all live requests as aborted, given their outputs before the abort."""
         for name, known in self.newest.items():
             before = outputs.get(name)
             if known.at_abort is None and before is not None and before.finish_reason is None:
                 known.at_abort = before
 
     def see_outputs(self, outputs: Mapping[str, Output]) -> None:
-        """Check that outputs extend the outputs seen before."""
+        """Check that each output extends the output delivered before."""
         for name, output in outputs.items():
             known = self.newest.get(name)
             if known is None:
@@ -102,7 +102,7 @@ class Contracts(Judge):
         return breach.difference(end.steps) if breach is not None else None
 
     def first_breach(self, outputs: Mapping[str, Output]) -> Breach | None:
-        """Return the first broken contract or None, given the outputs after the engine has drained."""
+        """Return the first broken rule or None, given the outputs of the drained engine."""
         for name in outputs.keys() - self.newest.keys():
             self._break("answer", name, None, fact("output_submitted"), _summary(outputs[name]))
         for name, known in self.newest.items():
@@ -138,7 +138,7 @@ class Contracts(Judge):
 
 
 def _summary(output: Output) -> Fact:
-    """Return a fact with the length of an output, and its finish reason if it has ended."""
+    """Return the length of an output, with its finish reason if it has ended, as a text value."""
     count = len(output.tokens)
     if output.finish_reason is None:
         return fact("tokens", count=count)

@@ -1,4 +1,4 @@
-"""Contracts on logprobs: they must agree with each other and with the output tokens.
+"""Output rules (contracts) on logprobs: they agree with each other and with the tokens.
 
 Verifies:
 - `logprobs`, `logprob_tokens`, `logprob_ranks`, `logprob_sum`, and `prompt_logprobs` for prompt tokens;
@@ -46,7 +46,7 @@ Wrong: TypeAlias = tuple[str, Fact, Fact]
 
 
 class Shown(NamedTuple):
-    """The logprobs at one position: of the token itself, and of the most likely or named tokens."""
+    """The logprobs reported at one position: the output token's, and the listed tokens'."""
 
     token: int
     own: float
@@ -55,7 +55,7 @@ class Shown(NamedTuple):
 
 
 def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
-    """Return the first broken contract in the logprobs of an output, or None."""
+    """Return the first broken rule in the logprobs of an output, or None."""
     submit, output = given.submit, given.output
     asked = submit.params.logprobs_width
     if output is None or not (asked or output.logprobs):
@@ -85,7 +85,7 @@ def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
 
 
 def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
-    """Return the first broken contract in the prompt logprobs of a request, or None."""
+    """Return the first broken rule in the prompt logprobs of a request, or None."""
     submit, output = given.submit, given.output
     assert isinstance(submit.prompt, tuple), "the trace is explicit"
     if output is None:
@@ -114,7 +114,7 @@ def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
 
 
 class _Judged:
-    """Checks the output tokens of one request in order, by their logprobs and the tokens before."""
+    """Checks the output tokens of one request in order, with their reported logprobs."""
 
     def __init__(self, submit: Submit, terms: Terms) -> None:
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
@@ -139,7 +139,7 @@ class _Judged:
             self._bans.follow(token)
 
     def breach(self, shown: Shown) -> Wrong | None:
-        """Return the contract that a token breaks, with the expected and the actual fact; or None."""
+        """Return (broken rule, expected, actual) for the next token, or None."""
         named = self._params.logprob_tokens
         of_shown = _named_breach(shown, named) if named else rank_breach(shown, self._vocab_size)
         of_sum = None if self._are_logits else sum_breach(shown, 0 if named else self._vocab_size)
@@ -160,7 +160,7 @@ class _Judged:
         return self._likeliest(shown)
 
     def _likeliest(self, shown: Shown) -> Wrong | None:
-        """Return the contract broken by a greedy token if an allowed token is more likely, or None."""
+        """Return the broken rule if an allowed token is likelier than the greedy token, or None."""
         for token, logprob in zip(shown.ids, shown.top, strict=True):
             if token == shown.token or not self._beats(token, logprob, shown):
                 continue
@@ -174,7 +174,7 @@ class _Judged:
         return None
 
     def _beats(self, token: int, logprob: float, shown: Shown) -> bool:
-        """Return whether a token is more likely than the output token, for all possible logits.
+        """Return whether a token must be likelier than the output token despite rounding.
 
         A repetition penalty above 1 lowers the logits of tokens that occur in the prompt or the output, one below 1
         raises them, both by an unknown amount. It keeps the order of two such tokens.
@@ -203,14 +203,14 @@ class _Judged:
         return self._biases.get(token, 0.0)
 
     def _change(self, token: int) -> Fact:
-        """Return a fact with the change of a token's logit by its bias and penalties."""
+        """Return the change of a token's logit by bias and penalties, as a text value."""
         change = self._biased(token) - self._subtracted(token) if self._is_changed else 0.0
         if not change:
             return fact("unchanged")
         return fact("more", by=change) if change > 0 else fact("less", by=-change)
 
     def _drawn(self, shown: Shown) -> Wrong | None:
-        """Return the contract (top-k, min-p or top-p) that a sampled token breaks, or None."""
+        """Return the rule (top-k, min-p or top-p) that a sampled token breaks, or None."""
         params = self._params
         if 0 < params.top_k <= len(shown.top) and (self._is_law or self._is_processed):
             least = shown.top[params.top_k - 1]
@@ -231,14 +231,14 @@ class _Judged:
 
 
 def _named_breach(shown: Shown, named: tuple[int, ...]) -> Wrong | None:
-    """Return the broken contract if the listed tokens are not the named ones in order, or None."""
+    """Return the broken rule unless exactly the requested token ids are listed in order."""
     if shown.ids[: len(named)] != named:
         return "logprob_tokens", fact("these_tokens", tokens=named), fact("these_tokens", tokens=shown.ids)
     return _repeated_breach(shown)
 
 
 def rank_breach(shown: Shown, vocab_size: int) -> Wrong | None:
-    """Return the broken contract if the reported tokens or their order are wrong, or None."""
+    """Return the broken rule if the reported tokens or their rank order are wrong, or None."""
     if len(set(shown.ids)) < len(shown.ids) or not all(0 <= token < vocab_size for token in shown.ids):
         return "logprob_ranks", fact("different_tokens", last=vocab_size - 1), fact("these_tokens", tokens=shown.ids)
     # NaN compares false with any number.
@@ -253,7 +253,7 @@ def rank_breach(shown: Shown, vocab_size: int) -> Wrong | None:
 
 
 def _repeated_breach(shown: Shown) -> Wrong | None:
-    """Return the broken contract if the token is listed twice with different logprobs, or None."""
+    """Return the broken rule if a token is listed twice with different logprobs, or None."""
     again = shown.top[shown.ids.index(shown.token)] if shown.token in shown.ids else shown.own
     if again == shown.own or abs(again - shown.own) <= TOLERANCE:
         return None
@@ -262,7 +262,7 @@ def _repeated_breach(shown: Shown) -> Wrong | None:
 
 
 def sum_breach(shown: Shown, vocab_size: int) -> Wrong | None:
-    """Return the broken contract if the probabilities cannot sum to 1, or None.
+    """Return the broken rule if the reported probabilities cannot sum to 1, or None.
 
     Tokens that are not listed are at most as probable as the last listed one. With `vocab_size` 0 this is unknown.
     """

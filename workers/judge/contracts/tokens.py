@@ -1,4 +1,4 @@
-"""Contracts on tokens: allowed tokens, the end of an output, and its finish reason.
+"""Output rules (contracts) on tokens: allowed tokens, end of output, finish reason.
 
 Verifies:
 - `vocabulary`, and every mask of the request: `min_tokens`, `allowed_tokens`, `bad_words`, `no_repeats`, `logit_bias`,
@@ -38,7 +38,7 @@ CONTRACTS: Mapping[str, str] = {
 
 
 def token_breach(given: Delivery, terms: Terms) -> Breach | None:
-    """Return the first broken contract in the tokens of a request or in its end, or None."""
+    """Return the first broken rule in a request's tokens, end or finish reason, or None."""
     submit, output = given.submit, given.output
     name = submit.request
     if output is None or output.finish_reason is None:
@@ -62,7 +62,7 @@ def token_breach(given: Delivery, terms: Terms) -> Breach | None:
 
 
 def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None) -> Breach | None:
-    """Return the broken contract of an output's end or finish reason, or None."""
+    """Return the broken rule of an output's end or finish reason, or None."""
     name, reason, num_tokens = given.submit.request, output.finish_reason, len(output.tokens)
     end, why, contract = _end_of(given.submit, output.tokens, terms)
     if end is not None and num_tokens > end:
@@ -97,7 +97,7 @@ def _stops(submit: Submit, output: Output) -> list[int | tuple[int, ...]]:
 
 
 def _stop_reason_breach(submit: Submit, output: Output) -> Breach | None:
-    """Return the broken contract of the stop reason, or None."""
+    """Return the broken rule if the reported stop reason is wrong, or None."""
     stops, reason, num_tokens = _stops(submit, output), output.stop_reason, len(output.tokens)
     if reason is None or any(type(stop) is type(reason) and stop == reason for stop in stops):
         return None
@@ -111,7 +111,7 @@ def _stop_fact(stop: int | tuple[int, ...]) -> Fact:
 
 
 def _text_breach(submit: Submit, output: Output) -> Breach | None:
-    """Return the broken contract if the text is wrong, or None.
+    """Return the broken rule if the detokenized text is wrong, or None.
 
     The text of an aborted request may be shorter.
     """
@@ -132,7 +132,7 @@ def _reasons(due: str, seen: str | None) -> tuple[Fact, Fact]:
 
 
 def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | None, str, str]:
-    """Return the number of tokens up to an output's end, the finish reason, and the contract.
+    """Return (number of tokens, finish reason, rule) at which the output must end.
 
     (None, "", "") if the tokens do not reach an end.
     """
@@ -151,7 +151,7 @@ def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | 
 
 
 def _ends_of_words(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
-    """Yield each number of tokens, above `min_tokens`, at which a stop word is complete."""
+    """Yield each output length (above `min_tokens`) at which a stop word is complete."""
     words = submit.params.stop_words
     for end in range(submit.params.min_tokens + 1, len(tokens) + 1) if words else ():
         if any(len(word) <= end and tuple(tokens[end - len(word) : end]) == word for word in words):
@@ -159,7 +159,7 @@ def _ends_of_words(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
 
 
 def _ends_of_grammar(submit: Submit, tokens: Sequence[int], reasoning_end: int | None) -> Iterator[int]:
-    """Yield the number of tokens at which a grammar ends, at most once.
+    """Yield the output length at which the request's grammar ends; nothing if it does not.
 
     It ends in a state without edges, or at a token without an edge.
     """
@@ -177,5 +177,5 @@ def _ends_of_grammar(submit: Submit, tokens: Sequence[int], reasoning_end: int |
 
 
 def _bans_every_token(bans: Bans) -> bool:
-    """Return whether masks forbid every next token."""
+    """Return whether the masks leave no allowed next token."""
     return all(bans.mask_on(token) is not None for token in range(bans.vocab_size))
