@@ -23,7 +23,7 @@ FILE = "acceptance.yaml"
 
 
 class Acceptance(NamedTuple):
-    """Numbers of accepted draft tokens, of draft tokens, and of steps of a request that had draft tokens."""
+    """Counts: accepted draft tokens, proposed draft tokens, batch rows with draft tokens."""
 
     accepted: int
     drafts: int
@@ -31,13 +31,13 @@ class Acceptance(NamedTuple):
 
 
 class _Measured(Run):
-    """An unjudged run that keeps what its engine shows of each step."""
+    """A run without judges, which returns the observations that the engine reports."""
 
     def _watch(self, options: Options) -> Watch:
         return Watch(None, options.blame, options.without, None, options.races, steps=True)
 
     def shown(self) -> list[Shown]:
-        """Run the trace to its end and return what the engine showed."""
+        """Run the trace to its end and return the engine's observations of all steps."""
         shown: list[Shown] = []
         try:
             while not self.feed.drained():
@@ -50,14 +50,14 @@ class _Measured(Run):
 
 
 def acceptance_of(shown: Sequence[Shown]) -> Acceptance:
-    """Add up the metrics of all steps with draft tokens."""
+    """Return the sums of the engine's draft-token metrics over the observations."""
     counts = [each.values.counted for each in shown if isinstance(each, Counted)]
     rows, drafts, accepted = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
     return Acceptance(accepted, drafts, rows)
 
 
 def measured(trace: Trace, config: RunConfig, fixes: str) -> Acceptance:
-    """Run a trace on an engine with fixes, and stop the engine's process."""
+    """Return the acceptance counts of a trace on an engine with these fixes."""
     kind, config = kind_of(config.engine), config.model_copy(update={"fixes": fixes})
     config = config.model_copy(update={"engine_version": kind.version(config)})
     try:
@@ -67,7 +67,7 @@ def measured(trace: Trace, config: RunConfig, fixes: str) -> Acceptance:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure acceptance; return the exit code."""
+    """Print the acceptance of each finding with and without its fix; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     every = sorted(file.parent.name for file in FINDINGS.glob(f"*/{FILE}"))
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"findings that have {FILE}; default: all")

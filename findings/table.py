@@ -1,4 +1,4 @@
-"""Write the tables of `findings/README.md` from the head and the title of each page, and from the proofs of its fix.
+"""Write the tables of `findings/README.md` from the findings' pages and fix proofs.
 
 `python -m findings.table` writes them; `make fixes` proves fixes and writes them anew.
 """
@@ -17,7 +17,7 @@ _BUGS = "bugs"
 
 
 def table(of: str) -> Iterator[str]:
-    """Yield the lines of a table (`bugs`, `observations` or `CPU build`), the highest severity first."""
+    """Yield the lines of one table (bugs, observations, CPU build), most severe finding first."""
     severities = [_OTHERS[of]] if of in _OTHERS else [each for each in SEVERITIES if each not in _OTHERS.values()]
     heads = {page.parent.name: head_of(page.parent.name) for page in FINDINGS.glob(f"*/{PAGE}")}
     rows = sorted(
@@ -50,7 +50,7 @@ def _cells(name: str, head: Head, proof: Proof | None) -> dict[str, str]:
 
 
 def _fix(name: str, head: Head, proof: Proof | None) -> str:
-    """Return whether a finding has a fix, and the version on which its trace proved the fix."""
+    """Return the table cell on a finding's fix: none, replaced, not tried, proved, NOT PROVED."""
     if not (FINDINGS / name / FILE).is_file():
         return "replaced (`workers/targets/vllm/inside/replacements.py`)" if head.severity == "CPU build" else "none"
     return "not tried" if proof is None else f"proved on {proof.version}" if proof.proves else "NOT PROVED"
@@ -68,7 +68,7 @@ def page(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page; return the exit code."""
+    """Write the tables into `findings/README.md`; return the exit code."""
     INDEX.write_text(page(INDEX.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 

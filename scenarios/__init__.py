@@ -1,1 +1,1 @@
-"""Traces: engine specifications, events and schedules, with YAML codec and generators."""
+"""Traces (engine specification, events, schedule): YAML codec and random generators."""

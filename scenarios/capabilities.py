@@ -56,10 +56,10 @@ class Excess(Generic[T]):
 
 
 class EventLimit(Protocol):
-    """A limit on one event."""
+    """A callable that compares one event of a trace with a limit of an engine."""
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return how the event exceeds the limit in an engine with this specification, or None."""
+        """Return the unsupported value of the event in an engine with `spec`, or None."""
 
 
 SpecLimit: TypeAlias = Callable[[EngineSpec], Excess[EngineSpec] | None]
@@ -96,7 +96,10 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class AtHooks:
-    """Limit: an event happens at a hook in `hooks`, or in `by_event` for its kind of event."""
+    """Limit: an event happens at a hook (point of an engine step) that its kind allows.
+
+    `hooks` allow any kind of event; `by_event` has more hooks for some kinds.
+    """
 
     hooks: tuple[Hook, ...]
     by_event: Mapping[str, tuple[Hook, ...]]
@@ -169,7 +172,10 @@ class ExcludedBy:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of an engine within its declared capabilities, in the order of application."""
+    """An engine's limits that the other fields of `Capabilities` do not express.
+
+    They apply to request features, to events and to the specification, each tuple in its order.
+    """
 
     features: tuple[Without, ...] = ()
     events: tuple[EventLimit, ...] = ()
@@ -219,7 +225,7 @@ class Capabilities:
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """The lanes that a schedule advances, on the first device that has lanes."""
+        """The lanes (host, streams) that a schedule advances, on the first device that has any."""
         return next((lanes for lanes in self.devices.values() if lanes), ())
 
     @property
@@ -229,7 +235,7 @@ class Capabilities:
 
     @property
     def scripts_drafts(self) -> bool:
-        """Whether `accept` of a trace sets the right draft tokens; otherwise a real drafter runs."""
+        """Whether acceptance scripts choose the right draft tokens; else a real drafter runs."""
         return "accept" in self.features
 
     def features_on(self, spec: EngineSpec) -> tuple[str, ...]:
@@ -243,13 +249,13 @@ class Capabilities:
         return (EngineSpec.model_fields[key].default,) if values is None else values or None
 
     def allows(self, key: str, value: Any) -> bool:
-        """Return whether a key of the specification may have this value."""
+        """Return whether the engine supports a value of a key of the specification."""
         allowed = self.allowed(key)
         return allowed is None or value in allowed
 
 
 def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
-    """Return a message: the first unsupported value of a trace and what is allowed; or None."""
+    """Return a message about the first value of a trace that the engine lacks, or None."""
     of_events = event_limits(capabilities, trace.spec)
     for index, event in enumerate(trace.events):
         for of_event in of_events:
@@ -279,14 +285,14 @@ def event_limits(
 
 
 def _kind(event: AnyEvent, spec: EngineSpec, kinds: tuple[str, ...]) -> Excess[AnyEvent] | None:
-    """Limit: the engine supports this kind of event."""
+    """Return the excess of an event of a kind that the engine does not support, or None."""
     return None if event.do in kinds else Excess("", event.do, f"allowed events are {listed(kinds)}", None)
 
 
 def _features(
     event: AnyEvent, spec: EngineSpec, allowed: tuple[str, ...], lacks: tuple[str, ...]
 ) -> Excess[AnyEvent] | None:
-    """Limit: a request uses no feature that the engine lacks."""
+    """Return the excess of a request with a feature that the engine lacks, or None."""
     if not isinstance(event, Submit):
         return None
     for feature in lacks:
@@ -329,7 +335,7 @@ def spec_limits(capabilities: Capabilities) -> Sequence[SpecLimit]:
 
 
 def _values(spec: EngineSpec, capabilities: Capabilities) -> Excess[EngineSpec] | None:
-    """Limit: each key of the specification has an allowed value."""
+    """Return the excess of the first specification key with an unsupported value, or None."""
     for key, value in spec:
         allowed = capabilities.allowed(key)
         if allowed is not None and value not in allowed:
@@ -343,7 +349,7 @@ def trace_limits(capabilities: Capabilities) -> Sequence[Callable[[Trace], Exces
 
 
 def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Limit: the engine's device supports the schedule's policy and settings."""
+    """Return the excess of a schedule that the engine's device does not support, or None."""
     policy = trace.schedule.policy
     if policy not in capabilities.policies:
         return Excess("schedule.policy", policy, f"allowed are {listed(capabilities.policies)}", _unscheduled(trace))
@@ -360,7 +366,7 @@ def _unscheduled(trace: Trace) -> Trace:
 
 
 def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Limit: the engine counts each probe in `expect`."""
+    """Return the excess of an expected probe (event counter) that the engine lacks, or None."""
     for probe in trace.expect:
         if probe not in capabilities.probes:
             others = {each: least for each, least in trace.expect.items() if each != probe}
@@ -370,7 +376,7 @@ def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
 
 
 def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Limit: a trace has faults only if the engine supports them."""
+    """Return the excess of a trace with faults in an engine that has none, or None."""
     if not trace.faults or capabilities.faults:
         return None
     fixed = trace.model_copy(update={"faults": ()})

@@ -54,7 +54,7 @@ class DrafterTraits:
     goes_through_host: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Set `goes_through_host`: a stored value, because engine and judges share no functions."""
+        """Set `goes_through_host`; a field, because the judges share no functions with the engine."""
         object.__setattr__(self, "goes_through_host", self.is_on_host or self.is_read_back)
 
 

@@ -1,4 +1,4 @@
-"""Labelled random numbers: each is a function of its label, not of earlier numbers.
+"""Random numbers as functions of a label (seed, site, key, index), not of a call order.
 
 Philox4x32-10 is the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -35,7 +35,10 @@ def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tupl
 
 @lru_cache(maxsize=65536)
 def label_key(site: str, key: str) -> tuple[int, int]:
-    """Return the Philox key of a label's site and key; its seed and index are in the counter."""
+    """Return the 64-bit Philox key for a label's `site` and `key`.
+
+    The label's seed and index are in the Philox counter.
+    """
     digest = blake2b(f"{site}\x00{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
@@ -50,13 +53,13 @@ def draw(seed: int, site: str, key: str, index: int) -> int:
 
 
 def words(seed: int, site: str, key: str, index: int) -> tuple[int, int, int, int]:
-    """Return the four words of 32 uniform bits of a label; `draw` takes the first two."""
+    """Return four uniform 32-bit words for a label; `draw` returns the first two."""
     counter = (index & _MASK32, (index >> 32) & _MASK32, seed & _MASK32, (seed >> 32) & _MASK32)
     return philox4x32(counter, label_key(site, key))
 
 
 def below(bound: int, seed: int, site: str, key: str, index: int) -> int:
-    """Return a labelled integer in [0, bound), with a bias below bound / 2^64."""
+    """Return an integer in [0, bound) for a label, uniform up to a bias below bound / 2^64."""
     assert bound > 0
     return draw(seed, site, key, index) * bound >> 64
 
@@ -71,10 +74,10 @@ class Draws(Protocol):
         """Return an item of `numbers`, each index equally likely."""
 
     def chance(self, weight: Fraction) -> bool:
-        """Return true with a probability; false is the simpler result."""
+        """Return true with probability `weight`; Hypothesis shrinks it to false."""
 
     def one_in(self, count: int) -> bool:
-        """Return true with probability 1 / `count`; false is the simpler result."""
+        """Return true with probability 1 / `count`; Hypothesis shrinks it to false."""
 
 
 # Maps a label (site, index) to its stream of numbers.

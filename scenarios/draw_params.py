@@ -1,4 +1,4 @@
-"""Sampling parameters of generated requests, decoded from a random number (0: defaults)."""
+"""Sampling parameters of random requests, decoded from random integers (0: defaults)."""
 
 from typing import NamedTuple, get_args
 
@@ -30,14 +30,14 @@ def _decoded(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
 
 
 def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:
-    """Return the verification method that a number encodes, and two rates if it is synthetic."""
+    """Decode an integer: draft verification method, and two acceptance rates if synthetic."""
     method, rates = METHODS[number % len(METHODS)], number // len(METHODS)
     given = (rates % _RATES / RATE_STEPS, rates // _RATES % _RATES / RATE_STEPS)
     return method, given if method == "synthetic" else ()
 
 
 class SamplingMode(NamedTuple):
-    """Random sampling in a trace: temperature, draft verification, and sampled draft tokens.
+    """How a trace samples at random: target tokens, draft verification, and draft tokens.
 
     `method` encodes a verification method and its rates. `needs_guesses` requires a drafter that predicts tokens:
     scripted draft tokens follow the largest logits, and sampled requests seldom accept them.
@@ -65,7 +65,7 @@ def sampling_mode_of(source: Source) -> SamplingMode:
 
 
 class Params:
-    """Encoded sampling parameters of a trace's requests.
+    """Generates the integers that encode the sampling parameters of a trace's requests.
 
     1 of 2 traces has parameters that change logits, 1 of 3 has grammars.
     If draft tokens are sampled, 1 of 2 traces has grammars: a request with a grammar gets greedy draft tokens.
@@ -78,7 +78,7 @@ class Params:
         self._mode, self._source = mode, source
 
     def number(self, request_index: int) -> int:
-        """Return the encoded sampling parameters of a request."""
+        """Return the integer that encodes a request's logits parameters and grammar."""
         number = 0
         if self._exist and self._kinds:
             digits = self._source("params", 1 + request_index)
@@ -89,7 +89,10 @@ class Params:
         return number
 
     def sampling_number(self, request_index: int) -> int:
-        """Return a request's encoded temperature, top-k, top-p and seed; 0 (greedy) for 1 of 3."""
+        """Return the integer that encodes temperature, top-k, top-p and seed; 0 means greedy.
+
+        1 of 3 requests is greedy, and each request of a trace without random sampling.
+        """
         if not self._mode.exists:
             return 0
         digits = self._source("chance", 1 + request_index)

@@ -135,7 +135,7 @@ class Reorder(Event):
 
 
 class EndSession(Event):
-    """The client ends a session; without this event it ends after its last part."""
+    """The client ends a streaming session; without this event it ends after its last input."""
 
     do: Literal["end_session"] = "end_session"
     session: RequestName
@@ -193,7 +193,7 @@ class SpoilLogit(Spoil):
 
 
 class SpoilDraft(Spoil):
-    """One draft token of the next step that verifies drafts of this request becomes invalid.
+    """One draft token of a request becomes invalid in the next step that verifies its drafts.
 
     It is draft token number `draft`, or the last one if there are fewer. With `above` and `below` its id is outside
     the vocabulary. With `nan` and `inf` the draft logit of `token` (modulo the vocabulary size) is NaN or infinite, if
@@ -329,14 +329,14 @@ LANES: tuple[LaneName, ...] = ("host", "compute", "h2d", "d2h_output", "d2h_coun
 
 
 class Label(Value):
-    """A device op or a point of the host program, in one step."""
+    """The name of a device op, or of a point of the host program, in one step."""
 
     name: Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9_]{1,64}$")]
     step: Index
 
 
 class Hold(Value):
-    """An exception to the base policy: `op` runs after `until`, unless only `op` can run."""
+    """An exception to the schedule's policy: `op` waits for `until`, unless only `op` can run."""
 
     op: Label
     until: Label

@@ -104,7 +104,9 @@ def _schema() -> Schema:
 
 
 def _place(location: Where, data: Data) -> tuple[Where, Data]:
-    """Return the existing part of an error's location, and the value there.
+    """Return the parts of an error's location that exist in the file, and the value there.
+
+    Pydantic adds names of union members to the location; they are left out.
 
     Names of union members in the location are left out.
     """

@@ -101,13 +101,13 @@ REFUSED: tuple[Refusal, ...] = (
 
 
 def refusals(spec: EngineSpec, faults: tuple[str, ...]) -> list[Refusal]:
-    """Return the refusals that apply to a specification while these faults are on."""
+    """Return the feature combinations in `spec` that no engine runs with these faults on."""
     return [rule for rule in REFUSED if rule.applies(spec) and rule.lifted_by not in faults]
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchedOff:
-    """A requested feature that the engine switches off: the key, the condition, and the reason.
+    """A feature that the specification requests and the engine ignores, with the reason.
 
     A trace with the fault `lifted_by` keeps the feature on, and reproduces the bug that switching off prevents.
     """
@@ -135,10 +135,10 @@ SWITCHED_OFF: tuple[SwitchedOff, ...] = (
 
 
 def switched_off(spec: EngineSpec, faults: tuple[str, ...]) -> list[SwitchedOff]:
-    """Return the requested features that the engine switches off with these faults on."""
+    """Return the requested features that the engine ignores with these faults on."""
     return [rule for rule in SWITCHED_OFF if rule.applies(spec) and rule.lifted_by not in faults]
 
 
 def is_switched_off(spec: EngineSpec, key: str) -> bool:
-    """Return whether an engine without faults switches off the feature `key`."""
+    """Return whether an engine without faults ignores the requested feature `key`."""
     return any(rule.key == key and rule.applies(spec) for rule in SWITCHED_OFF)

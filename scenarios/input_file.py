@@ -32,7 +32,7 @@ def read_file(path: Path | str, bytes_max: int) -> bytes:
 
 @contextmanager
 def opened(path: Path | str) -> Iterator[int]:
-    """Provide the descriptor of a regular file, open for reading.
+    """Open a regular file for reading and yield its descriptor; a context manager.
 
     A pipe, a device or a file of the kernel that waits for its reader is refused: opening or reading it may never
     return.

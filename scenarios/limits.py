@@ -25,7 +25,7 @@ class CostLimit:
 
 
 def _ticks(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the ticks until the last event has happened and the last stall is over."""
+    """Return the ticks until all events have happened and all stalls have ended."""
     ends = [(_end(event), ("events", index)) for index, event in enumerate(trace.events)]
     return max(ends, default=(0, ()))
 
@@ -67,7 +67,10 @@ def _lengths_again(trace: Trace) -> Iterator[int]:
 
 
 def _steps(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the estimated engine steps: the maximum by longest request, rows and token budget.
+    """Return the estimated number of engine steps of a run, and the longest request's path.
+
+    The estimate is the maximum of three: the steps of the longest request alone, the batch rows divided by
+    `max_num_seqs`, and the tokens divided by the token budget.
 
     A request takes one step for each prefill chunk, and one for each run of draft tokens that its script accepts.
     """

@@ -40,7 +40,7 @@ Refused: TypeAlias = tuple[tuple[str | int, ...], str]
 
 
 class Number(NamedTuple):
-    """A number that encodes parameters: low bits select them, the whole gives their values."""
+    """An integer that encodes sampling parameters: low bits select, all bits give values."""
 
     number: int
     site: str
@@ -51,7 +51,7 @@ class Number(NamedTuple):
         return bool(self.number & bit)
 
     def pick(self, what: str, bound: int, index: int = 0) -> int:
-        """Return an integer below `bound` that follows from the number and the labels."""
+        """Return an integer below `bound`, a function of the number and the labels."""
         return below(bound, self.number, self.site, what, index)
 
 

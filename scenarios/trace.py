@@ -89,7 +89,7 @@ def problems(trace: Trace) -> list[Problem]:
 
 
 def _session_problems(trace: Trace) -> list[Problem]:
-    """Return the problems of session parts: reused request names, and too long sessions."""
+    """Return the problems of streaming sessions: request names, prompts, ends, total lengths."""
     found, spec = [], trace.spec
     names = Counter(submit.request for submit in trace.submits())
     before: dict[str, int] = {}

@@ -46,7 +46,7 @@ PRIORITY = is_set("policy", "priority")
 
 
 class FlatTrace:
-    """A random trace under generation, as the numbers that `interpret` decodes.
+    """A random trace while situations change it, as the integers that `interpret` decodes.
 
     `spec` is the specification that `numbers` encode.
     """
@@ -63,21 +63,21 @@ class FlatTrace:
         self.reused: list[FlatEvent] = []
 
     def has(self, name: str, digits: Draws) -> bool:
-        """Return whether a situation is sampled, by its weight, and note it in the trace."""
+        """Return true with the weight of a situation, and record the situation if true."""
         return self.take(name, digits.chance(self._weights[name]))
 
     def has_kind(self, name: str, digits: Draws) -> bool:
-        """Return `has` for a kind of event, which the highest numbers of the stream select."""
+        """Sample a kind of event as `has` does, but let large random numbers mean true."""
         weight = self._weights[name]
         return self.take(name, digits.below(weight.denominator) >= weight.denominator - weight.numerator)
 
     def has_size(self, name: str, digits: Draws) -> bool:
-        """Return `has` for a size, which the lowest numbers of the stream select."""
+        """Sample a size as `has` does, but let small random numbers mean true."""
         weight = self._weights[name]
         return self.take(name, digits.below(weight.denominator) < weight.numerator)
 
     def take(self, name: str, is_sampled: bool) -> bool:
-        """Note a situation that was sampled, unless it is left out."""
+        """Record a sampled situation unless the hunt excludes it; return whether it was recorded."""
         found = is_sampled and name not in self._weights.without
         self.situations += [name] if found else []
         return found
@@ -158,13 +158,13 @@ def _seldom_nonzero(source: Source, site: str, one_in: int, count: int) -> int:
 
 
 def _model_length(flat: FlatTrace, usual: int, k: int) -> int:
-    """Return 128 - max_model_len; a model shorter than its drafts has at most K + 3 positions."""
+    """Return 128 - max_model_len; the length is at most K + 3 in `model_shorter_than_drafts`."""
     digits = flat.source("model_length", 0)
     return 128 - max(2, k + digits.below(4)) if flat.has("model_shorter_than_drafts", digits) else usual
 
 
 def _drafter_length(flat: FlatTrace, has_limit: bool, usual: int) -> int:
-    """Return a drafter's number of positions (0: no limit); few means one, two or three."""
+    """Return a drafter's position limit: 0 for none, 1 to 3 in `drafter_of_few_positions`."""
     digits = flat.source("drafter_length", 0)
     if not has_limit:
         return 0

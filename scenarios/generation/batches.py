@@ -1,4 +1,4 @@
-"""Situations of batches, prefixes and states: what happens between the steps of requests.
+"""Situations (changes of random traces) of batch rows, cached prefixes, recurrent states.
 
 They are for engines with drafts of their own: where a trace scripts drafts, the base generator reaches these by itself.
 """
@@ -61,7 +61,7 @@ def single_token_prompts(trace: TraceBuilder) -> None:
 
 @situation(HYBRID, NO_DRAFTS, event("dummy_step"), allows("graphs", "full"))
 def dummy_steps_between_states(trace: TraceBuilder) -> None:
-    """Leave all requests out of some steps, which replay CUDA graphs with padding rows only.
+    """Stall all requests for three ticks: CUDA graphs replay on padding rows only.
 
     A lost state changes an output only many tokens later: outputs are long, and no request is aborted.
     """
@@ -158,7 +158,7 @@ def cuda_graphs(trace: TraceBuilder) -> None:
 
 @situation(feature(CONTINUES), along_with="logprobs_are_logits")
 def multi_turn(trace: TraceBuilder) -> None:
-    """Continue requests that have mostly ended; in 1 of 2 traces with a prefix cache.
+    """Continue conversations, mostly of ended requests; in 1 of 2 traces with cached prefixes.
 
     A third of the continuations come after a reset of the prefix cache.
     """
@@ -236,7 +236,9 @@ def cache_cleared_past_a_block(trace: TraceBuilder) -> None:
 
 @situation(HYBRID, PREFIX_CACHE, unless=("hits_inside_blocks", "cache_cleared_past_a_block"))
 def states_at_block_ends(trace: TraceBuilder) -> None:
-    """Let drafts, and in 1 of 2 traces prefill steps, pass block ends where states are kept.
+    """Let draft tokens cross the block ends at which recurrent states are cached.
+
+    In 1 of 2 traces prefill steps cross them, too.
 
     Near the block end the number of draft tokens falls and rises again, or the request is stalled.
     """

@@ -39,23 +39,26 @@ class TraceBuilder:
 
     @property
     def generated(self) -> Generated:
-        """The trace with the situations that it has."""
+        """The trace with the names of the situations that changed it."""
         return Generated(self.trace, tuple(dict.fromkeys(self._situations)))
 
     def add(self, situations: Iterable[Situation["TraceBuilder"]]) -> None:
-        """Put each situation into the trace that is possible there, by its weight."""
+        """Sample each possible situation by its weight, and let it change the trace."""
         for each in situations:
             is_possible = each.is_possible_in(self.engine, self.spec) and not self._sampled & {*each.unless}
             if is_possible and (each.along_with in self._sampled or self._is_sampled(each.name)):
                 self.put(each)
 
     def put_if_possible(self, situation: Situation["TraceBuilder"] | None, stage: Stage) -> None:
-        """Put the chosen alternative into the trace, if it belongs to this stage and is possible."""
+        """Apply a situation if it is given, belongs to `stage` and is possible."""
         if situation is not None and situation.stage == stage and situation.is_possible_in(self.engine, self.spec):
             self.put(situation)
 
     def put(self, situation: Situation["TraceBuilder"]) -> None:
-        """Put a situation into the trace, unless the trace does not change or becomes invalid."""
+        """Let a situation change the trace, and record its name if the trace changed.
+
+        A change by a situation of stage `last` is undone if it makes the trace invalid.
+        """
         self._sampled.add(situation.name)
         spec, events, count = self.spec, [*self.events], len(self._situations)
         self._site = situation.name
@@ -69,23 +72,23 @@ class TraceBuilder:
             del self._situations[count:]
 
     def has(self, name: str, index: int = 0) -> bool:
-        """Return whether a part of the current situation is sampled, and note it in the trace."""
+        """Sample a part of the current situation by its weight, record it, return whether it is in."""
         found = self._is_sampled(name, index)
         if found:
             self.note(name)
         return found
 
     def note(self, name: str) -> None:
-        """Note that the trace has a part of the current situation."""
+        """Record that a part of the current situation (`part_of`) changed the trace."""
         self._sampled.add(name)
         self._situations.append(name)
 
     def has_sampled(self, name: str) -> bool:
-        """Return whether a situation has been sampled for this trace."""
+        """Return whether a situation was sampled for this trace, even if it changed nothing."""
         return name in self._sampled
 
     def choice(self, names: Sequence[str], of: str) -> str:
-        """Return one of several alternatives by their weights, or an empty string."""
+        """Return one of several situations, sampled by their weights, or "" for none of them."""
         weights = [self._weights[name] for name in names]
         total = max(Fraction(1), sum(weights, Fraction(0)))
         unit = lcm(total.denominator, *(weight.denominator for weight in weights))
@@ -100,7 +103,7 @@ class TraceBuilder:
         return number < weight.numerator and name not in self._weights.without
 
     def pick(self, bound: int, what: str, index: int = 0) -> int:
-        """Return a number below a bound for a subject of the present situation."""
+        """Return a random integer in [0, bound) for this situation, `what` and `index`."""
         return below(bound, self._trace.seed, self._site, what, index)
 
     def one_in(self, count: int, what: str, index: int = 0) -> bool:
@@ -120,7 +123,7 @@ class TraceBuilder:
         self.set(**{key: max(getattr(self.spec, key), least) for key, least in keys.items()})
 
     def is_valid(self, submit: Submit) -> bool:
-        """Return whether a request is possible in an engine of the present specification."""
+        """Return whether a submit is valid in an engine with the trace's specification."""
         return not problems(self._trace.model_copy(update={"spec": self.spec, "events": (submit,)}))
 
     def fit(self) -> None:
@@ -165,12 +168,12 @@ class TraceBuilder:
         self.events[index] = with_params(self.submit(index), params)
 
     def add_param(self, key: str) -> None:
-        """Add a sampling parameter to submits as its feature declares it."""
+        """Add a sampling parameter to the submits, with values from its `Feature` declaration."""
         for index, submit in self.every_submit():
             self.set_params(index, **PARAMS[key].added(Addition(submit.params, self.spec, self._trace.seed, index)))
 
     def lengthen(self, index: int, tokens: int, common: int | None = None) -> None:
-        """Set the length of a prompt, at least one token, and the length of its `common` part unless that stays."""
+        """Set a prompt's length (1 or more) and, if given, that of its `common` prefix."""
         prompt, tokens = self.prompt(index), max(1, tokens)
         shared = min(tokens, prompt.common if common is None else common)
         self.change(index, prompt=prompt.model_copy(update={"tokens": tokens, "common": shared}))

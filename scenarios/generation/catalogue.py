@@ -40,7 +40,7 @@ def situations_of(engine: Capabilities) -> Mapping[str, Situation[Any]]:
 
 
 def weights_of(focus: Iterable[str], without: Iterable[str], engine: Capabilities) -> Weights:
-    """Return weights raised for the situations and areas in `focus`, and what they are part of."""
+    """Return the weights of a hunt, raised for `focus` and for the situations it is part of."""
     known, raised = situations_of(engine), set[str]()
     for name, each in known.items():
         if {name, each.area} & {*focus}:
@@ -57,7 +57,10 @@ def unknown_focus(focus: Iterable[str], engine: Capabilities) -> str:
 
 
 def generated_for(generated: Generated, engine: Capabilities, weights: Weights = DEFAULT) -> Generated:
-    """Return a random trace with an engine's situations, fitted to it if it has own drafters."""
+    """Return a random trace after the engine's situations changed it, with their names.
+
+    For an engine with a real drafter, the trace is also fitted to the engine's limits.
+    """
     known, trace = situations_of(engine), TraceBuilder(generated, engine, weights)
 
     def of(stage: Stage) -> list[Situation[TraceBuilder]]:
@@ -88,5 +91,5 @@ def generated_for(generated: Generated, engine: Capabilities, weights: Weights =
 
 
 def for_engine(trace: Trace, engine: Capabilities) -> Trace:
-    """Return a random trace changed for an engine, without the names of its situations."""
+    """Return a random trace after the situations of an engine changed it."""
     return generated_for(Generated(trace), engine).trace

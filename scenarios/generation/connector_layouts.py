@@ -36,7 +36,7 @@ class Layout:
     keeps_first: bool = False
 
     def placed(self, submit: Submit, index: int, trace: TraceBuilder) -> Submit:
-        """Return a request with the prompt, max_tokens and tick of this layout."""
+        """Return a submit with this layout's prompt, max_tokens and tick, if that is valid."""
         fields = self.fields(index, trace)
         changed = submit.model_copy(update={**fields, "stop": ()})
         return changed if isinstance(submit.prompt, PromptDraw) and trace.is_valid(changed) else submit
@@ -67,7 +67,7 @@ def _arrange_beside_one(trace: TraceBuilder) -> None:
 
 
 def _beside_one(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return a prompt with an output up to a block end for request 0, short ones for others.
+    """Return submit fields: request 0 generates past a block end, later ones are short.
 
     So some stored blocks of request 0 are loaded again, and others are evicted for its last block. Request 1 has a
     prompt of its own and runs as long, so that steps overlap.
@@ -102,7 +102,7 @@ def _arrange_undisturbed(trace: TraceBuilder) -> None:
 
 
 def _undisturbed(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return fields as `_beside_one`, with loads before the last chunk of request 0 is stored."""
+    """Return submit fields: loads start before the last chunk of request 0 is stored."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)
@@ -123,7 +123,7 @@ def _undisturbed(index: int, trace: TraceBuilder) -> dict[str, object]:
 
 
 def _after_one(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return the longest prompt that fits for request 0, short ones during its prefill.
+    """Return submit fields: a prompt of nearly max_model_len, short ones in its prefill.
 
     So the producer has no blocks for the next chunk of request 0, with other requests after it in flight. A request
     alone is computed in whole steps, so request 1 arrives with it.
@@ -155,7 +155,7 @@ def _arrange_in_turn(trace: TraceBuilder) -> None:
 
 
 def _in_turn(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return a prompt of some blocks, the last filled by its output; request 1 has the most.
+    """Return submit fields: outputs fill the last block of each prompt of some blocks.
 
     The others share a prefix with request 0 and load it: the KV cache has room for two such loads, but not for the rest
     of either prompt. Or the prompts have no common prefix, and a request gets all blocks of a finished one.
@@ -194,7 +194,7 @@ def _arrange_branches(trace: TraceBuilder) -> None:
 
 
 def _branches(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return a prompt that shares whole blocks with request 0, after earlier requests ended."""
+    """Return submit fields: prompts share whole blocks with request 0's, after it ended."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)

@@ -69,7 +69,7 @@ def may_have_connector(trace: TraceBuilder) -> bool:
 
 
 def _kv_store_of_states(trace: TraceBuilder) -> None:
-    """Store the states of a hybrid model, too, if it may have cached prefixes."""
+    """Connect a KV store of blocks and recurrent states to a hybrid model, if not refused."""
     transfer = _transfer(trace).model_copy(update={"loads": "asynchronous"})
     before = trace.spec
     trace.set(prefix_cache=True, recurrent_cache="align", recurrent_layers="short_conv", transfer=transfer)
@@ -82,13 +82,13 @@ def _kv_store_of_states(trace: TraceBuilder) -> None:
 
 @situation(HAS_STORES, _DISTURBS, _STATES, stage="connector")
 def hybrid_kv_store(trace: TraceBuilder) -> None:
-    """Connect a store of blocks and states to a hybrid model."""
+    """Connect a KV store of blocks and recurrent states to a hybrid model."""
     _kv_store_of_states(trace)
 
 
 @situation(HAS_STORES, _DISTURBS, _STATES_INSIDE, stage="connector")
 def hybrid_kv_store_hits_inside_blocks(trace: TraceBuilder) -> None:
-    """Connect a store to a hybrid model with prefix-cache hits inside blocks."""
+    """Connect a KV store to a hybrid model with prefix-cache hits inside blocks."""
     _kv_store_of_states(trace)
 
 
@@ -102,7 +102,7 @@ def hybrid_handoff(trace: TraceBuilder) -> None:
 
 @situation(HAS_STORES, _DISTURBS, _ATTENTION, stage="connector")
 def kv_store(trace: TraceBuilder) -> None:
-    """Connect a bounded store of blocks to the KV cache by a KV connector."""
+    """Connect a store of limited size to the KV cache through a KV connector."""
     prefix_cache = trace.spec.prefix_cache and trace.one_in(2, "prefix cache")
     transfer = _transfer(trace)
     trace.set(prefix_cache=prefix_cache, num_blocks=_num_blocks(trace.spec, transfer.failures))
@@ -146,7 +146,7 @@ CONNECTORS: tuple[Situation[TraceBuilder], ...] = (
 
 
 def _num_blocks(spec: EngineSpec, failures: str) -> int:
-    """Return the number of blocks, doubled if requests recompute lost blocks."""
+    """Return the KV cache's number of blocks, doubled if requests recompute lost blocks."""
     return spec.num_blocks if failures == "fail" else 2 * spec.num_blocks + 2
 
 
@@ -162,7 +162,7 @@ def _hand_over(trace: TraceBuilder) -> None:
 
 
 def _may_lose_in_steps(transfer: Transfer) -> bool:
-    """Return whether loads are synchronous and lost blocks are recomputed."""
+    """Return whether a step loads synchronously and lost blocks are recomputed."""
     return (transfer.loads, transfer.failures) == ("synchronous", "recompute")
 
 
@@ -214,7 +214,7 @@ def _transfer_blocks(trace: TraceBuilder) -> None:
 
 
 def _make_room(trace: TraceBuilder) -> None:
-    """Make room for prompts of some blocks; in 1 of 2 traces a step computes a whole prompt."""
+    """Enlarge most KV caches for long prompts, and half of the budgets for unchunked prefills."""
     spec = trace.spec
     if trace.pick(4, "room") and spec.handoff is None:
         blocks = BLOCKS_MAX + 1

@@ -1,4 +1,4 @@
-"""Situation of the control plane: pause, sleep, weight exchange, and a second engine."""
+"""Situation of control events: pause, sleep, weight exchange, and a second engine."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -17,7 +17,7 @@ _LEVELS_OF_PARTS: tuple[Literal[1, 2], ...] = (1, 2, 1, 1)
 
 @situation(event(*CONTROL_EVENTS), stage="feature")
 def control_plane_events(trace: TraceBuilder) -> None:
-    """Add up to three events of the control plane, most of them while a request runs."""
+    """Add up to three control events (pause, sleep ...), mostly while a request runs."""
     submits = [each for _, each in trace.every_submit()]
     for number in range(1 + trace.pick(3, "number")):
         is_running = submits and trace.pick(4, "while one runs", number)

@@ -60,7 +60,7 @@ def _defaults(*keys: str) -> Mapping[str, object]:
     Need("hybrid models without some features", engine=lambda engine: bool(_not_with_hybrids(engine))), stage="feature"
 )
 def hybrid_model(trace: TraceBuilder) -> None:
-    """Use a hybrid model without the features that it excludes."""
+    """Use a hybrid model (attention and recurrent layers) without the features it excludes."""
     nothing = {key: type(getattr(trace.spec, key))() for key in _not_with_hybrids(trace.engine)}
     # There are no draft tokens, so the drafter is the default.
     trace.set(layers="hybrid", **_defaults("drafter", "draft_sampling"), **nothing)
@@ -68,7 +68,7 @@ def hybrid_model(trace: TraceBuilder) -> None:
 
 @situation(OWN_DRAFTS, stage="feature", unless=("hybrid_model",))
 def drafters_of_the_engine(trace: TraceBuilder) -> None:
-    """Use a drafter of the engine for one that it lacks, and for 1 of 3 other drafters."""
+    """Replace drafters that the engine lacks, and 1 of 3 others, by a drafter of the engine."""
     spec, engine = trace.spec, trace.engine
     if _not_with_hybrids(engine):
         # Otherwise nearly all traces without the excluded features would be hybrid.
@@ -93,7 +93,7 @@ def drafters_of_the_engine(trace: TraceBuilder) -> None:
 
 
 def _of_parameter(key: str) -> Situation[TraceBuilder]:
-    """Return the situation that adds a sampling parameter to requests, as its feature declares."""
+    """Return a situation that adds a sampling parameter to requests, by its `Feature`."""
 
     def add(trace: TraceBuilder) -> None:
         trace.add_param(key)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def within(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace without what the engine does not support, rescaled to its block size."""
+    """Return the trace with the engine's block size and without unsupported values."""
     for _ in range(_FIXES_MAX):
         if lacking(trace, capabilities) is None:
             return trace
@@ -99,7 +99,7 @@ def _rescaled(event: AnyEvent, old: int, new: int) -> AnyEvent:
 
 
 def _place(length: int, old: int, new: int) -> int:
-    """Return the length at the same position in blocks of size `new` as `length` in `old`."""
+    """Return a length in tokens, rescaled so that it ends at the same part of a block."""
     blocks, rest = divmod(length, old)
     if rest == old - 1 and old > 1:
         return blocks * new + new - 1

@@ -1,4 +1,4 @@
-"""Situation of streaming sessions: requests become first parts, and later parts follow.
+"""Situation: turn requests into streaming sessions, each of several inputs (parts).
 
 Sessions are generated without features that are known to fail in sessions of every engine: grammars, tokens sampled at
 random, and events that preempt (`findings/README.md`).
@@ -24,7 +24,10 @@ _STOP_EVERY = 4
 
 @situation(feature("session"))
 def sessions(trace: TraceBuilder) -> None:
-    """Make requests sessions: 1 of 2 traces with a prefix cache, 1 of 3 without drafts."""
+    """Turn some requests into streaming sessions, each of several inputs.
+
+    1 of 3 traces has no drafts, 1 of 2 caches prefixes, 2 of 3 have a small token budget.
+    """
     before = trace.spec, trace.events
     if trace.one_in(3, "sessions without drafts"):
         trace.drop_drafts()
@@ -48,7 +51,7 @@ session_with_tight_pool: Situation[TraceBuilder] = Situation(
 
 
 def tighten(trace: TraceBuilder) -> None:
-    """Let the pool hold the longest session and at most as many blocks again, so that sessions wait for each other."""
+    """Size the KV cache for one to two of the longest sessions, so that sessions wait."""
     lengths = Counter[str]()
     for index, submit in trace.every_submit():
         lengths[submit.session or str(index)] += submit.prompt_length + submit.max_tokens
@@ -58,7 +61,9 @@ def tighten(trace: TraceBuilder) -> None:
 
 
 def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
-    """Return a specification with enough budget for two runs of drafts, and enough blocks.
+    """Return a specification with enough max_model_len, blocks and budget for all sessions.
+
+    The token budget of a step is enough for the draft tokens of two requests.
 
     The model is as long as the longest session among events can become.
     """
@@ -79,7 +84,7 @@ def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
 
 
 def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
-    """Return the events with one or two requests made sessions; a request may continue one."""
+    """Return the events with one or two requests as sessions; a request may continue one."""
     found = [each for each in trace.events if not _preempts(each)]
     names = Counter(each.request for each in found if isinstance(each, Submit))
     firsts = [
@@ -106,7 +111,7 @@ def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
 
 
 def _parts(spec: EngineSpec, first: Submit, number: int, trace: TraceBuilder) -> list[Submit]:
-    """Return the parts of a session; half of them have stop tokens."""
+    """Return the submits of a streaming session, one for each input; half have stop tokens."""
     parts: list[Submit] = []
     for index in range(2 + trace.pick(_PARTS_MAX, "parts", number)):
         label = 8 * number + index
@@ -135,14 +140,17 @@ def _ends_with_a_block(spec: EngineSpec, part: Submit) -> bool:
 
 
 def _ticks(spec: EngineSpec, events: Sequence[AnyEvent]) -> int:
-    """Return the ticks to compute all requests among the events, limited only by the budget."""
+    """Return an estimate of the ticks to compute all submits with the token budget."""
     submits = [each for each in events if isinstance(each, Submit)]
     longest = max(each.max_tokens for each in submits)
     return longest + sum(each.prompt_length + each.max_tokens for each in submits) // spec.max_num_batched_tokens
 
 
 def _ending_with_a_block(spec: EngineSpec, part: Submit) -> Submit:
-    """Return a part that ends at a block end with its last token, which the session drops."""
+    """Return a session input whose last output token is the last token of a block.
+
+    The session drops this token when the next input arrives.
+    """
     assert isinstance(part.prompt, PromptDraw), "the prompt is generated"
     blocks = -(-(part.prompt.tokens + part.max_tokens) // spec.block_size)
     tokens = blocks * spec.block_size - part.max_tokens

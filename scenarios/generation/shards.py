@@ -25,7 +25,7 @@ Profile: TypeAlias = Literal["mixed", "labelled", "hypothesis"]
 
 
 class Parent(Value):
-    """A trace of a corpus and its use number `turn`: unchanged at turn 0, varied later."""
+    """A corpus trace from which a shard starts: unchanged in turn 0, mutated in later turns."""
 
     trace: Trace
     turn: int
@@ -72,7 +72,9 @@ class Shard(Value):
         return found
 
     def _descendant(self, index: int, fresh: Generated) -> Generated:
-        """Return the parent of an index, its variant mixed with `fresh`, or `fresh` if none.
+        """Return a corpus trace, unchanged or mixed with `fresh`; `fresh` past the last of them.
+
+        The situations of a corpus trace are unknown.
 
         The situations of a parent are unknown.
         """
@@ -83,7 +85,7 @@ class Shard(Value):
         return Generated(variant(parent.trace, fresh.trace, seed) if parent.turn else parent.trace)
 
     def _fresh(self, weights: Weights) -> list[Generated]:
-        """Generate traces without parents."""
+        """Generate the traces of the shard without the corpus."""
         if self.generator == "labelled":
             first = self.number * TRACES_PER_SHARD + self.first
             return [labelled(self.seed << 32 | first + index, weights) for index in range(self.traces)]

@@ -1,4 +1,4 @@
-"""Situations: properties of generated traces that find a kind of bug, with requirements."""
+"""Situations: named changes of random traces, each to reveal a kind of bug."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Generated(NamedTuple):
-    """A generated trace, and the names of the situations that it has."""
+    """A generated trace, and the names of the situations that changed it."""
 
     trace: Trace
     situations: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ def is_set(key: str, value: object) -> Need:
 
 
 def anything(key: str) -> Need:
-    """Require an engine that allows any value of a key of the specification."""
+    """Require an engine that allows any value of a specification key."""
     return Need(f"any {key}", engine=lambda engine: engine.allowed(key) is None)
 
 
@@ -100,7 +100,7 @@ class Situation(Generic[T]):
     replaces: str = ""
 
     def __call__(self, trace: T) -> None:
-        """Put the situation into a trace."""
+        """Change a trace under generation so that it has the situation."""
         assert self.change is not None, f"{self.name} is part of {self.part_of}"
         self.change(trace)
 
@@ -136,7 +136,7 @@ def situation(
     unless: tuple[str, ...] = (),
     replaces: str = "",
 ) -> Callable[[Callable[[T], None]], Situation[T]]:
-    """Return a decorator that makes a situation of a function that changes a trace.
+    """Declare a function that changes a trace under generation as a situation; a decorator.
 
     The situation has the name of the function.
     """

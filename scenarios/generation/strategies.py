@@ -30,7 +30,7 @@ class Provider(HypothesisProvider):
     """
 
     def _maybe_draw_constant(self, *of: object, **options: object) -> None:
-        """Draw no constant."""
+        """Return None: constants would depend on the modules that a process has loaded."""
         return
 
 

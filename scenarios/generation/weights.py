@@ -1,4 +1,4 @@
-"""Table of situations: weight, area, and the bugs that each is for.
+"""Table of situations (changes of random traces): weight, area, and bugs to find.
 
 A weight is the share of the traces, where the situation is possible, in which it is generated.
 """
