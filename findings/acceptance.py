@@ -36,7 +36,7 @@ class _Measured(Run):
     def _watch(self, options: Options) -> Watch:
         return Watch(None, options.blame, options.without, None, options.races, steps=True)
 
-    def shown(self) -> list[Shown]:
+    def observations(self) -> list[Shown]:
         """Run the trace to its end and return the engine's observations of all steps."""
         shown: list[Shown] = []
         try:
@@ -61,7 +61,7 @@ def measured(trace: Trace, config: RunConfig, fixes: str) -> Acceptance:
     kind, config = kind_of(config.engine), config.model_copy(update={"fixes": fixes})
     config = config.model_copy(update={"engine_version": kind.version(config)})
     try:
-        return acceptance_of(_Measured(trace, Tapes(), UNJUDGED, kind, config).shown())
+        return acceptance_of(_Measured(trace, Tapes(), UNJUDGED, kind, config).observations())
     finally:
         kind.restart(config)
 

@@ -55,7 +55,7 @@ def validation_complaints(error: ValidationError, data: Data, lines: Lines) -> t
     kept: dict[tuple[Where, str], Complaint] = {}
     items = error.errors(include_url=False, include_context=False, include_input=False)
     if len(items) > EXPLAINED_MAX:
-        items.sort(key=lambda item: _line(lines, _place(item["loc"], data)[0]))
+        items.sort(key=lambda item: _line(lines, _existing_part(item["loc"], data)[0]))
     for item in items[:EXPLAINED_MAX]:
         complaint = _complaint(item["type"], item["loc"], data, lines)
         kept.setdefault((complaint.path, complaint.message), complaint)
@@ -66,7 +66,7 @@ def validation_complaints(error: ValidationError, data: Data, lines: Lines) -> t
 
 
 def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complaint:
-    path, value = _place(location, data)
+    path, value = _existing_part(location, data)
     line = _line(lines, path)
     name, schema = _dotted(path), _schema_at(path, data)
     if location[-1:] == ("[key]",):
@@ -103,7 +103,7 @@ def _schema() -> Schema:
     return ScenarioFile.model_json_schema()
 
 
-def _place(location: Where, data: Data) -> tuple[Where, Data]:
+def _existing_part(location: Where, data: Data) -> tuple[Where, Data]:
     """Return the parts of an error's location that exist in the file, and the value there.
 
     Pydantic adds names of union members to the location; they are left out.

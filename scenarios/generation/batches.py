@@ -29,7 +29,7 @@ from scenarios.generation.situation import (
     Need,
     Situation,
     allows,
-    anything,
+    allows_any,
     event,
     feature,
     is_set,
@@ -283,7 +283,7 @@ def branches_after_blocks(trace: TraceBuilder) -> None:
 @situation(
     RUNS,
     ATTENTION,
-    anything("reasoning_end"),
+    allows_any("reasoning_end"),
     when("a reasoning_end", lambda spec: spec.reasoning_end is not None),
     unless=("sessions",),
 )

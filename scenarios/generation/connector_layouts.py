@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scenarios.events import PromptDraw, Submit
 from scenarios.generation.builder import TraceBuilder
-from scenarios.generation.situation import Situation, anything
+from scenarios.generation.situation import Situation, allows_any
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 
@@ -223,7 +223,7 @@ _ALL = (
 LAYOUTS: Mapping[str, Layout] = {layout.name: layout for layout in _ALL}
 OF_OFFLOADING = tuple(layout.name for layout in _ALL[:3])
 OF_STORES = (_ALL[3].name,)
-HAS_OFFLOADING, HAS_STORES, HAS_HANDOFFS = anything("offloading"), anything("transfer"), anything("handoff")
+HAS_OFFLOADING, HAS_STORES, HAS_HANDOFFS = allows_any("offloading"), allows_any("transfer"), allows_any("handoff")
 
 
 PARTS: tuple[Situation[TraceBuilder], ...] = tuple(

@@ -108,7 +108,7 @@ def kv_store(trace: TraceBuilder) -> None:
     trace.set(prefix_cache=prefix_cache, num_blocks=_num_blocks(trace.spec, transfer.failures))
     # With async scheduling, another step runs after the step with the lost load; with asynchronous stores, blocks that
     # the step lost are still being stored. So stores are synchronous, and mostly the depth is 1.
-    if _may_lose_in_steps(transfer):
+    if _recomputes_synchronous_loads(transfer):
         transfer = transfer.model_copy(update={"stores": "synchronous"})
         trace.set(**({"depth": 1} if trace.pick(3, "in turn") else {}))
     trace.set(transfer=transfer)
@@ -161,7 +161,7 @@ def _hand_over(trace: TraceBuilder) -> None:
     _transfer_blocks(trace)
 
 
-def _may_lose_in_steps(transfer: Transfer) -> bool:
+def _recomputes_synchronous_loads(transfer: Transfer) -> bool:
     """Return whether a step loads synchronously and lost blocks are recomputed."""
     return (transfer.loads, transfer.failures) == ("synchronous", "recompute")
 
@@ -328,7 +328,7 @@ def _disturbance(submit: Submit, index: int, trace: TraceBuilder, is_calm: bool)
         return trace.pick(bound, what, index)
 
     transfer = trace.spec.transfer
-    is_whole = is_calm or (transfer is not None and _may_lose_in_steps(transfer) and trace.spec.depth > 1)
+    is_whole = is_calm or (transfer is not None and _recomputes_synchronous_loads(transfer) and trace.spec.depth > 1)
     is_of_a_step = transfer is not None and transfer.loads == "synchronous"
     of: Literal["load", "store"] = "load" if pick("of", 4) or is_calm else "store"
     hows = HOWS if of == "store" else WHOLE if is_whole else LOSING if is_of_a_step else HOWS

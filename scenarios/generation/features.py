@@ -13,7 +13,7 @@ from scenarios.generation.situation import (
     Need,
     Situation,
     allows,
-    anything,
+    allows_any,
     feature,
     situation,
 )
@@ -34,7 +34,7 @@ def logprobs_are_logits(trace: TraceBuilder) -> None:
     trace.add_param("num_logprobs")
 
 
-@situation(anything("reasoning_end"), stage="feature")
+@situation(allows_any("reasoning_end"), stage="feature")
 def grammars_wait_for_reasoning(trace: TraceBuilder) -> None:
     """Let grammars apply only after a reasoning-end token."""
     trace.set(reasoning_end=trace.pick(trace.spec.vocab_size, "reasoning end"))

@@ -90,15 +90,15 @@ def _rescaled(event: AnyEvent, old: int, new: int) -> AnyEvent:
     if not isinstance(event, Submit) or not isinstance(event.prompt, PromptDraw):
         return event
     prompt = event.prompt
-    tokens = max(1, min(LENGTH_MAX // 2, _place(prompt.tokens, old, new)))
-    common = min(tokens, _place(prompt.common, old, new))
+    tokens = max(1, min(LENGTH_MAX // 2, _rescaled_length(prompt.tokens, old, new)))
+    common = min(tokens, _rescaled_length(prompt.common, old, new))
     # A prompt with common tokens after its own tokens keeps at least one own token.
-    own = max(1, _place(prompt.common + prompt.own, old, new) - common) if prompt.own else 0
+    own = max(1, _rescaled_length(prompt.common + prompt.own, old, new) - common) if prompt.own else 0
     update = {"tokens": tokens, "common": common, "own": own}
     return event.model_copy(update={"prompt": prompt.model_copy(update=update)})
 
 
-def _place(length: int, old: int, new: int) -> int:
+def _rescaled_length(length: int, old: int, new: int) -> int:
     """Return a length in tokens, rescaled so that it ends at the same part of a block."""
     blocks, rest = divmod(length, old)
     if rest == old - 1 and old > 1:

@@ -93,7 +93,7 @@ def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
         if isinstance(each, Submit) and isinstance(each.prompt, PromptDraw) and names[each.request] == 1
     ]
     for number, first in enumerate(firsts[: 1 + trace.pick(2, "sessions", 0)]):
-        parts = _parts(spec, first, number, trace)
+        parts = _session_parts(spec, first, number, trace)
         found[found.index(first)] = parts[0]
         found += parts[1:]
         after = parts[-1].tick + trace.pick(_PART_AFTER, "behind a session", number)
@@ -110,7 +110,7 @@ def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
     return found
 
 
-def _parts(spec: EngineSpec, first: Submit, number: int, trace: TraceBuilder) -> list[Submit]:
+def _session_parts(spec: EngineSpec, first: Submit, number: int, trace: TraceBuilder) -> list[Submit]:
     """Return the submits of a streaming session, one for each input; half have stop tokens."""
     parts: list[Submit] = []
     for index in range(2 + trace.pick(_PARTS_MAX, "parts", number)):

@@ -67,7 +67,7 @@ def is_set(key: str, value: object) -> Need:
     )
 
 
-def anything(key: str) -> Need:
+def allows_any(key: str) -> Need:
     """Require an engine that allows any value of a specification key."""
     return Need(f"any {key}", engine=lambda engine: engine.allowed(key) is None)
 
