@@ -1,4 +1,4 @@
-"""Installation of SGLang in its own virtual environment, and how its process is started."""
+"""Locates SGLang's virtual environment, and starts SGLang's process in it."""
 
 from functools import cache, partial
 from pathlib import Path
@@ -31,12 +31,12 @@ ENVIRONMENT = {
 
 
 def home_of(config: RunConfig) -> Path:
-    """Return the folder of the selected installation, by default this checkout's."""
+    """Return the folder of the selected installation (default: the one of this checkout)."""
     return Path(config.engine_home) if config.engine_home else ROOT / HOME
 
 
 def install_advice() -> str:
-    """Return how to make an installation."""
+    """Return the advice how to install SGLang."""
     return install_advice_for("sglang", HOME, ROOT)
 
 
@@ -53,7 +53,7 @@ def python_at(home: Path) -> Path:
 
 
 def launch(home: Path, overlay: str = "", kernels: Kernels = "defined", fixes: str = "") -> Launch:
-    """Return how to start the process, optionally with an overlay and with fixes.
+    """Return command and environment of the process, with the selected overlay and fixes.
 
     Raises:
         DeviceError: SGLang is not installed; the message says what to do.
@@ -67,12 +67,12 @@ def launch(home: Path, overlay: str = "", kernels: Kernels = "defined", fixes: s
 
 @cache
 def keeper_of(home: Path, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
-    """Return the keeper of the process for an installation, overlay, kernels and fixes."""
+    """Return the keeper that starts and keeps the process for these options."""
     return keeper_until_exit(SGLANG, partial(launch, home, overlay, kernels, fixes))
 
 
 def overlay_text(tree: str, home: Path) -> str:
-    """Return how many files of a tree overlay which version of SGLang, for reports."""
+    """Return, for reports, how many files of a source tree overlay which version of SGLang."""
     count = len([*Path(tree, "sglang").rglob("*.py")])
     return f"{count} file{'s' * (count != 1)} of {tree} over SGLang {installed(home) or 'of an unknown version'}"
 

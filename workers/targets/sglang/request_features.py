@@ -1,4 +1,4 @@
-"""Request features of SGLang: its parameters and limits, and how its outputs are read."""
+"""Request features of SGLang: its parameters, their limits, and how to read its outputs."""
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -21,7 +21,7 @@ def _changes_logits(submit: Submit, spec: EngineSpec) -> bool:
 
 
 def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: the stop token of a request with a grammar is the vocabulary's last token."""
+    """Limit on requests: the stop token of a grammar is the last token of the vocabulary."""
     last = spec.vocab_size - 1
     if not isinstance(event, Submit) or not event.params.grammar or event.stop == (last,):
         return None
@@ -102,13 +102,13 @@ def delivered(output: Any, row: int) -> Output:
 
 
 def _stop(finished: Mapping[str, Any] | None) -> int | tuple[int, ...] | None:
-    """Return the stop token that ended an output, None if it ended otherwise."""
+    """Return the stop token that ended a request, None if it ended otherwise."""
     matched = finished.get("matched", ()) if finished is not None else None
     return tuple(map(token_of, matched)) if isinstance(matched, str) else matched
 
 
 def _reason(finished: Mapping[str, Any] | None) -> str | None:
-    """Return the finish reason of an output.
+    """Return a request's finish reason in our terms.
 
     An abort with status 400 is not the client's abort but a refused request: `error`.
     """
@@ -119,7 +119,7 @@ def _reason(finished: Mapping[str, Any] | None) -> str | None:
 
 
 def _logprobs(output: Any, row: int) -> Iterator[int | float]:
-    """Yield the logprobs of a request's new output tokens, as token id and logprob in turn.
+    """Yield token id, logprob, token id, logprob, ... of a request's new output tokens.
 
     For each output token, its own logprob comes first, then the top logprobs at its position.
     """

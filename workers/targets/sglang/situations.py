@@ -1,4 +1,4 @@
-"""Situations of SGLang's traces alone: its keys, KV-cache sizes, retractions, grammars."""
+"""Random traces for SGLang: changes that lead to its own situations, e.g. retractions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -34,31 +34,31 @@ _ROOM = 32
 
 @situation(stage="feature")
 def plan_stream(trace: TraceBuilder) -> None:
-    """Prepare draft steps on a second stream."""
+    """Set `plan_stream`: SGLang prepares draft steps on a second stream."""
     trace.set(plan_stream=True)
 
 
 @situation(stage="feature")
 def relay_lengths(trace: TraceBuilder) -> None:
-    """Let the host wait for the sequence lengths of the step before."""
+    """Set `relay_lengths`: the host waits for the sequence lengths of the previous step."""
     trace.set(relay_lengths=True)
 
 
 @situation(stage="feature")
 def mixed_chunks(trace: TraceBuilder) -> None:
-    """Mix decode rows and prefill chunks in one batch."""
+    """Set `mixed_chunks`: decode rows and prefill chunks share a batch."""
     trace.set(mixed_chunks=True)
 
 
 @situation(stage="feature")
 def draft_trees(trace: TraceBuilder) -> None:
-    """Propose two draft tokens after each token: a draft tree."""
+    """Set a draft tree: two draft tokens are proposed after each token."""
     trace.set(tree_width=2)
 
 
 @situation(stage="drafts", replaces="no_drafts")
 def no_drafts_more_often(trace: TraceBuilder) -> None:
-    """Generate no draft tokens, and sample the output tokens of most requests."""
+    """Remove all draft tokens, and let most requests sample their output tokens."""
     trace.drop_drafts()
 
 
@@ -97,7 +97,7 @@ def wide_pages(trace: TraceBuilder) -> None:
 
 @situation(stage="last")
 def retract_at_last_token(trace: TraceBuilder) -> None:
-    """Let a request preempt the only running request near its last output token.
+    """Let a request preempt the only running request close to its last output token.
 
     Requests come in pairs, and the second one takes the only batch row. With draft tokens, in every other trace the
     first one has a grammar without an end.
@@ -125,7 +125,7 @@ def retract_at_last_token(trace: TraceBuilder) -> None:
 
 @situation(stage="last")
 def repeated_grammars(trace: TraceBuilder) -> None:
-    """Let the n-gram corpus draft for equal requests, one after the other, with a grammar.
+    """Let equal requests with a grammar run one after the other with n-gram draft tokens.
 
     All have the same prompt tokens, and the grammar allows a single output, so the corpus predicts it.
     """
@@ -149,7 +149,7 @@ def repeated_grammars(trace: TraceBuilder) -> None:
 
 
 def _make_room(trace: TraceBuilder, length: int) -> None:
-    """Make room for longer requests.
+    """Raise the model length and the KV-cache size for longer requests.
 
     The model must allow `length` tokens, and the KV cache must have slots for all batch rows and one more.
     """
@@ -159,7 +159,9 @@ def _make_room(trace: TraceBuilder, length: int) -> None:
 
 
 def _submits(trace: TraceBuilder, least: int) -> Sequence[int]:
-    """Add submits until there are `least`, unless the trace has no submit.
+    """Copy the first submit until there are `least` submits; return indexes of submits.
+
+    Without any submit nothing is copied. The returned indexes are of submits with generated prompts.
 
     Return the indexes of the submits with generated prompts.
     """
@@ -170,7 +172,7 @@ def _submits(trace: TraceBuilder, least: int) -> Sequence[int]:
 
 
 def _set_grammar(trace: TraceBuilder, index: int, grammar: Grammar) -> None:
-    """Give a request a grammar, and remove parameters that conflict with it."""
+    """Give a request a grammar, and remove the parameters that are not allowed with it."""
     trace.set_params(index, grammar=grammar, broken_grammar=False, min_tokens=0, num_logprobs=0)
 
 

@@ -1,4 +1,4 @@
-"""Import of an engine's modules with edits; source files and line numbers do not change."""
+"""Imports an engine's modules with source edits; file names and line numbers do not change."""
 
 import ast
 import linecache
@@ -15,7 +15,7 @@ from workers.edits.fix import Applied, applied, fixes_of, selected
 
 
 def install(package: str, names: str, overlays: Sequence[Path]) -> Applied:
-    """Import the modules of a package with the fixes of findings; return the applied fixes.
+    """Install an import hook that applies fixes of findings; return the edits that it applies.
 
     A fix is applied if it matches the sources. `names` is `all`, comma-separated names of findings, or empty.
     `overlays` are source trees over the installed package, in order of precedence.
@@ -31,14 +31,14 @@ def install(package: str, names: str, overlays: Sequence[Path]) -> Applied:
 
 
 def next_spec(finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-    """Return the module spec that the finders after `finder` in `sys.meta_path` return, or None."""
+    """Return the module spec found by the finders after `finder` in `sys.meta_path`, or None."""
     later = sys.meta_path[next(at for at, each in enumerate(sys.meta_path) if each is finder) + 1 :]
     specs = (each.find_spec(name, path, target) for each in later if hasattr(each, "find_spec"))
     return next((spec for spec in specs if spec is not None), None)
 
 
 class EditedModules(MetaPathFinder):
-    """Finder of modules that have edits, by module name.
+    """Finder of the modules that have edits, by module name.
 
     The finders after it locate the source of a module.
     """
@@ -58,14 +58,14 @@ class EditedModules(MetaPathFinder):
 
 
 class Loader(SourceFileLoader):
-    """Loader of one module with edits."""
+    """Loader of one module that compiles its edited source."""
 
     def __init__(self, name: str, path: str, edits: Sequence[Edit]) -> None:
         super().__init__(name, path)
         self._edits = edits
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code of the edited module; cached byte code of the unedited module is not used.
+        """Return the code of the edited module; never the cached byte code of the original.
 
         Raises:
             EditError: an edit does not match.
@@ -73,7 +73,7 @@ class Loader(SourceFileLoader):
         return compile(self.tree(), self.path, "exec", dont_inherit=True)
 
     def tree(self) -> ast.Module:
-        """Return the syntax tree of the edited module.
+        """Return the syntax tree of the module after its edits.
 
         Raises:
             EditError: an edit does not match.

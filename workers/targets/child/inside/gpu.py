@@ -1,4 +1,4 @@
-"""Schedules on the streams of a GPU: the trace says where a stream spins or the host sleeps.
+"""Schedules on a GPU: a trace says where a stream busy-waits or the host sleeps.
 
 A delay names a source line of the engine and whether to wait before or after it; optionally also the lines that called
 it, and one step. It can, for example, make the copy of a step's output tokens arrive late at the scheduler. The policy
@@ -39,7 +39,7 @@ cuda: Any = torch.cuda
 
 @cache
 def cycles_per_microsecond() -> float:
-    """Measure how many cycles of `torch.cuda._sleep` take a microsecond."""
+    """Return how many cycles of `torch.cuda._sleep` take a microsecond, measured once."""
     start, end = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda._sleep(_CYCLES)
     start.record()
@@ -50,12 +50,12 @@ def cycles_per_microsecond() -> float:
 
 
 def spin(microseconds: float) -> None:
-    """Enqueue a busy wait on the current stream."""
+    """Enqueue a busy wait (microseconds) on the current stream."""
     cuda._sleep(int(microseconds * cycles_per_microsecond()))
 
 
 class Gpu:
-    """The GPU of this process, prepared for each trace; memory accesses there are not watched."""
+    """GPU of this process; it delays streams and host for a trace, and checks no accesses."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
@@ -69,7 +69,7 @@ class Gpu:
     def begin(
         self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
     ) -> None:
-        """Begin a trace under a schedule.
+        """Begin a trace: install the delays of its schedule.
 
         The other arguments are for the simulated device only: a GPU reports no races, digests or writers.
         """
@@ -85,17 +85,17 @@ class Gpu:
             each.step = tick
 
     def abandon(self) -> None:
-        """Stop all delays of the trace."""
+        """Stop all delays, after the engine has failed."""
         self.idle()
 
     def report(self) -> Message:
-        """Return the number of delays of each kind."""
+        """Return how often the trace delayed the host, a stream or a launch."""
         counts = sum((each.counts for each in self._delaying), Counter[str]())
         return {"races": [], "counts": dict(counts)}
 
 
 class DelayedLines:
-    """Context in which functions pause at the source lines that delays name.
+    """Context that makes the host or a stream pause at the source lines of a trace's delays.
 
     `step` is the number of the current step; `counts` counts the delays of streams and of the host.
     """
@@ -124,7 +124,7 @@ class DelayedLines:
             spin(delay.microseconds)
 
     def _called(self, frame: FrameType, event: str, _: object) -> Any:
-        """Trace the lines of a function that contains a line of a delay."""
+        """Return a line tracer for a called function if a delay names one of its lines."""
         code = frame.f_code
         found = self._of_code.get(code)
         if found is None:
@@ -143,7 +143,7 @@ class DelayedLines:
         return found
 
     def matching(self, delays: Iterable[Delay], where: str, frame: FrameType) -> Iterable[Delay]:
-        """Return the delays that apply at a line in this step and with these callers."""
+        """Return the delays of a source line that apply in this step and to these callers."""
         return [
             each
             for each in delays
@@ -152,7 +152,7 @@ class DelayedLines:
 
 
 class _Lines:
-    """Line tracer of one call of a function that has delayed lines."""
+    """Line tracer of one function call; it pauses before or after the lines with delays."""
 
     def __init__(self, context: DelayedLines, delays: Mapping[int, Sequence[Delay]]) -> None:
         self._context, self._delays = context, delays
@@ -173,7 +173,7 @@ class _Lines:
 
 
 def _is_called_from(frame: FrameType, lines: Sequence[str]) -> bool:
-    """Return whether a function was called from the given lines, nearest first.
+    """Return whether the stack contains the given caller lines, innermost first.
 
     Other functions may be between them on the stack.
     """
@@ -189,7 +189,7 @@ def _is_called_from(frame: FrameType, lines: Sequence[str]) -> bool:
 
 
 class _Launches(TorchDispatchMode):
-    """Context that delays launches by PyTorch and Triton, or waits for each of them."""
+    """Context that delays each launch by PyTorch or Triton, or waits until it has run."""
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -249,6 +249,6 @@ class _Launches(TorchDispatchMode):
 
 
 def _is_of_a_gpu(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an operator uses GPU memory."""
+    """Return whether an operator's arguments are on a GPU or name one."""
     tensors = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor))
     return any(each.is_cuda for each in tensors) or torch.device(kwargs.get("device") or "cpu").type == "cuda"

@@ -1,4 +1,4 @@
-"""Answers questions in an engine's process: one session at a time, on engines that are kept."""
+"""Answers the questions that an engine's process reads: opens a trace, steps it, reports."""
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
 class Host:
-    """Answers questions about `engines`.
+    """Answers questions by running traces on `engines`, one at a time.
 
     A schedule takes effect on `device`; without one, schedules have no effect. `interpreted` returns the reason why a
     kernel is interpreted instead of replaced by its definition, by kernel name.
@@ -78,7 +78,7 @@ class Host:
                 raise ValueError(f"message {what!r}; expected one of {known}")
 
     def last_seen(self) -> list[Message]:
-        """Return the observations since the last answer; none if observing itself fails.
+        """Return the observations of a failed step; none if the observing code fails as well.
 
         They show what the scheduler, model runner and drafter did in the step that failed.
         """
@@ -89,7 +89,7 @@ class Host:
             return []
 
     def abandon(self) -> None:
-        """Drop the session and its engine after an exception.
+        """Drop the trace and its engine after an exception.
 
         The engine's scheduler and model runner may be in any state, so they are not used again.
         """
@@ -159,7 +159,7 @@ class Host:
         return device.harm(race, *runs)
 
     def _again(self, spec: EngineSpec, schedule: Schedule, happened: Sequence[Sequence[AnyEvent]]) -> Any:
-        """Run a session again under a schedule; return what each device task read and wrote."""
+        """Run the trace again under a schedule; return the digests of each task's reads and writes."""
         self.open(spec, schedule, digests=True)
         for events in happened:
             self._step(events)
@@ -169,7 +169,7 @@ class Host:
         return self._simulated().digests()
 
     def _simulated(self) -> "SimulatedDevice":
-        """Return the simulated device; only it has tasks and races."""
+        """Return the simulated device; a real GPU has no device tasks and detects no races."""
         assert hasattr(self._device, "race"), "races are the simulated device's"
         return cast("SimulatedDevice", self._device)
 
@@ -187,7 +187,7 @@ def loses_device(error: BaseException | None) -> bool:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the text of an exception, at most `_TEXT_MAX` characters of valid Unicode.
+    """Return an exception's text as valid Unicode, cut to `_TEXT_MAX` characters.
 
     This calls the exception's `__str__`, which may be code of the engine.
     """
@@ -199,7 +199,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def failure(error: BaseException) -> Message:
-    """Return an exception as a message: its text, its source location and the callers."""
+    """Return the answer for an exception: its text, source location and callers."""
     # `lookup_lines` stays false: the file name of a frame can be any text, so no file is opened.
     frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
     # If torch raised the exception, the frame that called torch is more useful.
@@ -221,5 +221,5 @@ def _place(frame: traceback.FrameSummary) -> Message:
 
 
 def _is_of_engine(frame: traceback.FrameSummary) -> bool:
-    """Return whether a stack frame belongs neither to PyTorch nor to this project."""
+    """Return whether a stack frame belongs to the engine (neither to PyTorch nor to us)."""
     return "/torch/" not in frame.filename and not frame.filename.startswith(_OWN)

@@ -1,4 +1,4 @@
-"""Triton's interpreter for an engine's kernels on a CPU; set up before the engine's import."""
+"""Lets Triton's interpreter run an engine's kernels on a CPU; set up before its import."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _INTERPRETER = "triton.runtime.interpreter"
 
 
 def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
-    """Return the replacements in Triton's interpreter that make kernel launches device tasks.
+    """Return the replacements in Triton that turn each kernel launch into a device task.
 
     A kernel that has a definition runs as that definition instead of being interpreted.
     """
@@ -49,7 +49,7 @@ class _Driver:
 
 
 def interpret() -> None:
-    """Make Triton interpret kernels, and let CPU builds of an engine accept this.
+    """Let Triton interpret kernels, and let an engine built for CPUs use them.
 
     Some engines refuse Triton without a backend for CPUs. The backend that is registered here is never used, because
     interpreted kernels are not compiled.
@@ -65,7 +65,7 @@ def interpret() -> None:
 
 
 def _with_booleans(access: Callable[..., Any], mask_at: int) -> Callable[..., Any]:
-    """Return a masked access that converts its mask to booleans first.
+    """Return a masked load or store that first converts its mask to booleans.
 
     The interpreter refuses integer masks, which `mask & scalar` produces.
     """

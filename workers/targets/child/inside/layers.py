@@ -1,4 +1,4 @@
-"""Transformer layers as one device task each, instead of one task per PyTorch operator.
+"""Layers of a transformer as one device task each, not one task for each PyTorch operator.
 
 On a GPU, engines have fused kernels for these layers. The replacements compute bit-identical results to the engine's
 PyTorch fallback, which is called for every other variant of a layer. The layers have the same names in all engines.
@@ -19,7 +19,7 @@ def _is_plain(*tensors: Any) -> bool:
 
 
 def normed(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the forward pass of RMSNorm, optionally fused with the residual addition."""
+    """Replace RMSNorm (optionally with residual addition) by a forward pass of one task."""
 
     @wraps(before)
     def forward_native(
@@ -36,7 +36,7 @@ def normed(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rotated(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the forward pass of a rotary embedding of queries and keys."""
+    """Replace a rotary embedding of queries and keys by a forward pass of one task."""
 
     @wraps(before)
     def forward_native(
@@ -55,7 +55,7 @@ def rotated(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gated(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the forward pass of a SwiGLU activation."""
+    """Replace a SwiGLU activation by a forward pass of one task."""
     # In some engines the forward pass is a static method.
     takes = len(signature(before).parameters)
 

@@ -10,7 +10,7 @@ from workers.targets.child.messages import GREETING, line_of, read_message, writ
 
 
 def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
-    """Answer questions until stdin ends.
+    """Answer the questions on stdin, one at a time, until stdin ends.
 
     `start` receives the command-line arguments, imports the engine, and returns its host and its version.
     """

@@ -43,7 +43,7 @@ Model: TypeAlias = tuple[dict[str, Any], Weights]
 
 
 def dense_model(kind: str, quality: str, vocab_size: int) -> Model:
-    """Return the configuration and weights of a target model, or of a drafter of some quality.
+    """Return configuration and weights of a dense target model or of its drafter.
 
     For a target, `quality` is `good`, or the name of another version of its weights, such as `v1`. A `draft_model` has
     the target's layers, an `eagle` or `eagle3` drafter has one layer and uses the target's hidden states.
@@ -83,7 +83,7 @@ def target_weights(vocab_size: int) -> Weights:
 def model_folder(
     cache: Path, kind: str, quality: str, vocab_size: int, made: Callable[[str, str, int], Model] = dense_model
 ) -> Path:
-    """Return the folder of a model; create the model with `made` if the folder does not exist."""
+    """Return the cached folder of a model; write it with the model of `made` if it is missing."""
     key = f"{RECIPE} {kind} {quality} {vocab_size}"
     folder = cache / f"{kind}-{quality}-{vocab_size}-{blake2b(key.encode(), digest_size=6).hexdigest()}"
     if not folder.is_dir():
@@ -97,7 +97,7 @@ def generator_of(name: str, vocab_size: int) -> torch.Generator:
 
 
 def normal(generator: torch.Generator, *shape: int, scale: float = 1.0) -> torch.Tensor:
-    """Return normally distributed weights of a shape."""
+    """Return a tensor of normally distributed weights with the given shape."""
     return torch.randn(*shape, generator=generator) * scale
 
 
@@ -106,7 +106,7 @@ def _near(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def layer_weights(generator: torch.Generator, prefix: str, scale: float) -> Weights:
-    """Return the weights of a dense layer; `scale` is the size of its contribution to its input."""
+    """Return random weights of one decoder layer; `scale` is the size of its output."""
     width, kv_width = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
     inner = HIDDEN**-0.5
     return {
@@ -134,7 +134,7 @@ def _llama(generator: torch.Generator, vocab_size: int, layers: int) -> Weights:
 
 
 def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return an EAGLE drafter that passes the token's embedding to the target's LM head.
+    """Return an EAGLE drafter: it feeds the token's embedding to the target's LM head.
 
     The embedding is mixed with the hidden state of the position before: the more of it, the fewer draft tokens are
     accepted.
@@ -154,7 +154,7 @@ def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
 
 
 def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return an EAGLE3 drafter that passes the token's embedding to the target's LM head.
+    """Return an EAGLE3 drafter: it feeds the token's embedding to the target's LM head.
 
     Only attention transports the embedding. Its values are narrower than an embedding: they keep the directions that
     distinguish most tokens.
@@ -192,7 +192,7 @@ def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
 
 
 def dense_config(vocab_size: int, layers: int) -> dict[str, Any]:
-    """Return the configuration of a dense model."""
+    """Return the `config.json` of a dense Llama."""
     return sizes(vocab_size, layers) | {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -206,7 +206,7 @@ def dense_config(vocab_size: int, layers: int) -> dict[str, Any]:
 
 
 def sizes(vocab_size: int, layers: int) -> dict[str, Any]:
-    """Return the configuration keys that all models share."""
+    """Return the sizes in a model's `config.json`: vocabulary, layers, heads, positions."""
     return {
         "vocab_size": vocab_size,
         "hidden_size": HIDDEN,
@@ -221,7 +221,7 @@ def sizes(vocab_size: int, layers: int) -> dict[str, Any]:
 
 
 def _write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
-    """Write a model to a folder atomically: other processes see all files or none."""
+    """Write a model's folder atomically: other processes see all of its files or none."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
     (temporary / "config.json").write_text(json.dumps(config), encoding="utf-8")

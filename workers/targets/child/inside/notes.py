@@ -1,4 +1,4 @@
-"""Records which functions of an engine have run: a statement at their start sets one byte.
+"""Records which functions of an engine have run: inserted statements set one byte each.
 
 The statement is inserted when a module is imported, and has the line number of the statement after it: no line number
 changes, and neither does the source text. Functions compiled from their source or byte code (`numba`, `torch.jit`) are
@@ -40,14 +40,14 @@ class Notes:
         self._reported: set[int] = set()
 
     def install(self) -> None:
-        """Put this finder before all others; no module of the package may be imported yet."""
+        """Put this import hook before all others; no module of the package may be imported yet."""
         loaded = [name for name in sys.modules if name.partition(".")[0] == self._package]
         assert not loaded, f"{loaded[0]} was loaded before"
         setattr(builtins, _NOTES, self._ran)
         sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec of a module of the package, with a loader that inserts the statements."""
+        """Return the spec of a module, with a loader that inserts the recording statements."""
         if name.partition(".")[0] != self._package:
             return None
         spec = edited_modules.next_spec(self, name, path, target)
@@ -58,7 +58,7 @@ class Notes:
         return spec
 
     def noted(self, tree: ast.Module, source: bytes, file: str, selected: Mapping[str, int]) -> None:
-        """Insert, at the start of each selected block, a statement that sets the block's byte."""
+        """Insert at the start of each selected block a statement that sets its byte."""
         for name, function in functions_of(source, tree).items():
             for number, block in [*enumerate(function.blocks)][: selected.get(name, 0)]:
                 at = self._number_of(_block_name(file, name, number))
@@ -70,7 +70,7 @@ class Notes:
         self._ran[self._number_of(name_of(file, MODULE))] = 1
 
     def launched(self, names: Iterable[str]) -> None:
-        """Record the functions that a kernel launch runs.
+        """Record that a kernel launch has run these functions.
 
         `names` are the functions' names with their modules, as `package.module.function`.
         """
@@ -118,7 +118,7 @@ def _insert(block: list[ast.stmt], number: int) -> None:
 
 
 class _Noting(SourceFileLoader):
-    """Loader that inserts the statements into a module; its byte code is not cached on disk."""
+    """Loader that inserts the recording statements; it caches no byte code on disk."""
 
     def __init__(self, loader: SourceFileLoader, notes: Notes, file: str, selected: Mapping[str, int]) -> None:
         super().__init__(loader.name, loader.path)
@@ -144,12 +144,12 @@ def notes_of_process() -> Notes | None:
 
 
 def all_functions_of(file: str, source: bytes) -> Mapping[str, int]:
-    """Return all functions of a source, each with the number of all its blocks."""
+    """Return every function of a source file, with its number of blocks."""
     return {MODULE: 1, **{name: len(function.blocks) for name, function in functions_of(source).items()}}
 
 
 def note_edits(package: str, fixes: Applied) -> None:
-    """Record the functions that an overlay or a fix changes, if any.
+    """Install a recorder for the functions that an overlay or a fix changes, if any.
 
     No module of the package may be imported yet. An edit outside all functions is recorded as `MODULE`.
     """
@@ -171,7 +171,7 @@ def _module_of(file: str) -> str:
 
 
 def _changed(file: str, source: bytes, folders: Sequence[str]) -> set[str]:
-    """Return the functions of a file that differ from the installed package."""
+    """Return the functions of an overlaid file that differ from the installed file."""
     inner = file.partition("/")[2]
     before = next((path.read_bytes() for folder in folders if (path := Path(folder, inner)).is_file()), None)
     if before == source:

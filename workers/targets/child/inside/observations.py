@@ -1,4 +1,4 @@
-"""Observations of the steps of one engine, in device order: host values and tensor values."""
+"""Observations of an engine's steps, in device order: values of host variables and tensors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from workers.targets.child.messages import Message
 
 
 def margins(logits: torch.Tensor) -> list[float]:
-    """Return, for each row of logits, the gap between the largest and the second largest.
+    """Return for each row of logits the largest minus the second largest logit.
 
     Where the gap is tiny, rounding can change the output token or draft token that greedy sampling picks.
     """
@@ -22,7 +22,7 @@ def margins(logits: torch.Tensor) -> list[float]:
 
 
 class Observations:
-    """Observations of one engine, appended to `seen`, the list for all engines of a session.
+    """Collects the observations of one engine in `seen`, which all engines of a trace share.
 
     A step's observations are values of its scheduler, model runner and drafter at named points, such as block tables,
     slot mappings and draft tokens. `number_of` maps the engine's request id to the request's number in the trace,
@@ -50,7 +50,7 @@ class Observations:
         return seen
 
     def finish(self) -> None:
-        """Wait until the device has computed all tensors that are to be observed."""
+        """Wait until the device has computed every tensor that was passed to `observe` or `read`."""
         self._readback.finish()
 
     def observe(
@@ -61,7 +61,7 @@ class Observations:
         values_of: Callable[[torch.Tensor], list[Any]] = torch.Tensor.tolist,
         **values: Any,
     ) -> None:
-        """Record tensor values as of this point of the current stream."""
+        """Record the values that tensors have at this point of the current stream."""
 
         def made(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             return {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
@@ -77,7 +77,7 @@ class Observations:
         step: int | None = None,
         **values: Any,
     ) -> None:
-        """Record values computed from tensors as of this point of the current stream.
+        """Record values computed from tensors as they are at this point of the current stream.
 
         `made` computes them from copies of the tensors, e.g. the slot mapping of each batch row. A callable among
         `values` is called at that time.
@@ -95,7 +95,7 @@ class Observations:
         self._readback.read(parts, keep)
 
     def note(self, point: str, names: Sequence[str], step: int | None = None, **values: Any) -> None:
-        """Record values that the host has, in order with the tensors that are observed.
+        """Record host values, in order with the tensors that are observed.
 
         Examples are a scheduler's plan of a step, its preemptions, or the output tokens that it has processed.
         """
@@ -103,15 +103,15 @@ class Observations:
         self._readback.add_host_values(partial(self._keep, self._place(), point, names, step, {}, **values))
 
     def call_when_reached(self, receive: Callable[[int], None]) -> None:
-        """Call `receive` with this step's number once the current stream has reached this point."""
+        """Call `receive` with the step's number once the current stream gets to this point."""
         self._readback.call_when_reached(partial(receive, self.step))
 
     def keep(self, point: str, names: Sequence[str], step: int, **values: Any) -> None:
-        """Record values from a callback that runs in device order already."""
+        """Record values from a callback that the device already calls in its order."""
         self._keep(self._place(), point, names, step, {}, **values)
 
     def _place(self) -> list[Message]:
-        """Return the list to which observations from now on are appended."""
+        """Return the list to which the next observations are appended."""
         return self._seen
 
     def _keep(

@@ -1,4 +1,4 @@
-"""Overlay: a tree of Python sources that takes precedence over an installed package.
+"""Overlay: a tree of Python sources whose files replace the files of an installed package.
 
 Compiled modules always come from the installation.
 """
@@ -15,7 +15,7 @@ _INSTALLED = re.compile(r"/\S*/site-packages/")
 
 
 class Overlay:
-    """Finder of a package's modules, first in a source tree and then in the installed package.
+    """Import hook that looks for a module in the source tree, then in the installed package.
 
     If the tree `is_complete`, only compiled modules come from the installation; otherwise every module that the tree
     lacks.
@@ -57,13 +57,13 @@ def _found(name: str, roots: Sequence[str], inner: Sequence[str]) -> ModuleSpec 
 
 
 class DistributionAlias(DistributionFinder):
-    """Finder of a distribution's metadata under the name that its package's code looks up."""
+    """Import hook that finds a distribution's version under the name that its code looks up."""
 
     def __init__(self, name: str, version: str) -> None:
         self._found = _Named(name, version)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        """Find no module: this finder is for distributions only."""
+        """Return None: this finder is for the metadata of distributions, not for modules."""
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         if context is not None and context.name == self._found.name:
@@ -82,7 +82,7 @@ class _Named(Distribution):
 
 
 def relative_to_packages(text: str) -> str:
-    """Return a text with file names relative to their package's parent folder.
+    """Return a text with absolute file names made relative to site-packages or its like.
 
     This applies to files of the installed package and of an overlay.
     """

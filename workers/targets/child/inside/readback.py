@@ -1,4 +1,4 @@
-"""Readback: tensor values as of a point of the current stream, without ordering anything.
+"""Readback: reads tensors as they are at a point of the stream, without adding any order.
 
 Examples are the draft tokens, block tables and slot mappings of a step. Without a device, tensors are read immediately.
 On the simulated device, a task on the engine's own stream reads them. On a GPU, that stream copies them to pinned
@@ -26,42 +26,42 @@ Receive: TypeAlias = Callable[[Mapping[str, Parts]], None]
 
 
 class Readback(Protocol):
-    """Way to read the tensors of a device."""
+    """Reads tensors of a device; the base class is for a device that runs immediately."""
 
     @abstractmethod
     def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
-        """Call `receive` with the tensors' values as of this point of the current stream."""
+        """Call `receive` with the values that the tensors have at this point of the stream."""
 
     def writers(self, parts: Parts) -> list[Message]:
-        """Return the last writers of the tensors' memory, newest first; empty if they are not kept."""
+        """Return the last writers of the tensors' memory, newest first; empty if not recorded."""
         return []
 
     def add_host_values(self, receive: Callable[[], None]) -> None:
-        """Call `receive`, which records host values, in order with the tensors that are read."""
+        """Call `receive`, which records host values, in turn with the tensor reads before it."""
         receive()
 
     def call_when_reached(self, receive: Callable[[], None]) -> None:
-        """Call `receive` once the current stream has reached this point."""
+        """Call `receive` once the current stream gets to this point."""
         receive()
 
     def deliver_arrived(self) -> None:
-        """Deliver the values that have arrived by now."""
+        """Pass the values that have been copied so far to their receivers."""
         return
 
     def finish(self) -> None:
-        """Wait for all values, and deliver them."""
+        """Wait for all values, and pass them to their receivers."""
         return
 
 
 class ImmediateReadback(Readback):
-    """Readback without a device."""
+    """Readback on a CPU that runs every operator immediately."""
 
     def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
         receive(tensors)
 
 
 class TaskReadback(Readback):
-    """Readback by tasks of the simulated device; their reads are not checked for races.
+    """Readback by tasks of the simulated device, which are not checked for races.
 
     Files of `helpers` have functions that copy their arguments; they are skipped in the writers' stacks.
     """
@@ -118,7 +118,7 @@ class CopyReadback(Readback):
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a tensor on the host, which the current stream writes."""
+    """Return a host copy of a tensor; a GPU writes it to pinned memory, in stream order."""
     if tensor.device.type == "cpu":
         return tensor.clone()
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

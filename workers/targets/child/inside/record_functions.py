@@ -1,4 +1,4 @@
-"""Main program of an engine's process that records every executed function of a package.
+"""Main program of an engine's process that also records every function that it executes.
 
 Its arguments are the package, the module of the usual main program, and the arguments of that module.
 """

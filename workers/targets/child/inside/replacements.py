@@ -1,4 +1,4 @@
-"""Replacements and hooks of an engine's attributes.
+"""Replaces attributes of an engine's modules, and checks that wrapped ones exist.
 
 An engine version that lacks one of these attributes is refused, and the message names it. Otherwise the original would
 run silently in place of a replacement, and a missing hook would look like a bug of the engine's scheduler, model runner
@@ -16,12 +16,12 @@ from typing import Any
 
 
 class Unknown(Exception):
-    """An engine version does not have an attribute that we replace or hook."""
+    """An engine version lacks an attribute that is to be replaced or wrapped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Version of an installed package, or of a source tree laid `over` that version.
+    """Version of an installed package, or of a source tree that overlays it.
 
     `known` are the versions that are supported. The `number` of a checkout has no digits.
     """
@@ -33,7 +33,7 @@ class Version:
 
     @property
     def text(self) -> str:
-        """The version that runs and, if it differs, the installed version of its compiled code."""
+        """The version that runs, followed by the installed one if that differs."""
         return self.number if self.over in ("", self.number) else f"{self.number} over {self.over}"
 
     def is_at_least(self, since: str) -> bool:
@@ -44,13 +44,13 @@ class Version:
         return not since or not _numbers(self.number) or _numbers(self.number) >= _numbers(since)
 
     def lacks(self, name: str) -> Unknown:
-        """Return the error for an attribute that this version does not have."""
+        """Return the error to raise if this version lacks an attribute."""
         return Unknown(f"{self.package} {self.text} has no {name}; supported versions: {', '.join(self.known)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Replacement of one attribute: `name`, a name or dotted path, in `module`.
+    """One attribute of an engine to replace: `name` in `module`, with the reason.
 
     `made` returns the new value, given the old one; `reason` says why. The attribute is replaced only in versions from
     `since` to before `until`: other versions do not need it, or have the attribute elsewhere.
@@ -64,7 +64,7 @@ class Replacement:
     until: str = ""
 
     def apply(self, version: Version) -> None:
-        """Replace the attribute, if the version is in the range.
+        """Replace the attribute, if the engine's version is in the range.
 
         Raises:
             Unknown: the version does not have it.
@@ -84,7 +84,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Attributes of a module, or of a class in it, that we wrap, override, call or read.
+    """Attributes of a module or of its class `holder` that we wrap, override, call or read.
 
     `names` are separated by spaces. An attribute of a class may also be one that a method sets. Versions before `since`
     do not have these attributes, and run without the hooks.
@@ -120,7 +120,7 @@ class Hooks:
 
 
 def _sets(holder: Any, name: str) -> bool:
-    """Return whether a class has a field of a name, or a method that sets such an attribute."""
+    """Return whether a class has the field `name`, or a method that sets the attribute."""
     classes = getattr(holder, "__mro__", ())
     if any(name in vars(each).get("__annotations__", ()) for each in classes):
         return True
@@ -129,7 +129,7 @@ def _sets(holder: Any, name: str) -> bool:
 
 
 def _stores(code: CodeType, name: str) -> bool:
-    """Return whether a function sets an attribute of a name, on any object."""
+    """Return whether a function assigns to an attribute of this name, on any object."""
     # Searching the names first is much faster than disassembling the function.
     if name not in code.co_names:
         return False

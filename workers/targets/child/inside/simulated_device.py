@@ -27,7 +27,7 @@ _ITEMS_MAX = 8
 
 
 class SimulatedDevice:
-    """The simulated device of this process.
+    """Simulated device of this process: it schedules tasks and detects races.
 
     Reports name memory by attribute paths, e.g. of a block table in the model runner. A path starts at an object that
     the session names and follows attributes of objects with classes in modules with a prefix in `own`. All items of a
@@ -59,23 +59,23 @@ class SimulatedDevice:
         self._names.__enter__()
 
     def queue_ops(self, library: str, names: Iterable[str]) -> None:
-        """Make operators device tasks if their CPU kernels are registered for every device."""
+        """Make calls of operators device tasks if they have one kernel for every device."""
         for name in names:
             self._device.queue_op(library, name)
 
     def weak_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor over the same memory that does not keep the memory alive."""
+        """Return a tensor over a tensor's memory that does not keep the memory alive."""
         return self._device.weak_view(tensor)
 
     def idle(self) -> None:
-        """Run everything that is enqueued, and detect nothing while an engine is created."""
+        """Run all enqueued tasks; detect no races while an engine is created."""
         self._report_before_failure = {}
         self._device.begin(Schedule(), Watching(races=False, guard=False))
 
     def begin(
         self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
     ) -> None:
-        """Begin a trace under a schedule, and name the memory of the session's objects.
+        """Begin a trace under a schedule, and name the tensors and streams of `memory` for reports.
 
         With `writers`, the device keeps the last writers of all memory.
         """
@@ -93,7 +93,7 @@ class SimulatedDevice:
                     self._name(value, name, known)
 
     def _name(self, tensor: torch.Tensor, name: str, known: set[int]) -> None:
-        """Name the memory of a device or pinned tensor, unless it has a name."""
+        """Name the memory of a tensor on the device or in pinned memory, once."""
         memory = tensor.untyped_storage().data_ptr()
         if tensor.numel() and memory not in known and (tensor.device.type != "cpu" or tensor.is_pinned()):
             known.add(memory)
@@ -103,7 +103,7 @@ class SimulatedDevice:
         self._device.step(tick)
 
     def abandon(self) -> None:
-        """Run the tasks that a failed engine left, which may fail too; keep the report from before."""
+        """Run the tasks that a failed engine enqueued, which may fail, after saving the report."""
         self._report = self._device.report()
         self._report_before_failure = _shown(self._report, self._passed_over)
         for _ in range(_TASKS_MAX):
@@ -115,7 +115,7 @@ class SimulatedDevice:
             return
 
     def report(self) -> Message:
-        """Run everything that is enqueued; return the races of the trace and the device's counters."""
+        """Run all enqueued tasks; return the races of the trace and the device's counters."""
         if not self._report_before_failure:
             self._report = self._device.end()
         return self._report_before_failure or _shown(self._report, self._passed_over)
@@ -124,7 +124,7 @@ class SimulatedDevice:
         return self._report.races[number]
 
     def harm(self, race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> Message:
-        """Return whether a race is harmful, given the task digests under eager and under lazy."""
+        """Return whether a race is harmful: compare the runs under the eager and lazy schedules."""
         found = harm_of(race, eager, lazy)
         first, given = found.first, found.given
         return {
@@ -135,11 +135,11 @@ class SimulatedDevice:
         }
 
     def digests(self) -> Sequence[TaskDigests]:
-        """Run everything that is enqueued; return what each task of the trace read and wrote."""
+        """Run all enqueued tasks; return hashes of what each task of the trace read and wrote."""
         return self._device.digests()
 
     def _named(self, holder: object, path: str) -> Iterator[tuple[str, Any]]:
-        """Yield the tensors and streams in an object's attributes, with their attribute paths.
+        """Yield tensors and streams with their attribute paths, from an object's attributes.
 
         Attributes of the engine's own objects are searched too, breadth first: if a tensor has several names, the
         shortest one comes first.
@@ -156,7 +156,7 @@ class SimulatedDevice:
                         waiting.append((where, item, depth + 1))
 
     def _items(self, value: Any, where: str) -> Iterator[tuple[str, Any]]:
-        """Yield a value, or the first items of a list."""
+        """Yield a value or, for a list, its first items, each with its path."""
         if isinstance(value, list):
             is_pool = where.endswith(self._pools)
             items = enumerate(value[:_ITEMS_MAX])
@@ -173,7 +173,7 @@ def _shown(report: Report, passed_over: Sequence[str]) -> Message:
 
 
 def _race(race: Race, passed_over: Sequence[str]) -> Message:
-    """Return a race as evidence: both accesses, the memory, and where it was allocated."""
+    """Return a race as evidence: both accesses, the memory, and the line that allocated it."""
     first, second = (
         access_message(access, skip_files(access.lines, passed_over)) for access in (race.first, race.second)
     )
@@ -183,7 +183,7 @@ def _race(race: Race, passed_over: Sequence[str]) -> Message:
 
 
 def access_message(access: Access, lines: Sequence[SourceLine]) -> Message:
-    """Return an access as evidence: its source location is the first of `lines`.
+    """Return an access as evidence; the first of `lines` is its source location.
 
     Of the other lines, those in the engine's files become its callers.
     """
@@ -203,7 +203,7 @@ def _task(task: TaskDigests, passed_over: Sequence[str]) -> Message:
 
 
 def skip_files(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Sequence[SourceLine]:
-    """Return the stack from the innermost line outside the passed-over files.
+    """Return a stack without its innermost lines that are in `passed_over` files.
 
     Files are given as name prefixes. If every line is in them, return all lines.
     """
@@ -212,7 +212,7 @@ def skip_files(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Seque
 
 
 def _site(lines: Sequence[SourceLine]) -> Message | None:
-    """Return the innermost line as a source location; a nested function by its own name."""
+    """Return the first (innermost) line as a source location; nested functions without prefix."""
     if not lines:
         return None
     return {"function": lines[0].function.rpartition(".")[2], "file": lines[0].file, "line": lines[0].line}

@@ -1,4 +1,4 @@
-"""Tokenizer with one character per token, and grammars over these characters for xgrammar."""
+"""Tokenizer with one character per token, and grammars of these characters for xgrammar."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def token_of(character: str) -> int:
 
 
 def tokenizer_files(vocab_size: int) -> Mapping[str, str]:
-    """Return the files of a tokenizer with one character per token, by file name."""
+    """Return the files of a tokenizer with one character for each token, by file name."""
     vocabulary = {character_of(token): token for token in range(vocab_size)}
     tokenizer: dict[str, Any] = {"version": "1.0", "added_tokens": []}
     tokenizer |= dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor"))
@@ -40,7 +40,7 @@ BROKEN = f"{ROOT} ::= nowhere"
 
 
 def text_of(event: Submit) -> str:
-    """Return the grammar of a request as EBNF, without edges for its stop tokens.
+    """Return a request's grammar as EBNF text for xgrammar, without edges of its stop tokens.
 
     In a state that allows a stop token the text may end; an engine then allows only stop tokens as the next output
     token.

@@ -1,4 +1,4 @@
-"""Text of an exported SGLang test: a scheduler on a CPU, a trace's requests, an assertion."""
+"""Text of an exported SGLang test: a scheduler on a CPU, requests, and one assertion."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -53,7 +53,7 @@ _CONTRACTS: Mapping[str, Callable[[Submit], list[str]]] = {
 
 
 def exported_test(finding: Finding, features: RequestFeatures, context_margin: int) -> ExportedTest:
-    """Return the test of a finding.
+    """Return the test file that reproduces a finding in a checkout of SGLang.
 
     Its scheduler accepts requests that are `context_margin` tokens longer than the trace's.
 
@@ -75,7 +75,7 @@ def exported_test(finding: Finding, features: RequestFeatures, context_margin: i
 
 
 def _check(finding: Finding, features: RequestFeatures) -> None:
-    """Check that a CPU can reproduce a finding.
+    """Raise if SGLang on a CPU cannot reproduce a finding.
 
     Raises:
         ExportError: it cannot.
@@ -94,7 +94,7 @@ def _check(finding: Finding, features: RequestFeatures) -> None:
 
 
 def _test(finding: Finding, found: Difference, submit: Submit, run_of: Callable[..., list[str]]) -> str:
-    """Return the test function."""
+    """Return the source lines of the test function."""
     trace, spec = finding.trace, finding.trace.spec
     weights = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
     saved = Call("save_model", [Code('tmp_path / "model"'), weights, spec.vocab_size])
@@ -132,7 +132,7 @@ def _run(
     context_margin: int,
     variable: str = "outputs",
 ) -> list[str]:
-    """Return the lines that run the events in a new scheduler."""
+    """Return the source lines that run the trace's events in a new scheduler."""
     spec, steps = trace.spec, dict[int, list[object]]()
     for event in sorted(events, key=lambda each: each.tick):
         steps.setdefault(event.tick, []).append(_call(event, trace, features))
@@ -169,7 +169,7 @@ def _call(event: AnyEvent, trace: Trace, features: RequestFeatures) -> Call:
 
 
 def _options(event: Submit, trace: Trace, features: RequestFeatures) -> dict[str, object]:
-    """Return the other options of a request, which samples greedily."""
+    """Return a request's arguments besides its prompt; the request must sample greedily."""
     options: dict[str, object] = {"temperature": 0.0, **features.written(event)}
     if trace.spec.policy == "priority":
         options["priority"] = event.priority

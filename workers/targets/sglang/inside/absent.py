@@ -1,4 +1,4 @@
-"""Stand-ins for modules that SGLang imports, that are not installed and are never called.
+"""Stand-ins for modules that SGLang imports but never calls, and that are not installed.
 
 Except IPython and gguf, PyPI has no builds of them for a PyTorch without CUDA. This module is also a pytest plugin (`-p
 workers.targets.sglang.inside.absent`), with which tests of SGLang run in the installation of `make sglang`.
@@ -24,11 +24,11 @@ _ABSENT = (
 
 
 class Absent(Exception):
-    """A function of a module that is not installed was called; the message names it."""
+    """A function of a module that is not installed was called; the message names the function."""
 
 
 class _Anything:
-    """Stand-in for any attribute of a module that is not installed.
+    """Stand-in for an attribute of a module that is not installed.
 
     It can be subclassed, and its attributes can be read; a call raises `Absent`.
     """
@@ -75,5 +75,5 @@ def install() -> None:
 
 
 def pytest_configure() -> None:
-    """Register the stand-ins before pytest imports a test."""
+    """Register the stand-ins before pytest imports an exported test."""
     install()

@@ -1,10 +1,10 @@
-"""Channels of a scheduler without sockets: its messages are collected in this process."""
+"""Replaces the sockets of SGLang's scheduler: its messages are collected in this process."""
 
 from typing import Any
 
 
 class Outbox:
-    """The messages that a scheduler has sent and that were not taken yet."""
+    """Messages that the scheduler has sent and that were not read yet."""
 
     def __init__(self) -> None:
         self._sent: list[Any] = []
@@ -13,13 +13,13 @@ class Outbox:
         self._sent.append(output)
 
     def taken(self) -> list[Any]:
-        """Return the messages in order, and forget them."""
+        """Remove all messages; return them in order."""
         sent, self._sent = self._sent, []
         return sent
 
 
 def in_process_channels(before: Any) -> Any:
-    """Return a constructor of the scheduler's channels with both ends in this process."""
+    """Return a replacement of the channels' constructor that uses an `Outbox`, no sockets."""
 
     def create(cls: Any, /, **options: Any) -> Any:
         outbox = Outbox()

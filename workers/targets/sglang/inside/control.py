@@ -1,4 +1,4 @@
-"""Pauses of a session: messages to SGLang's scheduler, and requests that are held back.
+"""Pauses of generation: messages to SGLang's scheduler, and new requests held back.
 
 This does the work of SGLang's front end. With mode `keep`, the scheduler stops scheduling; if the cache is to be
 cleared, running requests first return to the waiting queue. With mode `abort`, all requests are aborted, repeatedly
@@ -16,7 +16,7 @@ Note = Callable[[str], None]
 
 
 class Pauses:
-    """The pauses of one session; methods return the next messages to the scheduler."""
+    """Pauses of one trace; methods return the messages to send to the scheduler next."""
 
     def __init__(self, scheduler: Any, probes: Counter[str], note: Note) -> None:
         self._scheduler, self._probes, self._note = scheduler, probes, note
@@ -33,11 +33,11 @@ class Pauses:
 
     @property
     def are_active(self) -> bool:
-        """Whether the front end holds new requests back."""
+        """Whether a pause is active, during which new requests are held back."""
         return self._pausing is not None
 
     def begin(self, event: Pause, is_in_flight: bool) -> list[Any]:
-        """Begin a pause; a new pause replaces one that is active."""
+        """Begin a pause, instead of an active one; return the messages to the scheduler."""
         from sglang.srt.managers import io_struct  # noqa: PLC0415
 
         self._probes["pause"] += 1
@@ -55,7 +55,7 @@ class Pauses:
         return [io_struct.PauseGenerationReqInput(mode=mode), *self._clearing()]
 
     def resume(self) -> None:
-        """End the pause as soon as it is complete."""
+        """End the pause in this tick, or as soon as its aborts are complete."""
         self._until = min(self._until, self._tick)
 
     def hold(self, request: Any) -> None:
@@ -64,15 +64,15 @@ class Pauses:
         self._held.append(request)
 
     def holds(self, request_id: str) -> bool:
-        """Return whether a request is held back."""
+        """Return whether the request of this name is held back."""
         return any(request.rid == request_id for request in self._held)
 
     def drop(self, request_id: str) -> None:
-        """Drop a request that is held back."""
+        """Forget a request that is held back."""
         self._held = [request for request in self._held if request.rid != request_id]
 
     def next_messages(self) -> list[Any]:
-        """Return the messages to the scheduler for the next loop iteration."""
+        """Return the messages to the scheduler for the next iteration of its event loop."""
         self._tick += 1
         pausing = self._pausing
         if pausing is None:
@@ -114,7 +114,7 @@ class Pauses:
             self._note("cleared")
 
     def _continue(self) -> list[Any]:
-        """Return the message that resumes a stopped scheduler, if it is stopped."""
+        """Return the message that lets a stopped scheduler continue; none if it is not stopped."""
         from sglang.srt.managers import io_struct  # noqa: PLC0415
 
         if not self._is_stopped:

@@ -24,7 +24,7 @@ _TREES_OF_MODELS = "sglang.srt.speculative.eagle_worker_common"
 
 
 class DrafterObserver:
-    """Wraps the drafter of a scheduler until `release`.
+    """Wraps the drafter of a scheduler, until `release`, to record its inputs.
 
     `recorder` records the scheduler's steps.
     """
@@ -44,7 +44,7 @@ class DrafterObserver:
         self._model.forward = self._observed_forward
 
     def release(self) -> None:
-        """Restore the drafter's original methods."""
+        """Restore the original methods of the drafter."""
         del self._worker.draft, self._worker._draft_extend_for_decode, self._model.forward
 
     def _observed_draft(self, batch: Any, *arguments: Any, **options: Any) -> Any:
@@ -74,7 +74,7 @@ class DrafterObserver:
             self._accepted = None
 
     def _groups(self) -> Iterator[tuple[int, list[str], list[int]]]:
-        """Yield each step with unfinished draft passes, with its requests and their batch rows.
+        """Yield each step with unfinished draft passes: the step, its requests, their batch rows.
 
         A request belongs to the last step that it ran in.
         """
@@ -170,7 +170,7 @@ class DrafterObserver:
 
 
 class TreeObserver:
-    """Wraps the verification of draft trees until `release`; `recorder` records the steps."""
+    """Wraps the verification of draft trees, until `release`, to record accepted nodes."""
 
     def __init__(self, recorder: Recorder, *, of_models: bool) -> None:
         self._recorder = recorder

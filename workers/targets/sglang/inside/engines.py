@@ -1,4 +1,4 @@
-"""The engine of a process: SGLang's scheduler for a specification.
+"""Creates SGLang's scheduler for the engine options of a trace, and keeps it.
 
 SGLang's configuration is global, so a process has one scheduler at a time. The first takes a second to create, each
 further one a tenth of a second.
@@ -28,7 +28,7 @@ _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE"
 
 
 class Engines:
-    """The kept scheduler of this process, with the specification it was created for."""
+    """The scheduler that this process keeps, with the engine options that it was created for."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
@@ -104,7 +104,7 @@ class Engines:
         return scheduler
 
     def _renew_group(self) -> None:
-        """Create the process group of the single rank again.
+        """Destroy and create the process group, which has one rank.
 
         This works even if the creation of an engine has failed before. The group uses a store in memory: a port that
         SGLang finds free may be taken by another process before it listens.
@@ -119,7 +119,7 @@ class Engines:
         torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any]:
-        """Return the arguments for speculative decoding, with one draft step for each draft token."""
+        """Return SGLang's arguments for speculative decoding: one draft step per draft token."""
         if not spec.num_speculative_tokens:
             return {}
         if spec.drafter == "ngram_corpus":
@@ -141,7 +141,7 @@ class Engines:
 
 
 def _scheduler_of(args: Any) -> Any:
-    """Return a scheduler, and make its configuration the one of this process."""
+    """Return a new scheduler; its configuration becomes the one of this process."""
     from sglang.srt import runtime_context  # noqa: PLC0415
     from sglang.srt.managers.scheduler import Scheduler  # noqa: PLC0415
     from sglang.srt.server_args import PortArgs  # noqa: PLC0415

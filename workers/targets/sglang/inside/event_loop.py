@@ -1,4 +1,4 @@
-"""Event loop of a scheduler in a thread, run one iteration at a time.
+"""Runs a scheduler's event loop in a thread, one iteration at a time.
 
 Once in each iteration the loop calls its request receiver. That is ours, and blocks there until the next `step`. So
 either the loop runs or its driver, never both.
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class EventLoop:
-    """The loop of one scheduler, and its request receiver; `step` raises the loop's exceptions."""
+    """Event loop of one scheduler, and its request receiver."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -26,19 +26,19 @@ class EventLoop:
         self._wait()
 
     def step(self, requests: Sequence[Any]) -> None:
-        """Run one iteration, which receives the requests."""
+        """Run one iteration that receives these requests; raise the exception of the loop."""
         assert not self._has_ended, "the loop has not ended"
         self._coming.put(requests)
         self._wait()
 
     def end(self) -> None:
-        """End the loop, after one more iteration without new requests."""
+        """Let the loop finish, after one iteration without new requests."""
         if not self._has_ended:
             self._coming.put(None)
             self._wait()
 
     def recv_requests(self, local_reqs: Sequence[Any] | None = None) -> list[Any]:
-        """Return the requests of the iteration that begins; the scheduler calls this."""
+        """Return the requests of this iteration; the scheduler calls this and waits here."""
         self._states.put(False)
         requests = self._coming.get()
         if requests is None:

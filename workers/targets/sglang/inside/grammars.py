@@ -1,4 +1,4 @@
-"""Grammar backend of SGLang for tokens of one character each; it compiles synchronously."""
+"""SGLang's grammar backend for tokens of one character each; it compiles at once."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -16,7 +16,7 @@ class Characters:
         self._vocab_size = vocab_size
 
     def init_xgrammar(self) -> tuple[Any, None]:
-        """Return the vocabulary for xgrammar, and no override of its stop tokens."""
+        """Return the vocabulary for xgrammar, and None: its stop tokens are not replaced."""
         from xgrammar import TokenizerInfo, VocabType  # noqa: PLC0415
 
         texts = [character_of(token) for token in range(self._vocab_size)]
@@ -24,7 +24,7 @@ class Characters:
 
 
 class ImmediateExecutor(Executor):
-    """Executor that runs each call in `submit`: no result depends on timing."""
+    """Executor that runs each call within `submit`, so that no result depends on timing."""
 
     def submit(self, function: Callable[..., _T], /, *arguments: Any, **named: Any) -> "Future[_T]":
         future: Future[_T] = Future()
@@ -36,7 +36,7 @@ class ImmediateExecutor(Executor):
 
 
 def grammar_backend(args: Any, vocab_size: int) -> Any:
-    """Return the configured grammar backend for a vocabulary."""
+    """Return the grammar backend that a scheduler is configured with, for a vocabulary."""
     from sglang.srt.constrained.base_grammar_backend import create_grammar_backend  # noqa: PLC0415
 
     backend = create_grammar_backend(args, Characters(vocab_size), vocab_size)

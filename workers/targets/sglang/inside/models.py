@@ -1,4 +1,4 @@
-"""Tiny models for SGLang: the shared models, with SGLang's names for the drafter classes."""
+"""Tiny models for SGLang: the shared tiny models with SGLang's drafter class names."""
 
 import json
 import os
@@ -18,7 +18,7 @@ _ARCHITECTURES = {"eagle": "LlamaForCausalLMEagle", "eagle3": "LlamaForCausalLME
 
 
 def folder_of(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
-    """Return the folder of a model; create the model if the folder does not exist."""
+    """Return the cached folder of a model; create the model if it is missing."""
     made = model_folder(cache, kind, quality, vocab_size)
     named = cache / "sglang" / made.name
     if not named.is_dir():
@@ -32,7 +32,7 @@ def folder_of(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
 
 
 def _write(named: Path, made: Path, config: Mapping[str, object], weights: Mapping[str, torch.Tensor]) -> None:
-    """Write a changed copy of a model atomically: other processes see all files or none."""
+    """Write a changed copy of a model's folder atomically."""
     named.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=named.parent))
     text = (made / "config.json").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Platform of the simulated device, as an external platform of SGLang."""
+"""Platform plugin (class) that makes the simulated device a device of SGLang."""
 
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ MEMORY_BYTES = 1 << 30
 
 
 class SimulatedPlatform(interface.SRTPlatform):  # type: ignore[misc]
-    """A device with streams, events and pinned memory that runs Triton kernels."""
+    """SGLang platform with streams, events, pinned memory and Triton kernels."""
 
     _enum = PlatformEnum.OOT
     device_name = DEVICE_NAME
@@ -48,7 +48,7 @@ class SimulatedPlatform(interface.SRTPlatform):  # type: ignore[misc]
 
 
 class PlatformWithPools(SimulatedPlatform):
-    """Platform for releases that ask an external platform for the classes of the KV cache.
+    """Platform for SGLang releases that ask it for the classes of the KV cache.
 
     It names SGLang's own classes.
     """
@@ -66,6 +66,6 @@ class PlatformWithPools(SimulatedPlatform):
 
 
 def activated() -> str:
-    """Return the class of the platform, as SGLang's entry point expects it."""
+    """Return the qualified name of the platform class to SGLang's entry point."""
     names_pools = hasattr(interface.SRTPlatform, "get_mha_kv_pool_cls")
     return f"{__name__}:{(PlatformWithPools if names_pools else SimulatedPlatform).__name__}"

@@ -1,4 +1,4 @@
-"""Plugin that makes SGLang find the simulated platform: an entry point without files."""
+"""Registers the simulated platform with SGLang by an entry point in memory, not in a file."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ class _Plugin(Distribution):
 
 class _Finder(DistributionFinder):
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        """Find no module: this finder is for distributions only."""
+        """Return None: this finder is for the metadata of distributions, not for modules."""
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         if context is None or context.name in (None, _DISTRIBUTION):
@@ -34,6 +34,6 @@ class _Finder(DistributionFinder):
 
 
 def install() -> None:
-    """Register the platform with SGLang; nothing of SGLang is imported yet."""
+    """Register the platform's entry point, before SGLang is imported."""
     sys.meta_path.append(_Finder())
     os.environ["SGLANG_PLATFORM"] = DEVICE_NAME

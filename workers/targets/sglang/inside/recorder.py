@@ -1,4 +1,4 @@
-"""Records a scheduler's steps from outside: plan, model inputs and sampled tokens.
+"""Records each step of a scheduler: its batch, model inputs and sampled tokens.
 
 A step is one batch that runs. Device tensors are read back at the model call, on the stream that calls it; this adds no
 order, and the race detector ignores it. With draft tokens, the sequence lengths are the device's: the host learns only
@@ -23,7 +23,7 @@ _HELPERS = ("sglang/srt/utils/",)
 
 
 class Holder(NamedTuple):
-    """A request with a row in the request-to-token pool and its number of slots.
+    """Request that holds KV-cache slots: its row in the request-to-token pool.
 
     The first `num_shared` of its KV-cache slots belong to the radix tree.
     """
@@ -35,7 +35,7 @@ class Holder(NamedTuple):
 
 
 def number_of(request_id: str) -> int:
-    """Return the number of the trace's request from an engine's request id."""
+    """Return the request's number in the trace, given SGLang's request id."""
     return int(request_id.rpartition("-")[2])
 
 
@@ -45,12 +45,12 @@ def _holder_of(request: Any) -> Holder:
 
 
 def _has_released(request: Any, before: Mapping[str, Holder]) -> bool:
-    """Return whether a request has ended and has released the slots that it had before."""
+    """Return whether a request has ended and released the slots that it held before the step."""
     return request.finished() and not request.kv.holds_kv and request.rid in before
 
 
 def blocks_of(slots: Sequence[int], size: int) -> list[int]:
-    """Return the pages of a request's slots, in order; -1 where slots do not form a page."""
+    """Return the pages (blocks) of a request's slots, in order; -1 for slots outside a page."""
     if size == 1:
         return list(slots)
     found = []
@@ -62,7 +62,7 @@ def blocks_of(slots: Sequence[int], size: int) -> list[int]:
 
 
 def _judged(point: str, name: str) -> tuple[str, ...]:
-    """Return the variables that judges use for a tensor at a point."""
+    """Return the names that judges use for a tensor observed at a point of a step."""
     if point == "scheduled":
         return {"computed": ("scheduled_computed",), "rows": ()}.get(name, ())
     names = {"indices": ("tables",), "indptr": ("seq_lens",), "rows": (), "nodes": (), "counts": ()}.get(name, (name,))
@@ -73,7 +73,7 @@ def _judged(point: str, name: str) -> tuple[str, ...]:
 
 
 class ObservationsByHost(Observations):
-    """Observations in the order in which the host recorded them.
+    """Observations in the order in which the host recorded them, not in device order.
 
     Several streams have no other common order.
     """
@@ -93,7 +93,7 @@ class ObservationsByHost(Observations):
 
 
 class Recorder:
-    """Wraps the methods of one scheduler until `release`."""
+    """Wraps the methods of one scheduler, until `release`, to record its steps."""
 
     def __init__(self, scheduler: Any) -> None:
         self.observations = ObservationsByHost()
@@ -134,16 +134,16 @@ class Recorder:
 
     @property
     def has_trees(self) -> bool:
-        """Whether the draft tokens of a request form a tree, from a corpus or a model."""
+        """Whether the drafter (n-gram corpus or model) proposes trees of draft tokens."""
         width = self._scheduler.server_args.speculative_eagle_topk or 1
         return bool(self._scheduler.spec_algorithm.is_ngram()) or width > 1
 
     def release(self) -> None:
-        """Restore the scheduler's original methods."""
+        """Restore the original methods of the scheduler."""
         del self._scheduler.run_batch, self._scheduler.process_batch_result, self._model.forward
 
     def holders(self) -> list[Holder]:
-        """Return the requests that hold KV-cache slots: in the batch, running, or between chunks."""
+        """Return the requests that hold KV-cache slots: running, in the batch or mid-prefill."""
         scheduler = self._scheduler
         requests = [*self.batch.reqs, *scheduler.running_batch.reqs]
         if scheduler.chunked_req is not None:
@@ -155,19 +155,19 @@ class Recorder:
         ]
 
     def blocks(self, holders: Sequence[Holder], rows: torch.Tensor) -> list[list[Any]]:
-        """Return, for each request by number, its blocks from its row of the pool."""
+        """Return each request's block table, from its row of the request-to-token pool."""
         return [
             [number_of(each.name), blocks_of(rows[each.row, : each.num_slots].tolist(), self.page_size)]
             for each in holders
         ]
 
     def given(self, forward_batch: Any, metadata: Any, **tensors: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return the input tensors of a model call, by the names of the observation."""
+        """Return the input tensors of a model call, by their names in an observation."""
         indices = {"indptr": metadata.kv_indptr, "indices": metadata.kv_indices, "rows": self.rows}
         return {**tensors, "slots": forward_batch.out_cache_loc, **indices}
 
     def inputs(self, views: Mapping[str, Parts], counts: Sequence[int], *, adds_own_slots: bool) -> dict[str, Any]:
-        """Return the inputs of each batch row, and the block table of the slots it attends to.
+        """Return each batch row's inputs, and the block table of the slots that it attends to.
 
         Row `i` has `counts[i]` tokens. A kernel receives the attended slots. For rows of several tokens these are only
         the slots before them; with `adds_own_slots` the rows' own slots are added.
@@ -186,11 +186,11 @@ class Recorder:
         return {**flat, "starts": starts, "tables": tables, "seq_lens": lengths}
 
     def controlled(self, what: str) -> None:
-        """Record a control action, such as a pause."""
+        """Record a call that controls the engine, such as `pause_keep`."""
         self.observations.note("controlled", [], what=what, version=0, tokens=[])
 
     def drained(self) -> None:
-        """Record what the scheduler still holds when nothing is left to do."""
+        """Record the slots and requests that the drained scheduler still holds."""
         scheduler = self._scheduler
         slots, tree, pool = scheduler.token_to_kv_pool_allocator, scheduler.tree_cache, scheduler.req_to_token_pool
         locked = tree.protected_size()
@@ -203,7 +203,7 @@ class Recorder:
         self.observations.note("drained", [], leaks={name: count for name, count in held.items() if count})
 
     def take(self) -> list[Message]:
-        """Return the observations since the last call; a step's appear once it has run."""
+        """Return the observations of finished steps since the last call."""
         return self.observations.take()
 
     def _observed_run(self, batch: Any, *arguments: Any, **options: Any) -> Any:
@@ -224,7 +224,7 @@ class Recorder:
         return self._forward(input_ids, positions, forward_batch, *arguments, **options)
 
     def _note(self, forward_batch: Any, input_ids: torch.Tensor, positions: torch.Tensor) -> None:
-        """Record the plan and the model inputs of a step."""
+        """Record the batch and the model inputs of a step."""
         from sglang.srt.model_executor.forward_context import get_forward_context  # noqa: PLC0415
 
         batch, holders, mode = self.batch, self.holders(), forward_batch.forward_mode
@@ -271,7 +271,7 @@ class Recorder:
     def _record_accepted_inputs(
         self, names: Sequence[str], tensors: Mapping[str, torch.Tensor], nodes: torch.Tensor, counts: torch.Tensor
     ) -> None:
-        """Record the inputs of a step with draft trees: only accepted nodes, at their final slots."""
+        """Record a step with draft trees: only accepted nodes, at their final KV-cache slots."""
 
         def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             kept = views["counts"][0].tolist()
@@ -287,7 +287,7 @@ class Recorder:
         self.observations.read("inputs", names, {**tensors, "nodes": nodes, "counts": counts}, inputs)
 
     def _begin(self, requests: Sequence[Any]) -> list[list[Any]]:
-        """Return the requests that begin or resume in a step, each with all its tokens."""
+        """Return the requests that start or resume in a step: number and all token ids."""
         begun = []
         for request in requests:
             if self._begun.get(request.rid) != request.retraction_count:
@@ -314,7 +314,7 @@ class Recorder:
         return processed
 
     def _with_last_output_token(self, request: Any, sampled: list[int]) -> list[int]:
-        """Return a request's sampled tokens, ending with the output token that it continues from.
+        """Return the sampled tokens; if a grammar cut them off, they end with the last output token.
 
         If the grammar has ended, the request may already be in the next batch. The host then keeps only the output
         tokens that the grammar accepts, and the n-gram corpus continues from the last of them.

@@ -1,4 +1,4 @@
-"""Attributes of SGLang that are replaced, each with its reason; the rest is unmodified."""
+"""Attributes of SGLang that are replaced, each with a reason; the rest of it is unmodified."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -22,13 +22,13 @@ _KERNELS = "sglang.kernels.ops"
 
 
 class PrefixKernel:
-    """Kernel that follows pointers to cached prefixes: records which tensors they refer to."""
+    """Wraps the kernel that follows pointers to cached prefixes, to record their tensors."""
 
     def __init__(self) -> None:
         self._prefixes: Sequence[torch.Tensor] = ()
 
     def written(self, before: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the kernel's caller, which records the prefix tensors that it receives."""
+        """Wrap the function that launches the kernel; record the prefix tensors it receives."""
         signature = inspect.signature(before)
 
         @wraps(before)
@@ -39,7 +39,7 @@ class PrefixKernel:
         return write_cache_indices
 
     def launched(self, before: Any) -> "PrefixKernel":
-        """Return the object that replaces the kernel."""
+        """Wrap the kernel: each launch gets the tensors that its pointers refer to."""
         self._kernel = before
         return self
 
@@ -91,7 +91,7 @@ def _true(before: Any) -> bool:
 
 
 def _with_simulated_device(before: FunctionType) -> FunctionType:
-    """Return the function with lists of device names that include the simulated device."""
+    """Add the simulated device wherever a function's constant device lists contain "cuda"."""
     code = before.__code__
     named = [
         type(each)((*each, DEVICE_NAME)) if isinstance(each, tuple | frozenset) and "cuda" in each else each
@@ -120,7 +120,7 @@ def _reconstructed(before: Any) -> Any:
 
 
 def _as_on_xpu(before: FunctionType) -> FunctionType:
-    """Return the function as if on an XPU, where SGLang has Triton kernels for draft trees."""
+    """Return the function as it runs on an XPU, which uses Triton kernels for draft trees."""
     return FunctionType(before.__code__, {**before.__globals__, "_is_xpu": True}, argdefs=before.__defaults__)
 
 
@@ -252,5 +252,5 @@ REPLACEMENTS: tuple[Replacement, ...] = (
 
 
 def replacements(definitions: Definitions) -> list[Replacement]:
-    """Return all replacements: in Triton's interpreter, and in SGLang."""
+    """Return all replacements, in Triton's interpreter and in SGLang."""
     return [*interpreted(definitions), *REPLACEMENTS]

@@ -1,4 +1,4 @@
-"""Requests, aborts and outputs, as SGLang's scheduler exchanges them with its front end."""
+"""Converts requests, aborts and outputs between traces and SGLang's scheduler messages."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -50,19 +50,19 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
 
 
 def abort_of(request_id: str) -> Any:
-    """Return the abort of a request; SGLang aborts all requests with ids that start like this."""
+    """Return the abort message of a request; SGLang aborts every id with this prefix."""
     from sglang.srt.managers.io_struct import AbortReq  # noqa: PLC0415
 
     return AbortReq(rid=request_id)
 
 
 def ending(request: str) -> Delivery:
-    """Return the end of a request that was aborted."""
+    """Return the delivery that ends an aborted request."""
     return Delivery(request=request, output=Output((), "abort"), is_late=False)
 
 
 def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
-    """Yield the deliveries of a scheduler's message to running requests.
+    """Yield the output tokens in a scheduler's message, for requests that still run.
 
     `names` maps their ids to their names. The message is a batch of output tokens, or the end of a request that was
     aborted before it ran.

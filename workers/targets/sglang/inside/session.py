@@ -1,4 +1,4 @@
-"""Session: one trace on one scheduler of SGLang, step by step.
+"""Session: runs one trace on one SGLang scheduler, step by step.
 
 A step is one iteration of the scheduler's event loop. Probes are counted after each step from the scheduler's state:
 admitted requests, retractions (preemptions), prefill chunks.
@@ -21,7 +21,7 @@ from workers.targets.sglang.inside.requests import abort_of, deliveries_of, endi
 
 
 class Session:
-    """The requests of a trace on a scheduler.
+    """One trace on a scheduler, and its requests.
 
     If the session has drained at its end, it passes the scheduler to `give_back`. Request ids are never reused, and
     none is a prefix of another, because SGLang aborts all requests with a prefix.
@@ -53,7 +53,7 @@ class Session:
         self._was_idle = True
 
     def _observe(self) -> Recorder:
-        """Record the steps of the scheduler and the inputs of its drafter."""
+        """Start to record the scheduler's steps and its drafter's inputs."""
         recorder = Recorder(self._scheduler)
         self._observers.append(recorder)
         worker = self._scheduler.draft_worker
@@ -111,7 +111,7 @@ class Session:
             self._coming.append(request)
 
     def _abort_all(self) -> None:
-        """End all requests, including the ones that are held back.
+        """Abort all requests, also the ones that a pause holds back.
 
         Output tokens in flight are dropped, as for other aborts. The scheduler does not know held requests. SGLang's
         front end would keep them, but here their clients abort them.
@@ -127,7 +127,7 @@ class Session:
 
     @property
     def _is_in_flight(self) -> bool:
-        """Whether a step was launched and its result is not processed yet."""
+        """Whether a step was launched whose result the scheduler has not processed."""
         return self._scheduler.enable_overlap and bool(self._scheduler.result_queue)
 
     def step(self) -> list[Delivery]:
@@ -150,7 +150,7 @@ class Session:
         return [*ended, *deliveries, *late]
 
     def _count(self, was_in_flight: bool) -> None:
-        """Count probes after an iteration."""
+        """Count the situations (probes) that the last iteration has reached."""
         scheduler = self._scheduler
         # A stopped scheduler leaves its last batch in this attribute.
         batch = None if scheduler._engine_paused else scheduler.cur_batch_for_debug
@@ -184,7 +184,7 @@ class Session:
         return self._recorder.take() if self._recorder is not None else []
 
     def close(self) -> None:
-        """Return the scheduler if it has drained; otherwise end its event loop."""
+        """Return the scheduler to be kept, if it has drained; otherwise end its event loop."""
         if self.drained():
             self._loop.end()
             for observer in self._observers:

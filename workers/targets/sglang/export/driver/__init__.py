@@ -1,1 +1,1 @@
-"""Driver code that exported SGLang tests contain; it does not import this project."""
+"""Helper functions that exported SGLang tests contain; none imports this project."""

@@ -1,1 +1,1 @@
-"""Definitions that replace SGLang's Triton kernels on the simulated device."""
+"""NumPy definitions that replace SGLang's Triton kernels on the simulated device."""

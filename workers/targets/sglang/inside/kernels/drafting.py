@@ -1,4 +1,4 @@
-"""Definitions of kernels for drafting: slots of draft steps, relayed rows, bonus tokens."""
+"""NumPy definitions of SGLang's draft kernels: slots of draft steps, bonus tokens."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ _PACKAGE = "sglang.kernels.ops.speculative"
 
 
 def generate_indices(programs: tuple[int, ...], given: Given) -> None:
-    """Write the slots that each draft step attends to, for each request and branch.
+    """Write the KV-cache slots that each draft step attends to, by request and tree branch.
 
     These are the slots of the request's tokens, and of the draft tokens of its branch up to that step.
     """
@@ -32,7 +32,7 @@ def generate_indices(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _first_drafted(given: Given, length: int, num_steps: int, branch: int, topk: int) -> int:
-    """Return the position of a branch's first draft token after a request's own tokens.
+    """Return the index, in a request's row of slots, of a branch's first draft token.
 
     Each branch has pages of its own.
     """
@@ -44,12 +44,12 @@ def _first_drafted(given: Given, length: int, num_steps: int, branch: int, topk:
 
 
 def _maps_single_tokens(given: Mapping[str, Any]) -> bool:
-    """Return whether the table maps single tokens to slots, without window or translation."""
+    """Return whether a table maps each token to a slot, without window or translation."""
     return given["window_size"] == 0 and given["ENTRY_PAGE_SIZE"] == 1 and not given["TRANSLATE"]
 
 
 def assign_draft_slots(programs: tuple[int, ...], given: Given) -> None:
-    """Write the slots after each request's tokens for its draft tokens, and their positions."""
+    """Write the KV-cache slots of each request's draft tokens, and their first position."""
     count = given.topk * given.speculative_num_steps
     for row in range(programs[0]):
         length = given.seq_lens[row]
@@ -64,7 +64,7 @@ def _has_one_position(given: Mapping[str, Any]) -> bool:
 
 
 def gather_rows(programs: tuple[int, ...], given: Given) -> None:
-    """Copy selected rows of three or four tables."""
+    """Copy the selected rows of three or four tables."""
     tables = [(given.s0, given.d0, given.n0), (given.s1, given.d1, given.n1), (given.s2, given.d2, given.n2)]
     if given.HAS3:
         tables.append((given.s3, given.d3, given.n3))

@@ -1,4 +1,4 @@
-"""Definitions of sampling kernels: hashes used as random numbers, and grammar masks."""
+"""NumPy definitions of SGLang's sampling kernels: random hashes, and grammar masks."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ _WORD = 0xFFFFFFFF
 
 
 def hash_positions(programs: tuple[int, ...], given: Given) -> None:
-    """Write the 32-bit MurmurHash3 of each row's seed (two words), position and each column."""
+    """Write for each row and column a 32-bit MurmurHash3 of seed, position and column."""
     columns = given.col_indices_ptr.span(0, given.num_cols).astype(np.uint64) & _WORD
     for row in range(programs[0]):
         seed, hashed = given.seed_ptr[row], np.zeros(given.num_cols, np.uint64)
@@ -18,7 +18,7 @@ def hash_positions(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _mixed(hashed: Array, word: Array) -> Array:
-    """Mix one word into hashes (body of `Murmur3_x86_32`)."""
+    """Mix a 32-bit word into hashes (body of `Murmur3_x86_32`)."""
     word = _rotated(word * 0xCC9E2D51 & _WORD, 15) * 0x1B873593 & _WORD
     mixed: Array = _rotated(hashed ^ word, 13) * 5 + 0xE6546B64 & _WORD
     return mixed
@@ -38,7 +38,7 @@ def _final(hashed: Array) -> Array:
 
 
 def mask_logits(programs: tuple[int, ...], given: Given) -> None:
-    """Set a logit to -inf if its bit in the row's mask (32 bits a word) is not set."""
+    """Set each logit to -inf that the row's grammar bit mask (32 tokens a word) forbids."""
     num_words = -(-given.vocab_size // 32)
     for number in range(given.num_rows):
         row = number if given.indices_ptr is None else given.indices_ptr[number]

@@ -1,4 +1,4 @@
-"""Definitions of kernels for KV-cache slots: slot lists, page allocation and positions."""
+"""NumPy definitions of SGLang's kernels for KV-cache slots and page allocation."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ _SPECULATIVE = "sglang.kernels.ops.speculative"
 
 
 def create_indices(programs: tuple[int, ...], given: Given) -> None:
-    """Write the slots of each request's tokens, one request after the other."""
+    """Write the KV-cache slots of each request's tokens, one request after the other."""
     for row in range(programs[0]):
         request, first, count = given.req_pool_indices_ptr[row], given.kv_indptr[row], given.page_kernel_lens_ptr[row]
         start = given.kv_start_idx[row] if given.kv_start_idx is not None else 0
@@ -24,7 +24,7 @@ def _maps_single_tokens(given: Mapping[str, Any]) -> bool:
 
 
 def extend_allocation(programs: tuple[int, ...], given: Given) -> None:
-    """Allocate the slots of each request's new tokens in a prefill chunk.
+    """Allocate KV-cache slots for each request's new tokens in a prefill chunk.
 
     They fill the request's last page first, then new pages.
     """
@@ -44,7 +44,7 @@ def extend_allocation(programs: tuple[int, ...], given: Given) -> None:
 
 
 def decode_allocation(programs: tuple[int, ...], given: Given) -> None:
-    """Allocate the slot of each request's newest token in a decode step.
+    """Allocate the KV-cache slot of each request's newest token in a decode step.
 
     It is the slot after the previous token, or the first one of a new page.
     """
@@ -59,19 +59,19 @@ def decode_allocation(programs: tuple[int, ...], given: Given) -> None:
 
 
 def assign_slots(programs: tuple[int, ...], given: Given) -> None:
-    """Copy new slots into the request-to-token table, from each request's start to its end."""
+    """Write new slots into the request-to-token table, for the token range of each request."""
     for in_table, in_batch in _new_slots(programs, given):
         in_table[:] = in_batch
 
 
 def extend_slots(programs: tuple[int, ...], given: Given) -> None:
-    """Copy each request's slots from the table, from its start to its end, into one list."""
+    """Copy each request's slots in its token range from the table into one list."""
     for in_table, in_batch in _new_slots(programs, given):
         in_batch[:] = in_table
 
 
 def _new_slots(programs: tuple[int, ...], given: Given) -> Iterator[tuple[Array, Array]]:
-    """Yield, for each request, the views of its new slots in the table and in the list."""
+    """Yield for each request two views of its new slots: in the table and in the list."""
     out = 0
     for row in range(programs[0]):
         start, count = given.start_offset[row], given.end_offset[row] - given.start_offset[row]
@@ -81,7 +81,7 @@ def _new_slots(programs: tuple[int, ...], given: Given) -> Iterator[tuple[Array,
 
 
 def extend_slots_alike(programs: tuple[int, ...], given: Given) -> None:
-    """Write the slots and positions of `draft_token_num` tokens of each request, and its anchor."""
+    """Write slots, positions and anchor token of each request for `draft_token_num` tokens."""
     count = given.draft_token_num
     for row in range(programs[0]):
         start = given.start_offset[row]
@@ -98,7 +98,7 @@ def _is_untranslated(given: Mapping[str, Any]) -> bool:
 
 
 def fill_rows(programs: tuple[int, ...], given: Given) -> None:
-    """Write each request's row of the table: slots of its cached prefix, then of its new tokens."""
+    """Write each request's table row: the slots of its cached prefix, then of its new tokens."""
     out = 0
     for row in range(programs[0]):
         before, after = given.pre_lens[row], given.seq_lens[row]
@@ -112,14 +112,14 @@ def fill_rows(programs: tuple[int, ...], given: Given) -> None:
 
 
 def accepted_slots(programs: tuple[int, ...], given: Given) -> None:
-    """Write the slots of all accepted tokens, without gaps."""
+    """Write the KV-cache slots of accepted tokens, one request after the other."""
     places = [place for place in given.accept_index.span(0, programs[0]).tolist() if place != -1]
     for number, place in enumerate(places):
         given.accept_out_cache_loc[number] = given.out_cache_loc[place]
 
 
 def move_entries(programs: tuple[int, ...], given: Given) -> None:
-    """Copy KV-cache entries of each layer to other slots; all are read before any is written."""
+    """Copy KV-cache entries of each layer to other slots; read all before writing any."""
     sources, targets = (
         each.span(0, given.num_locs).astype(np.int64) for each in (given.src_loc_ptr, given.tgt_loc_ptr)
     )
@@ -132,7 +132,7 @@ def move_entries(programs: tuple[int, ...], given: Given) -> None:
 
 
 def last_slots(programs: tuple[int, ...], given: Given) -> None:
-    """Write the slot of each request's last token, -1 if it has no token."""
+    """Write the KV-cache slot of each request's last token, -1 if it has no token."""
     for row in range(min(given.num_tokens, programs[0] * given.BLOCK_SIZE)):
         length = given.prefix_lens_tensor[row]
         place = given.req_pool_indices_tensor[row] * given.req_to_token_stride + length - 1
@@ -140,7 +140,7 @@ def last_slots(programs: tuple[int, ...], given: Given) -> None:
 
 
 def compute_positions(programs: tuple[int, ...], given: Given) -> None:
-    """Write the positions of each request's new tokens, and their start in the batch."""
+    """Write the positions of each request's new tokens, and where they start in the batch."""
     start = 0
     for row in range(programs[0]):
         count, before = given.extend_seq_lens[row], given.extend_prefix_lens[row] if given.has_prefix else 0

@@ -1,4 +1,4 @@
-"""Table of the definitions of SGLang's kernels, by the kernels' qualified names."""
+"""Table of the NumPy definitions of SGLang's kernels, by qualified kernel name."""
 
 from workers.simulated_torch.kernel_definitions import Definition
 from workers.targets.sglang.inside.kernels import drafting, sampling, slots, trees

@@ -1,4 +1,4 @@
-"""Definitions of kernels that build and verify trees of draft tokens."""
+"""NumPy definitions of SGLang's kernels that build and verify trees of draft tokens."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def build_tree(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _parents(selected: Sequence[int], parent_list: Memory, start: int, topk: int) -> list[int]:
-    """Return each draft token's parent: a draft token, the root, or none if not selected."""
+    """Return each draft token's parent in the tree: a draft token, the root, or none."""
     found = []
     for chosen in selected:
         block = chosen // topk
@@ -54,7 +54,7 @@ def _parents(selected: Sequence[int], parent_list: Memory, start: int, topk: int
 
 
 def _path(parents: Sequence[int], node: int, depth: int) -> list[int]:
-    """Return the draft tokens from a node up to the root, at most `depth`."""
+    """Return the draft tokens from a tree node up to the root, at most `depth` of them."""
     path: list[int] = []
     draft = node - 1
     while draft >= 0 and len(path) < depth:
@@ -64,7 +64,7 @@ def _path(parents: Sequence[int], node: int, depth: int) -> list[int]:
 
 
 def verify_greedily(programs: tuple[int, ...], given: Given) -> None:
-    """Walk down each request's draft tree while a node equals the target's prediction.
+    """Accept draft tokens down each request's tree while they equal the target's token.
 
     Write the accepted nodes, and the target's predictions along the way.
     """
@@ -89,7 +89,7 @@ def verify_greedily(programs: tuple[int, ...], given: Given) -> None:
 
 
 def rebuild_tree(programs: tuple[int, ...], given: Given) -> None:
-    """Write each node's position, first child and next sibling from a mask of its ancestors.
+    """Write each tree node's position, first child and next sibling, from its ancestors.
 
     The mask has shape [n, n] for each request. A node's parent is the last of its ancestors, which precede it.
     """
