@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
 
 class Bisection:
-    """Search among releases, oldest first; `known` has the status of the tried ones."""
+    """Bisection of releases, oldest first; `known` has the status of the tried ones."""
 
     def __init__(self, versions: Sequence[str]) -> None:
         assert len(versions) == len(set(versions)) > 0, "releases, each once"
@@ -31,7 +31,7 @@ class Bisection:
         self.known: dict[str, Status] = {}
 
     def record(self, version: str, status: Status) -> None:
-        """Record the status of a release."""
+        """Record whether a tried release shows the bug, does not, or was skipped."""
         assert version in self.versions, f"{version} is among the releases"
         assert version not in self.known, f"{version} was tried before"
         self.known[version] = status

@@ -78,7 +78,7 @@ class _Driver:
         self._jobs: dict[str, AnyJob] = {}
 
     def add_tasks(self) -> None:
-        """Add the planner's next tasks to the coordinator, which holds one more than the slots."""
+        """Give the coordinator the planner's next tasks, up to one more than there are slots."""
         slots = self._pool.slots
         for task in self._planner.tasks(slots, slots + 1 - self._coordinator.backlog):
             key = task.job.key

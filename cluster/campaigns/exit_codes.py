@@ -8,7 +8,7 @@ EXIT_AGREED, EXIT_FOUND, EXIT_BAD_INPUT, EXIT_NOT_JUDGED = 0, 1, 2, 3
 
 
 def exit_code(verdicts: Iterable[Verdict | None]) -> int:
-    """Return the exit code for verdicts, None for a scenario without one.
+    """Return the exit code of a command from its verdicts; None is a missing verdict.
 
     Findings outweigh missing verdicts.
     """
@@ -20,7 +20,7 @@ def exit_code(verdicts: Iterable[Verdict | None]) -> int:
 
 
 def weightiest(*codes: int) -> int:
-    """Return the weightiest of several exit codes.
+    """Return the most severe of several exit codes.
 
     A finding outweighs a missing verdict, a signal outweighs both.
     """

@@ -15,7 +15,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Measurement:
-    """Planner of trials of faults in a campaign directory; it resumes a stopped measurement."""
+    """Planner of trials, each of which counts the traces until a fault is found; resumable."""
 
     def __init__(
         self,

@@ -88,7 +88,7 @@ class PartEntry(Value):
 
 
 class RegressionEntry(Value):
-    """Result of a regression: the plane that reveals its faults, and both verdicts.
+    """Result of a regression (trace of a known fault): revealing plane, and both verdicts.
 
     `faulty` is the verdict with the faults on, `clean` the one on the clean engine.
     """

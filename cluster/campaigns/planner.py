@@ -13,7 +13,7 @@ from cluster.dispatch.job import AnyJob
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job, its maximum of lost attempts, and the slot to avoid."""
+    """A job, its maximum number of lost attempts, and the worker slot to avoid."""
 
     job: AnyJob
     losses_max: int = LOSSES_MAX
@@ -38,7 +38,7 @@ class Counts:
 
 
 class Planner(Protocol):
-    """A campaign as its driver sees it.
+    """Interface of a campaign to its driver: the next jobs, and what to do with results.
 
     Tasks depend only on the answers and their order. A planner stores the results that a resumed campaign needs.
     """

@@ -98,7 +98,7 @@ class Suite:
 
 
 def _sharing(result: Result, trace: Trace) -> Result:
-    """Return a result that shares an equal trace with its scenario.
+    """Return a result without its own copy of the scenario's trace.
 
     This saves three quarters of the memory.
     """

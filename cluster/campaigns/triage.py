@@ -36,7 +36,7 @@ def killed(deaths: tuple[str, ...]) -> Crashed:
 
 @dataclass(slots=True)
 class _Part:
-    """Candidates that run as one job, and their answer once it has arrived."""
+    """Shrink candidates that run as one job, and the job's answer, None before it arrives."""
 
     candidates: tuple[Trace, ...]
     answer: Tried | None = None
@@ -126,7 +126,7 @@ class Triage:
         return Task(job, losses_max=1 if self.state.kills else 2)
 
     def _lost_part(self, key: str, deaths: tuple[str, ...]) -> None:
-        """Handle the loss of candidates: several run again, each alone.
+        """Handle a lost job of candidates: run each candidate again, in a job of its own.
 
         One that kills its worker crashed.
         """
@@ -213,7 +213,7 @@ class Triage:
         self.state = self.state.model_copy(update=changes)
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Record nothing: lost candidates are proposed again."""
+        """Do nothing: attempts are not stored, since lost candidates are proposed again."""
 
     def is_done(self) -> bool:
         return not self.is_open

@@ -55,7 +55,7 @@ def defaults_file(here: Path) -> Path | None:
 
 
 def may_name_programs(file: Path, here: Path) -> bool:
-    """Return whether a file may name programs.
+    """Return whether a defaults file may set options that select a program to run.
 
     It may if it belongs to the user alone and is in or above the folder's git repository.
     """
@@ -67,7 +67,7 @@ def may_name_programs(file: Path, here: Path) -> bool:
 
 
 def place_of(error: Exception, here: Path) -> str:
-    """Return the file and table of the default that an error of usage is about.
+    """Return `FILE: TABLE: ` of the default value that caused a usage error.
 
     "" for typed values.
     """
@@ -77,7 +77,7 @@ def place_of(error: Exception, here: Path) -> str:
 
 
 def _outside(here: Path) -> Path:
-    """Return the nearest folder, from this folder upwards, that is not inside a campaign."""
+    """Return the nearest folder at or above `here` that is not inside a campaign."""
     folders = (here, *here.parents)
     inside = [folder for folder in folders if any(all((folder / n).exists() for n in names) for names in _CAMPAIGN)]
     return inside[-1].parent if inside else here
@@ -100,7 +100,7 @@ def _table(file: Path) -> Mapping[str, Any] | None:
 
 
 def shown(value: object) -> str:
-    """Return a value of a file as a short text."""
+    """Return a value as a short text for an error message."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}... ({len(text):,} characters)"
 

@@ -89,7 +89,7 @@ def _defaults(here: Path) -> Check:
 
 
 def _kernels(engine: str) -> Check | None:
-    """Return whether an engine's kernels run as their definitions; None if that does not apply."""
+    """Return the check of whether NumPy definitions replace all kernels of an engine, or None."""
     kind = kind_of(engine)
     try:
         interpreted = kind.interpreted(DEFAULT_CONFIG.model_copy(update={"engine": engine})) if kind.kernels else None

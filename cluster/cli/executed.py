@@ -29,7 +29,7 @@ _PROGRAM = "workers.targets.child.inside.record_functions"
 
 
 def noting(kind: ChildKind, config: RunConfig) -> Keeper:
-    """Return the keeper of an engine process that records all executed functions of its package."""
+    """Return the manager of an engine process that records all executed functions."""
 
     def launch() -> Launch:
         plain = kind.keeper(config).launch()

@@ -188,7 +188,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
 
 
 def _works(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
-    """Return the parts of a gate, in order."""
+    """Return the stages of a gate, scenarios and hunt, as functions of a worker pool."""
     store, budget = gated.planner.store, gated.budget
 
     def scenarios_on(pool: WorkerPool) -> None:

@@ -68,7 +68,7 @@ from workers.targets.target import SPECSTORM
 
 
 class Night:
-    """Planners of a night, the store of its hunt and trials, and the durations of its parts."""
+    """The planners of a nightly run (regressions, hunt, fault trials), and their durations."""
 
     def __init__(self, replayed: Regressions, planner: HuntPlanner, measurement: Measurement) -> None:
         self.replayed = replayed
@@ -77,7 +77,10 @@ class Night:
         self.parts: dict[str, PartEntry] = {}
 
     def works(self, stop: Stop, hours: float) -> Sequence[Callable[[WorkerPool], None]]:
-        """Return the parts of a night, in order; the time budget starts with the first."""
+        """Return the stages of a night as functions of a worker pool: regressions, hunt, trials.
+
+        The time budget starts with this call.
+        """
         seconds = 3600 * hours
         budget = Budget(seconds or None)
         suite, kept, store = self.replayed.suite, self.replayed.store, self.planner.store
@@ -104,7 +107,7 @@ class Night:
 
     @contextmanager
     def _timed(self, name: str, planner: Planner) -> Iterator[None]:
-        """Record how long a part takes, and how much it does."""
+        """Record the seconds and the completed units of the stage inside the `with` block."""
         begin, done = time.monotonic(), planner.counts().done
         try:
             yield
@@ -176,7 +179,7 @@ def nightly(
 
 @contextmanager
 def _stores(out: Path | None, seed: int, engine: str, context: typer.Context) -> Iterator[tuple[Store, Store]]:
-    """Provide the store of a night and that of its regressions."""
+    """Open the stores of a night's hunt and trials, and of its regressions, for a `with` block."""
     with (
         open_campaign(out, "nightly", context, seed, engine) as store,
         open_store(store.folder / "regressions", engine=engine) as kept,

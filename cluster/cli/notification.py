@@ -55,7 +55,7 @@ def notify_of(target: str | None, document: str) -> None:
 
 
 def _posted(url: str, document: str) -> str:
-    """Return why a document could not be posted; "" if it was."""
+    """Post a document to a URL; return the error, or ""."""
     try:
         request = Request(url, document.encode(), {"Content-Type": "application/json"})
         with urlopen(request, timeout=SECONDS_MAX):
@@ -67,7 +67,7 @@ def _posted(url: str, document: str) -> str:
 
 
 def _given(command: str, document: str) -> str:
-    """Return why a command did not accept a document, "" if it did; runs without a shell."""
+    """Pass a document to a command on stdin, without a shell; return its error, or ""."""
     try:
         done = subprocess.run(
             shlex.split(command), input=document.encode(), capture_output=True, timeout=SECONDS_MAX, check=False

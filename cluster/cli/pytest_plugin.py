@@ -16,7 +16,7 @@ MARK = "events:"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option and the setting."""
+    """Add the option `--specstorm` and the setting `specstorm`."""
     group = parser.getgroup("specstorm")
     group.addoption("--specstorm", action="store_true", help="collect Specstorm's scenario files (*.yaml) as tests")
     parser.addini("specstorm", "collect Specstorm's scenario files (*.yaml) as tests", type="bool", default=False)
@@ -42,21 +42,21 @@ class ScenarioFailed(Exception):
 
 
 class ScenarioFile(pytest.File):
-    """A scenario file with one test."""
+    """A scenario file, collected as a file with one test."""
 
     def collect(self) -> Iterator["ScenarioItem"]:
-        """Yield the test."""
+        """Yield the only test of the file."""
         yield ScenarioItem.from_parent(self, name="agrees")
 
 
 class ScenarioItem(pytest.Item):
-    """A scenario under many schedules.
+    """The test of a scenario file: judge the scenario under many schedules.
 
     Passes if all agree, skipped if it switches known bugs on.
     """
 
     def runtest(self) -> None:
-        """Judge the scenario."""
+        """Judge the scenario; raise `ScenarioFailed` unless the runs agree."""
         # Imported when a scenario runs, so that other tests do not wait for it.
         from cluster.cli.inputs import read_trace  # noqa: PLC0415
         from cluster.cli.interface import check  # noqa: PLC0415

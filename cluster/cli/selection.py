@@ -44,7 +44,7 @@ class _Reading:
         )
 
     def _takes(self, wanted: str) -> bool:
-        """Take the next part if it is `wanted`; return whether it was."""
+        """Consume the next token if it is `wanted`; return whether it was."""
         is_next = self._left[-1:] == [wanted]
         if is_next:
             self._left.pop()

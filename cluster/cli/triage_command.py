@@ -114,7 +114,7 @@ def _new_path(folder: Path, bug: str) -> Path:
 
 
 def _decided(before: KnownFinding | None, bug: str, changes: dict[str, str | None]) -> dict[str, str | None]:
-    """Return the keys to change.
+    """Return the keys that change in the file of a known finding, with their new values.
 
     A new status also clears `to` and `until` unless they are given.
     """

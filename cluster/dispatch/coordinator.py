@@ -80,7 +80,7 @@ class AttemptRaised:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Run an attempt of a job on a worker."""
+    """Instruction: run an attempt of a job on a worker."""
 
     slot: int
     worker: int
@@ -90,7 +90,10 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Kill the slot's worker if it is alive, and start number `worker`."""
+    """Instruction: kill a slot's worker if it is alive, and start its next worker.
+
+    The next worker has the number `worker`.
+    """
 
     slot: int
     worker: int
@@ -98,7 +101,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Store the only result of a job.
+    """Instruction: store the only result of a job.
 
     `deaths` has the cause of death of each worker, or why it was killed.
     """
@@ -111,7 +114,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class NoteLoss:
-    """Record that an attempt was lost."""
+    """Instruction: record that an attempt was lost."""
 
     job: str
     attempt: int
@@ -120,7 +123,7 @@ class NoteLoss:
 
 @dataclass(frozen=True, slots=True)
 class NoteLate:
-    """Record an answer that came after its attempt was given up; it must equal the stored one."""
+    """Instruction: record an answer to a given-up attempt; it must equal the stored answer."""
 
     job: str
     attempt: int
@@ -162,7 +165,7 @@ class _Job:
 
 
 class Coordinator:
-    """State of jobs and slots, changed only by `handle`."""
+    """State machine of jobs and worker slots, changed only by `handle`."""
 
     def __init__(self, num_slots: int) -> None:
         assert num_slots >= 1

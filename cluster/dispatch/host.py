@@ -33,7 +33,7 @@ class ReachError(ValueError):
 
 
 class EngineHost:
-    """Runs one job at a time and keeps nothing between jobs."""
+    """Judges jobs in a worker process, one at a time, and keeps nothing between jobs."""
 
     def __init__(self, factory: str) -> None:
         foreign = foreign_packages()

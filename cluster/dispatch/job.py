@@ -78,7 +78,7 @@ class Job(Value):
 
     @classmethod
     def of(cls, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> "Job":
-        """Return the job that judges a trace with the current code."""
+        """Return the job that judges a trace; its key has a digest of the current code."""
         return cls(key=job_key(trace, sweep, build(), config), trace=trace, sweep=sweep, config=config)
 
 
@@ -100,7 +100,7 @@ class ShardJob(Value):
 
     @classmethod
     def of(cls, role: Role, shard: Shard, running: Path, config: RunConfig = DEFAULT_CONFIG) -> "ShardJob":
-        """Return the job that judges a shard with the current code."""
+        """Return the job that judges a shard; its key has a digest of the current code."""
         key = digest_of(role, shard.model_dump_json(), build(), config.text)
         return cls(key=key, role=role, shard=shard, running=str(running), config=config)
 
@@ -116,7 +116,7 @@ class TryJob(Value):
 
 
 class TrialJob(Value):
-    """Run one trial of a fault."""
+    """Run one trial: count the traces until one reveals a planted fault."""
 
     kind: Literal["trial"] = "trial"
     key: Key
@@ -130,7 +130,7 @@ class TrialJob(Value):
     def of(
         cls, fault: str, number: int, traces_max: int, baseline: bool, config: RunConfig = DEFAULT_CONFIG
     ) -> "TrialJob":
-        """Return the job of one trial with the current code."""
+        """Return the job of one trial; its key has a digest of the current code."""
         key = digest_of(fault, number, traces_max, baseline, build(), config.text)
         return cls(key=key, fault=fault, number=number, traces_max=traces_max, baseline=baseline, config=config)
 

@@ -84,7 +84,7 @@ class JobState:
         return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
 
     def own_code(self, signum: int | None) -> tuple[int, str]:
-        """Return the exit code of a command that waited for a job, and a remark or an empty text.
+        """Return the exit code for a command that followed the job, and a remark or "".
 
         `signum` is the signal by which this command stopped the job. An exit code that no driver returns means that the
         job was not judged completely: the driver was killed, or its command was not found.

@@ -71,7 +71,7 @@ class WorkerPool(Protocol):
         """Start an attempt on the idle worker of a slot."""
 
     def replace(self, slot: int, worker: int) -> None:
-        """Kill the slot's worker if it is alive, and start number `worker`."""
+        """Kill the slot's worker if it is alive, and start its next one, number `worker`."""
 
     def wait(self, seconds: float) -> list[Event]:
         """Return the events since the last call; without any, wait for about `seconds` at most."""
@@ -115,7 +115,7 @@ class InProcessPool:
         return events
 
     def close(self) -> None:
-        """Do nothing: attempts run only inside `wait`."""
+        """Do nothing: this pool has no worker process, and attempts run only inside `wait`."""
 
 
 @dataclass(slots=True)
@@ -244,7 +244,7 @@ class RayPool:
         return _Seat(worker, actor, actor.ready.remote(), time.monotonic() + self._start_seconds)
 
     def _call(self, seat: _Seat, call: Any) -> None:
-        """Make a call of a seat's job the one in flight, with its own deadline."""
+        """Make an actor call the seat's call in flight, and set its deadline."""
         assert seat.call is None, "one call at a time"
         assert seat.job is not None, "a call of a job"
         seat.call, seat.since = call, time.monotonic()

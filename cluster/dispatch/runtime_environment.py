@@ -42,7 +42,7 @@ _Word = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
 
 
 class _Listed(BaseModel):
-    """Output of `PROBE`."""
+    """Output of the job `PROBE`: a head node's Python version and installed packages."""
 
     python: Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){1,2}$")]
     packages: dict[str, _Word | None]

@@ -89,5 +89,5 @@ class SignalWatch:
 
 @cache
 def signal_watch() -> SignalWatch:
-    """Return the only watch of this process."""
+    """Return this process's only `SignalWatch`."""
     return SignalWatch()

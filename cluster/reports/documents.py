@@ -22,7 +22,7 @@ from workers.targets.target import RunConfig
 
 
 class FaultEntry(Value):
-    """A historical bug that can be switched on.
+    """A historical bug that can be switched on in the engine.
 
     `requires` has the required keys and values of the specification.
     """

@@ -87,7 +87,7 @@ def _probes_line(hunt: Hunt) -> str:
 
 
 def _situation_lines(hunt: Hunt) -> Iterator[str]:
-    """Yield how many traces had each situation, and what these met."""
+    """Yield how many traces had each situation, and the bugs that these traces met."""
     tally, config = hunt.totals.tally, hunt.settings.config
     for name, bugs in sorted(tally.bugs_of.items()):
         count, traces = len(bugs), tally.situations[name]
@@ -271,7 +271,7 @@ class HuntDocument(Document):
 
 
 def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> HuntDocument:
-    """Return the report as values.
+    """Return the report of a hunt as a JSON document.
 
     They depend only on the traces and the known findings, not on hosts or workers.
     """

@@ -48,7 +48,7 @@ def title_of(page: str, verdict: Verdict) -> str:
 
 
 def sections_of(page: str) -> dict[str, str]:
-    """Return the text of each section of a page by its heading, without line breaks inside a paragraph."""
+    """Return the sections of a finding's page by heading, each paragraph as one line."""
     found = {}
     for section in page.split(_SECTION)[1:]:
         name, _, text = section.partition("\n")
@@ -57,7 +57,7 @@ def sections_of(page: str) -> dict[str, str]:
 
 
 def _unwrapped(text: str) -> str:
-    """Join the lines of each paragraph and list item, because GitHub shows a line break of an issue."""
+    """Join the lines of each paragraph and list item: GitHub would show the line breaks."""
     lines: list[str] = []
     is_code = False
     for line in text.splitlines():
@@ -72,7 +72,7 @@ def _unwrapped(text: str) -> str:
 
 
 def places_of(patch: str) -> list[str]:
-    """Return the places that a patch changes, each as file and first line."""
+    """Return the source locations that a patch changes, `FILE:LINE` for each hunk."""
     found, file = [], ""
     for line in patch.splitlines():
         if line.startswith("--- a/"):

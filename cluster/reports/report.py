@@ -187,7 +187,7 @@ class ShrinkDocument(RunDocument):
 
 
 def document(lines: Sequence[Line], exit_code: int) -> RunDocument:
-    """Return the report as values, which depend only on the results, not on host, time or pool."""
+    """Return the results of scenarios as a JSON document, independent of host, time and pool."""
     counts = Counter(line.kind for line in lines)
     entries = tuple(_entry(line) for line in lines)
     return RunDocument(specstorm=build(), exit_code=exit_code, summary=dict(sorted(counts.items())), scenarios=entries)
@@ -243,7 +243,7 @@ class LineProgress:
         show(text, to=self._stream)
 
     def close(self) -> None:
-        """Do nothing: each line stays."""
+        """Do nothing: a log keeps its progress lines."""
 
 
 class BarProgress:

@@ -54,7 +54,7 @@ class ArchiveError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """Result of unpacking.
+    """Result of unpacking a campaign: the number of artefacts, and what was left out.
 
     `is_whole` is unset for a campaign whose store was too large for the log.
     """

@@ -75,7 +75,7 @@ class Contents(ABC):
 
     @abstractmethod
     def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
-        """Yield checked rows without their seals."""
+        """Yield the rows of a table, each checked, without their seal (digest column)."""
 
     def runs(self) -> list[Run]:
         """Return the processes that wrote the campaign, first to last."""

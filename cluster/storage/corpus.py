@@ -19,7 +19,7 @@ SNAPSHOT = "snapshot"
 
 @dataclass(frozen=True)
 class Corpus:
-    """Explicit traces in a fixed order, without faults, expectations and schedules.
+    """Known traces, prompts expanded to token ids, without faults, schedules and `expect`.
 
     `num_left_out` counts input traces that no engine runs without their faults.
     """
@@ -64,7 +64,7 @@ class Corpus:
         return tuple(Parent(trace=self.traces[turn % count], turn=turn // count) for turn in turns)
 
     def keep(self, campaign: Path) -> None:
-        """Write the read-only snapshot into a campaign, named by the corpus's digest.
+        """Write the corpus into a campaign as read-only files, in a folder named by its digest.
 
         An existing one stays.
         """

@@ -1,4 +1,4 @@
-"""Database of a campaign: sealed rows in SQLite, checked and repaired when it is opened.
+"""Database of a campaign: SQLite rows with a digest (seal), checked and repaired.
 
 Rows with a wrong seal and unreadable rows are dropped: their jobs have no result and run again. The damaged file is
 kept beside the repaired one.

@@ -48,7 +48,7 @@ class HuntPlan(Value):
 
 
 def kills_worker(verdict: Verdict | None) -> bool:
-    """Whether a worker that runs the trace dies."""
+    """Return whether a verdict is that the trace kills each worker that runs it."""
     return isinstance(verdict, Crashed) and verdict.where == KILLED
 
 
@@ -80,7 +80,7 @@ class FindingState(Value):
 
     @classmethod
     def unseen(cls, trace: Trace) -> "FindingState":
-        """Return the initial state for an explicit trace that may fail."""
+        """Return the initial state for the trace of a user, which was not judged yet."""
         return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
 
     @property
@@ -126,5 +126,5 @@ class FindingState(Value):
 
     @property
     def kills(self) -> bool:
-        """Whether a worker that runs the trace dies."""
+        """Whether the finding is that its trace kills each worker that runs it."""
         return kills_worker(self.verdict)

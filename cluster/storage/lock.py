@@ -257,7 +257,7 @@ def _lock(file: IO[str], end: float) -> None:
 
 
 def _is_at(file: IO[str], path: Path) -> bool:
-    """Return whether an open file is the one at a path."""
+    """Return whether an open file is still the file at its path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -27,12 +27,12 @@ class Table:
         return self.columns[: self.num_keys]
 
     def sealed(self, row: Row) -> Row:
-        """Return a row followed by its seal."""
+        """Return a row followed by its seal, a digest of its values."""
         assert len(row) == len(self.columns), f"{self.name} has {len(self.columns)} columns, given are {len(row)}"
         return (*row, seal_of(self.name, row))
 
     def is_sound(self, sealed: Row) -> bool:
-        """Whether a row has the seal of its values."""
+        """Return whether the seal of a stored row equals the digest of its values."""
         return sealed[-1] == seal_of(self.name, sealed[:-1])
 
     def statement(self) -> str:
@@ -62,7 +62,7 @@ META: Row = ("schema", str(SCHEMA_VERSION))
 
 
 def seal_of(table: str, row: Iterable[object]) -> str:
-    """Return a digest of a row.
+    """Return the seal of a row: a digest of its values.
 
     It covers the name of the table, and the type, length and text of each value.
     """

@@ -231,7 +231,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         self._forget_running(job.key)
 
     def keep_unjudged(self, job: ShardJob, report: ShardReport) -> None:
-        """Record that a shard was lost, with its empty report; the next process judges it again."""
+        """Record a lost shard with its empty report; the next process judges the shard again."""
         assert not report.traces, "nothing of a lost shard was judged"
         text = report.model_dump_json()
         row = (f"{job.key}-unjudged", f"unjudged {job.role}", job.shard.number, text_digest(text), text)
@@ -243,7 +243,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         return None
 
     def keep_trial(self, job: TrialJob, attempt: int, trial: Trial) -> None:
-        """Store a trial; an existing one stays."""
+        """Store the result of a fault trial, unless it is stored already."""
         assert (trial.fault, trial.number) == (job.fault, job.number), "an answer to another trial"
         text = trial.model_dump_json()
         with self._db.transaction():
@@ -251,7 +251,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             self._set_outcome(job.key, attempt, "measured")
 
     def trial(self, job: str) -> Trial | None:
-        """Return a stored trial."""
+        """Return the stored result of a fault trial, or None."""
         for *_, trial in self._db.select("trials", "job = ?", (job,)):
             return Trial.model_validate_json(str(trial))
         return None

@@ -18,7 +18,7 @@ _GONE = "the last records are lost; run the command again to repeat them"
 
 
 def log_of(path: Path) -> Path:
-    """Return the log of a database."""
+    """Return the path of a database's write-ahead log."""
     return path.with_name(f"{path.name}-wal")
 
 
@@ -57,7 +57,9 @@ def _is_header(data: bytes) -> bool:
 
 
 def _is_own(data: bytes, start: int) -> bool:
-    """Whether a frame belongs to this log; in a frame of the previous log both salts differ.
+    """Return whether a frame was written to this log, not left from the previous log.
+
+    In a frame of the previous log, both salts differ from the header's.
 
     If only one salt differs, it was altered.
     """

@@ -13,7 +13,7 @@ CANARY_SHARDS_MAX = 8
 
 
 class CanarySearch:
-    """Search for the planted fault, restarted every `CANARY_EVERY` shards of the hunt.
+    """The search for a hunt's canary, restarted every `CANARY_EVERY` shards of the hunt.
 
     Its shards run one at a time.
 
@@ -38,7 +38,7 @@ class CanarySearch:
         return self.tried >= CANARY_SHARDS_MAX
 
     def task(self, num_judged: int) -> Task | None:
-        """Return the next shard of the search, None unless one is due.
+        """Return the next shard of the canary search; None if none is due, or one is running.
 
         `num_judged` is the number of judged shards of the hunt.
         """
@@ -54,7 +54,7 @@ class CanarySearch:
         return None
 
     def take(self, report: ShardReport | None) -> None:
-        """Handle the report of a finished shard, None if it was lost."""
+        """Count the report of a finished shard of the search; None if the shard was lost."""
         self._is_running = False
         self._number += 1
         self.tried += 1

@@ -33,7 +33,7 @@ class Findings:
         self._news: list[News] = []
 
     def distinct(self) -> list[Triage]:
-        """Return the findings without those that share the cause of an earlier one."""
+        """Return the findings without duplicates, which have the cause of an earlier finding."""
         return [triage for triage in self if triage.state.is_distinct]
 
     def __iter__(self) -> Iterator[Triage]:
@@ -43,7 +43,7 @@ class Findings:
         return sum(triage.state.is_distinct for triage in self)
 
     def faces(self, triage: Triage) -> list[Triage]:
-        """Return the other findings that have the same cause as a finding."""
+        """Return the findings that are duplicates of a given one, in the order of discovery."""
         bug = triage.state.bug
         alike = {bug, *(each.state.bug for each in self if each.state.face_of == bug)}
         return [each for each in self if each.state.face_of == bug or each.state.same_as in alike]
@@ -55,7 +55,7 @@ class Findings:
 
     @property
     def refuted(self) -> dict[int, str]:
-        """Return the reasons of refuted findings, by the number of the affected shard."""
+        """Return why each refuted finding was refuted, by the number of the shard that met it."""
         reasons: dict[int, str] = {}
         for triage in self.by_bug.values():
             state = triage.state
@@ -64,7 +64,7 @@ class Findings:
         return reasons
 
     def add(self, hit: Hit, first: int) -> None:
-        """Count a hit with the number of its first trace; a new fingerprint becomes a new finding."""
+        """Count the traces of a shard's hit; a new fingerprint becomes a new finding."""
         bug = hit.signature.bug
         if bug not in self.by_bug:
             kept = self._ledger.finding(_name(bug))
@@ -78,7 +78,7 @@ class Findings:
         self.by_bug[bug].count += hit.count
 
     def tasks(self, slots: int) -> list[Task]:
-        """Return the jobs that the first open findings need, for about this many slots."""
+        """Return jobs that judge or shrink the first open findings, for about `slots` workers."""
         tasks = []
         for triage in [each for each in self.by_bug.values() if each.is_open][:slots]:
             for task in triage.tasks(slots):
@@ -87,7 +87,7 @@ class Findings:
         return tasks
 
     def take(self, record: Record) -> None:
-        """Handle the result of a job of a finding."""
+        """Advance the triage of the finding that a job belongs to by the job's result."""
         triage = self._owner.pop(record.job)
         before = triage.state
         triage.take(record)
@@ -142,7 +142,7 @@ class Findings:
         return f"trace {state.first} of hunt {self._settings.profile} {self._settings.seed}"
 
     def _same_as(self, state: FindingState, judgement: Judgement) -> str | None:
-        """Return the earlier finding with the fingerprint of the shrunk trace, None without one."""
+        """Return the earlier finding with the same fingerprint after shrinking, or None."""
         signature = signature_of(judgement.verdict, judgement.trace)
         assert signature is not None, "a finding has a signature"
         for bug, triage in self.by_bug.items():
@@ -157,7 +157,7 @@ class Findings:
         return None
 
     def _face_of(self, state: FindingState) -> str | None:
-        """Return the first earlier finding with the same cause, None without one."""
+        """Return the first earlier finding that needs the same planted fault to fail, or None."""
         if state.cause is None:
             return None
         for bug, triage in self.by_bug.items():

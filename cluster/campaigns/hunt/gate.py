@@ -52,7 +52,7 @@ def _is_alike(file: Path, other: Path) -> bool:
 
 
 class Gate:
-    """Suite of the selected scenarios and planner of the hunt after it, in one campaign.
+    """The two stages of a gate in one campaign: selected scenarios, then a hunt.
 
     `budget` is shared.
     """
@@ -92,7 +92,7 @@ class Gate:
         return self.suite.ran() | self.planner.hunt.totals.ran
 
     def exit_code(self, known: Collection[str]) -> int:
-        """Return the exit code of both parts without known findings.
+        """Return the exit code of scenarios and hunt together, without known findings.
 
         A part that was cut short counts as not judged.
         """

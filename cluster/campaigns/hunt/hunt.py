@@ -26,7 +26,7 @@ UNJUDGED_MAX = 3
 
 
 class Hunt:
-    """A hunt: shards in order, the canary search, the repeated shards, and the findings.
+    """A hunt: shards (batches of traces) in order, canary search, repeats, and findings.
 
     `num_traces` is its length, None for no bound.
     """
@@ -97,7 +97,7 @@ class Hunt:
         return (bound is None or self._next < bound) and len(self.unjudged) < UNJUDGED_MAX
 
     def _take_known(self) -> None:
-        """Take the reports of the next shards from the ledger, as far as it has them."""
+        """Process the reports of the next shards that the campaign has stored already."""
         while self._has_more():
             job = self.jobs.job("hunt", self._next)
             known = self._ledger.shard(job.key)

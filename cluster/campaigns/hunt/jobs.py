@@ -33,13 +33,13 @@ class HuntSettings(Value):
     focus: tuple[str, ...] = ()
 
     def plan(self) -> HuntPlan:
-        """Return the stored part of the settings."""
+        """Return the settings that the campaign stores, with the run configuration."""
         values = {name: value for name, value in self if name in HuntPlan.model_fields}
         return HuntPlan.model_validate({**values, "run_on": self.config.run_on()})
 
 
 def canary_of(config: RunConfig) -> str:
-    """Return the default fault that a hunt must find.
+    """Return an engine's default canary: the planted fault that each hunt must find.
 
     An empty string for an engine without planted faults.
     """
@@ -47,7 +47,7 @@ def canary_of(config: RunConfig) -> str:
 
 
 class ShardJobs:
-    """Jobs of shards by role and number.
+    """Makes the jobs of a hunt's shards, by role (hunt, again, canary) and shard number.
 
     `num_traces` is the length of the hunt, None for no bound.
     """

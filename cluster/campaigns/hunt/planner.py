@@ -67,7 +67,7 @@ class HuntPlanner:
             self.store.keep_unjudged(job, unjudged_report())
 
     def _meet(self, shard: int, report: ShardReport) -> None:
-        """Note the findings of a report with a new fingerprint, for immediate display."""
+        """Record a report's findings with a new fingerprint, so that they are shown at once."""
         for hit in report.hits:
             bug = hit.signature.bug
             if bug not in self._bugs_met and bug not in self.hunt.findings.by_bug:

@@ -14,7 +14,7 @@ AGAIN_EVERY = 16
 
 
 class MismatchEntry(Value):
-    """A trace with different captures when it is judged again, and both digests."""
+    """A trace with different results when it is judged again, and the digests of both."""
 
     trace: int
     first: str
@@ -22,7 +22,7 @@ class MismatchEntry(Value):
 
 
 class Repeats:
-    """Shards of the sample.
+    """The sampled shards of a hunt that are judged twice.
 
     `num_judged` were judged twice, `num_elsewhere` of them by two workers.
     """
@@ -36,12 +36,12 @@ class Repeats:
         self._first: dict[int, tuple[ShardReport, int]] = {}
 
     def tasks(self) -> list[Task]:
-        """Return the jobs that became due since the last call."""
+        """Return the jobs, added since the last call, that judge a sampled shard again."""
         due, self._due = self._due, []
         return due
 
     def add(self, number: int, report: ShardReport, slot: int | None) -> None:
-        """Judge a shard of the sample again, on another worker than the first time if possible."""
+        """Schedule the second judgement of a sampled shard, on another worker if possible."""
         if number % AGAIN_EVERY or any(kills_worker(hit.verdict) for hit in report.hits):
             return
         job = self._jobs.job("again", number)

@@ -1,4 +1,4 @@
-"""Rarely hit probes of a hunt: their first traces are written to files.
+"""Rarely hit probes (counters of situations): their first traces are written to files.
 
 Later hunts may start from these files.
 """
@@ -18,13 +18,13 @@ SELDOM_SHARE_MAX = 0.02
 
 
 def seldom_hit(hunt: Hunt) -> list[str]:
-    """Return the probes that were hit by one trace at least, and by one of fifty traces at most."""
+    """Return the probes that at least one trace of a hunt hit, and at most 2 % of them."""
     tally = hunt.totals.tally
     return [probe for probe in PROBES if 0 < tally.probes[probe] <= SELDOM_SHARE_MAX * tally.traces]
 
 
 def keep_seldom_hit(hunt: Hunt, campaign: Path) -> None:
-    """Write the first trace of each rarely hit probe, generated again from its key.
+    """Write the first trace that hit each rarely hit probe, as a scenario that expects it.
 
     It expects to hit the probe.
     """

@@ -98,7 +98,7 @@ def selection_of(edits: Sequence[Edit], record: Executed, names: Sequence[str], 
 
 
 def focus_of(files: Iterable[str], areas: Mapping[Area, Sequence[str]]) -> tuple[Area, ...]:
-    """Return the areas of situations that a change is about, by patterns of paths.
+    """Return the areas of situations that match the paths of the changed files.
 
     A change of more than FOCUS_AREAS_MAX areas has no focus: a trace would have a bit of everything.
     """

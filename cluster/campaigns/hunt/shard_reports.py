@@ -91,7 +91,7 @@ class Totals:
 
 
 def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
-    """Return the hit of a trace, alone in its shard, that kills its workers."""
+    """Return the crash as a hit of a one-trace shard that kills its workers."""
     ((trace, situations),) = generated_traces(shard)
     trace = trace.model_copy(update={"schedule": Schedule()})
     return Hit.of(killed(deaths), trace, shard.first, situations)
@@ -107,7 +107,7 @@ def unjudged_report(*hits: Hit) -> ShardReport:
 
 
 def joined(reports: list[ShardReport]) -> ShardReport:
-    """Join the reports of neighbouring traces into one."""
+    """Join the reports of consecutive traces into the report of all of them."""
     tally = Tally()
     hits: dict[str, Hit] = {}
     firsts: dict[str, int] = {}

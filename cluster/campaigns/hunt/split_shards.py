@@ -12,7 +12,10 @@ from workers.run.shard import Hit, ShardReport
 
 
 class SplitShards:
-    """Split shards, with the reports of their parts so far by the index of the first trace."""
+    """Shards that are judged in several jobs, with the reports of the finished jobs.
+
+    The reports are by shard number and by the index of their first trace.
+    """
 
     def __init__(self, jobs: ShardJobs, ledger: Ledger) -> None:
         self._jobs = jobs
@@ -27,11 +30,11 @@ class SplitShards:
 
     @property
     def num_done(self) -> int:
-        """Return the number of judged traces in shards that are not complete."""
+        """Return the number of judged traces in split shards that are not complete."""
         return sum(report.traces for parts in self._parts.values() for report in parts.values())
 
     def tasks(self) -> list[Task]:
-        """Return the jobs that became due since the last call."""
+        """Return the jobs of split shards that were added since the last call."""
         due, self._due = self._due, []
         return due
 
@@ -42,7 +45,7 @@ class SplitShards:
         self._due += [Task(self._jobs.of_trace(shard.number, index)) for index in indexes]
 
     def take(self, shard: Shard, report: ShardReport) -> ShardReport | None:
-        """Handle the report of a part.
+        """Keep the report of one job of a split shard.
 
         Once all parts have one, store and return the report of the whole shard.
         """

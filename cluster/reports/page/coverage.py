@@ -23,7 +23,7 @@ _STEPS = 5
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Runs with one event in one plane by policy.
+    """Numbers of runs with one event and one compared plane, by schedule policy.
 
     The shade is 0 for none, and 5 for the maximum of all cells.
     """
@@ -33,13 +33,13 @@ class Cell:
 
     @property
     def total(self) -> int:
-        """Return the runs under all policies."""
+        """Return the number of runs under all schedule policies."""
         return sum(self.runs.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Events by planes.
+    """Numbers of runs, with a row per event and a column per plane (compared state).
 
     `policies` counts the runs under each policy; `impossible` are events that no tested engine supports.
     """
@@ -79,7 +79,7 @@ def policies_of(judgement: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def matrix_of(cells: Cells, engines: Sequence[str] = ()) -> Matrix:
-    """Return the matrix of all events by the compared planes, for campaigns of some engines."""
+    """Return the matrix of all events by all compared planes, for campaigns of some engines."""
     planes = tuple(sorted({plane for _, plane, _ in cells}))
     totals: Counter[tuple[str, str]] = Counter()
     for (kind, plane, _), count in cells.items():

@@ -15,7 +15,7 @@ _SHADES = 5
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The share of trials in which one column found a fault.
+    """The share of a fault's trials in which one plane, or the outputs, found the fault.
 
     `is_expected` marks the expected plane.
     """
@@ -31,7 +31,10 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class KillMatrix:
-    """Faults by their first detection; `columns` are planes and, if they were compared, outputs."""
+    """Shares of trials by fault (rows) and by plane that found it first (columns).
+
+    The last column is the outputs, if they were compared.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Line, tuple[Kill, ...]], ...]

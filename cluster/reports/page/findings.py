@@ -61,17 +61,17 @@ class Finding:
 
     @property
     def anchor(self) -> str:
-        """Return the anchor of links to the finding, equal in every report."""
+        """Return the finding's HTML anchor, a digest that is equal in every report."""
         return "finding-" + blake2b(self.bug.encode(), digest_size=5).hexdigest()
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict on the trace."""
+        """Return the verdict on the finding's representative trace."""
         return self.judgement.verdict
 
     @property
     def plane(self) -> str:
-        """Return the plane of the finding."""
+        """Return the plane (compared category of state) in which the finding occurs."""
         return plane(self.verdict)
 
     @property
@@ -92,7 +92,7 @@ class Finding:
 
     @property
     def harm(self) -> str:
-        """Describe the possible or observed harm of a missing order."""
+        """Describe the effects of a race under the tried schedules, and its possible harm."""
         order, text = missing_order_of(self.verdict), race_harm_text(self.verdict, self.judgement.outcomes)
         return text if order is None or order.harm is None else f"{text}; {harm_text(order.harm)}"
 
@@ -126,7 +126,7 @@ class Finding:
 
     @property
     def writers(self) -> tuple[str, ...]:
-        """Return the last writers of the wrong value, newest first."""
+        """Return the last write accesses to the wrong value, newest first, as text."""
         return tuple(map(writer_text, self.difference.writers)) if self.difference is not None else ()
 
     def schedules(self, agrees: bool) -> list[str]:
@@ -147,7 +147,7 @@ class Finding:
 
     @property
     def telling(self) -> str:
-        """Return the orders of two lanes that decide whether the finding occurs, empty without any."""
+        """Return the orders of two lanes that decide whether the finding occurs, or ""."""
         return " and ".join(f"{first} before {second}" for first, second in telling_pairs(self.judgement.outcomes))
 
     @property
@@ -163,7 +163,7 @@ class Finding:
 
     @property
     def lines(self) -> list[str]:
-        """Return the description, and the replay command if there is one."""
+        """Return the finding's description and its replay command, if it has one."""
         harm = [self.harm] if self.missing_order is not None else []
         return [*finding_lines(self.verdict), *harm, *([f"replay: {self.replay}"] if self.replay else [])]
 
@@ -180,7 +180,7 @@ class Finding:
 
 
 def of_state(state: FindingState, config: RunConfig, folder: Path, count: int) -> Finding:
-    """Return the finding of a hunt in its current state."""
+    """Return a hunt's finding for the report page, from its stored state."""
     judgement = state.smallest
     assert judgement is not None, "a finding of a hunt has been seen"
     found = Finding(state.bug, judgement, config, state.artefact, folder, count, state.first)

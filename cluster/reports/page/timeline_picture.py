@@ -25,7 +25,7 @@ _CHIP_WIDTH, _CHIP_HEIGHT = 68, 9
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A drawn task: `role` is wrong, writer or plain, `queue` is the height of its launch."""
+    """A drawn task; `role` is wrong, writer or plain, `queue` is the y of its launch."""
 
     task: Task
     lane: str
@@ -39,7 +39,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An order between two boxes, as an SVG path; a missing order has a label at its middle."""
+    """An order between two drawn tasks as an SVG path; a missing order has a label."""
 
     path: str
     title: str
@@ -132,7 +132,7 @@ def _columns(timeline: Timeline, roles: Mapping[int, str]) -> list[int]:
 
 
 def time_of(task: Task) -> int:
-    """Return the time of a task that has run."""
+    """Return the position of a task in the order of execution; it has run."""
     assert task.ran is not None, "it has run"
     return task.ran
 
@@ -151,7 +151,7 @@ def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
 
 
 def _is_of(writer: Access, task: Task, timeline: Timeline) -> bool:
-    """Whether a task is a write access; host accesses have the name of the buffer."""
+    """Return whether a task made the write access `writer` of the wrong value."""
     if task.step != writer.step or timeline.lanes[task.lane] != writer.lane:
         return False
     return writer.op == task.op or (writer.lane == HOST and writer.op in [f"write {use.buffer}" for use in task.writes])
@@ -160,7 +160,7 @@ def _is_of(writer: Access, task: Task, timeline: Timeline) -> bool:
 def _places(
     order: Sequence[Task], timeline: Timeline, roles: dict[int, str], difference: Difference | None
 ) -> Iterator[int]:
-    """Yield the rows that are shown with their neighbours."""
+    """Yield the indexes of rows to show with neighbours: race, last writers, failing step."""
     missing = timeline.missing
     step = difference.step if difference is not None and difference.step >= 0 else None
     is_empty = not roles
