@@ -43,7 +43,7 @@ class Suite:
         for scenario in self._by_key.values():
             result = store.result(scenario.job.key)
             if result is not None:
-                self.results[scenario.job.key] = _sharing(result, scenario.job.trace)
+                self.results[scenario.job.key] = _with_shared_trace(result, scenario.job.trace)
         self.kept = len(self.results)
         store.plan(Planned(scenarios=planned_jobs(scenarios)))
         for key, result in self.results.items():
@@ -97,7 +97,7 @@ class Suite:
         return Counts(len(self.results), len(self._by_key), self._num_findings)
 
 
-def _sharing(result: Result, trace: Trace) -> Result:
+def _with_shared_trace(result: Result, trace: Trace) -> Result:
     """Return a result without its own copy of the scenario's trace.
 
     This saves three quarters of the memory.

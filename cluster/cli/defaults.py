@@ -44,7 +44,7 @@ def default_map(app: typer.Typer, here: Path) -> dict[str, Any]:
     table = None if file is None else _table(file)
     if file is None or table is None:
         return {}
-    return _defaults(table, get_command(app), str(file), may_name_programs(file, here))
+    return _defaults(table, get_command(app), str(file), may_select_programs(file, here))
 
 
 def defaults_file(here: Path) -> Path | None:
@@ -54,7 +54,7 @@ def defaults_file(here: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def may_name_programs(file: Path, here: Path) -> bool:
+def may_select_programs(file: Path, here: Path) -> bool:
     """Return whether a defaults file may set options that select a program to run.
 
     It may if it belongs to the user alone and is in or above the folder's git repository.

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.table import Table
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
-from cluster.cli.defaults import FILE, TABLE, defaults_file, may_name_programs
+from cluster.cli.defaults import FILE, TABLE, defaults_file, may_select_programs
 from cluster.cli.inputs import kernels_text
 from cluster.cli.options import Json
 from cluster.dispatch.job import build
@@ -84,7 +84,7 @@ def _defaults(here: Path) -> Check:
     file = defaults_file(here)
     if file is None:
         return Check(name="defaults", state="yes", seen=f"none: no {FILE} from {here} upwards, outside of campaigns")
-    trust = "may" if may_name_programs(file, here) else "may not"
+    trust = "may" if may_select_programs(file, here) else "may not"
     return Check(name="defaults", state="yes", seen=f"{TABLE} of {file}, if there is one; it {trust} name programs")
 
 

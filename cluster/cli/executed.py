@@ -28,7 +28,7 @@ from workers.targets.target import RunConfig
 _PROGRAM = "workers.targets.child.inside.record_functions"
 
 
-def noting(kind: ChildKind, config: RunConfig) -> Keeper:
+def recording_keeper(kind: ChildKind, config: RunConfig) -> Keeper:
     """Return the manager of an engine process that records all executed functions."""
 
     def launch() -> Launch:
@@ -42,7 +42,7 @@ def noting(kind: ChildKind, config: RunConfig) -> Keeper:
 
 def executed_by_scenarios(kind: ChildKind, config: RunConfig) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each scenario with the names of the blocks that it executes."""
-    keeper = noting(kind, config)
+    keeper = recording_keeper(kind, config)
     watched = type("Watched", (type(kind),), {"keeper": lambda self, config: keeper})()
     folders = [SCENARIOS / name for name in dict.fromkeys((kind.package, kind.name)) if (SCENARIOS / name).is_dir()]
     scenarios, _ = read_scenarios(folders, None, (), config)

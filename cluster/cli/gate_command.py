@@ -101,7 +101,7 @@ def gate(
         folder = store.folder
         planner = HuntPlanner(settings, store, None, corpus)
         gated = Gate(Suite(chosen.scenarios, store), planner, Budget(60 * minutes), traces)
-        code = carry_out(_works(gated, stop), address, workers, deadline, stop, config, context=context, folder=folder)
+        code = carry_out(_stages(gated, stop), address, workers, deadline, stop, config, context=context, folder=folder)
         recurring = history.update(gated.bugs())
         code = weightiest(code, gated.exit_code(recurring.known))
         report_values = _document(gated, chosen, recurring.known, code)
@@ -187,7 +187,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
     return Chosen(changes, [by_name[name] for name in selection.scenarios], selection.is_all, focus, lines)
 
 
-def _works(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
+def _stages(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
     """Return the stages of a gate, scenarios and hunt, as functions of a worker pool."""
     store, budget = gated.planner.store, gated.budget
 

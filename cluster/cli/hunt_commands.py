@@ -199,7 +199,7 @@ def hunt_on_pool(
 
 
 def carry_out(
-    works: Sequence[Callable[[WorkerPool], None]],
+    stages: Sequence[Callable[[WorkerPool], None]],
     address: str | None,
     workers: int | None,
     deadline: float,
@@ -215,10 +215,10 @@ def carry_out(
     """
     try:
         with open_pools(address, workers, MANY, deadline, stop, config) as pools:
-            for work in works:
+            for stage in stages:
                 if stop.signum is None:
                     with pools() as pool:
-                        work(pool)
+                        stage(pool)
     except CampaignFailure as error:
         report_failure(error, folder, context)
         return EXIT_NOT_JUDGED

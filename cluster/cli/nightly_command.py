@@ -76,7 +76,7 @@ class Night:
         self.measurement = measurement
         self.parts: dict[str, PartEntry] = {}
 
-    def works(self, stop: Stop, hours: float) -> Sequence[Callable[[WorkerPool], None]]:
+    def stages(self, stop: Stop, hours: float) -> Sequence[Callable[[WorkerPool], None]]:
         """Return the stages of a night as functions of a worker pool: regressions, hunt, trials.
 
         The time budget starts with this call.
@@ -163,8 +163,8 @@ def nightly(
         planner = HuntPlanner(settings, store, None, begun_from)
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
         night = Night(replayed, planner, measurement)
-        works = night.works(stop, hours)
-        code = carry_out(works, address, workers, deadline, stop, config, context=context, folder=folder)
+        stages = night.stages(stop, hours)
+        code = carry_out(stages, address, workers, deadline, stop, config, context=context, folder=folder)
         recurring = history.update(planner.bugs(), is_judged=bool(planner.hunt.totals.tally.traces))
         code, text, report = _report(night, code, recurring, history.lines, tonight)
     # Printed before it is written, so that a full disk does not lose the results.

@@ -49,12 +49,12 @@ def notify_of(target: str | None, document: str) -> None:
     """Send a document to a command or a URL; a failure is only printed to stderr."""
     if target is None:
         return
-    problem = _posted(target, document) if target.startswith(_URLS) else _given(target, document)
+    problem = _post_failure(target, document) if target.startswith(_URLS) else _command_failure(target, document)
     if problem:
         say(f"--notify {without_secret(target)}: {problem}")
 
 
-def _posted(url: str, document: str) -> str:
+def _post_failure(url: str, document: str) -> str:
     """Post a document to a URL; return the error, or ""."""
     try:
         request = Request(url, document.encode(), {"Content-Type": "application/json"})
@@ -66,7 +66,7 @@ def _posted(url: str, document: str) -> str:
         return f"not posted: {type(error).__name__}: {error}"
 
 
-def _given(command: str, document: str) -> str:
+def _command_failure(command: str, document: str) -> str:
     """Pass a document to a command on stdin, without a shell; return its error, or ""."""
     try:
         done = subprocess.run(

@@ -59,7 +59,7 @@ def triage(
     # Read and changed in one lock, so that no other process changes the folder in between.
     with editing(place) if changes else nullcontext():
         path, before = _found(which, folder, campaign)
-        finding = edit_known(path, _decided(before, which, changes)) if changes else before
+        finding = edit_known(path, _changed_keys(before, which, changes)) if changes else before
     if finding is None:
         raise InputError(f"{which!r} has no status yet; give one with --state {'|'.join(get_args(Status))}")
     where = f"{path}: " if path.exists() else ""
@@ -113,7 +113,7 @@ def _new_path(folder: Path, bug: str) -> Path:
     )
 
 
-def _decided(before: KnownFinding | None, bug: str, changes: dict[str, str | None]) -> dict[str, str | None]:
+def _changed_keys(before: KnownFinding | None, bug: str, changes: dict[str, str | None]) -> dict[str, str | None]:
     """Return the keys that change in the file of a known finding, with their new values.
 
     A new status also clears `to` and `until` unless they are given.

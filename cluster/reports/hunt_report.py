@@ -57,7 +57,7 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunt.unjudged.items()))
     for number, triage in enumerate(hunt.findings.distinct(), 1):
         yield from _finding_lines(number, triage, folder, settings.config)
-        yield from (f"{INDENT}{_face_line(each, folder)}" for each in hunt.findings.faces(triage))
+        yield from (f"{INDENT}{_duplicate_line(each, folder)}" for each in hunt.findings.duplicates_of(triage))
     yield ""
     if len(hunt.findings):
         yield findings_text(len(hunt.findings))
@@ -152,7 +152,7 @@ def _met(triage: Triage) -> str:
     return f"met by {triage.count:,} {'trace' if triage.count == 1 else 'traces'}, first by trace {triage.state.first}"
 
 
-def _face_line(triage: Triage, folder: Path) -> str:
+def _duplicate_line(triage: Triage, folder: Path) -> str:
     """Return a line about a duplicate of a finding: its fingerprint, and the common cause."""
     state = triage.state
     if state.face_of is None:

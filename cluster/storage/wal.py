@@ -34,7 +34,7 @@ def damage_of_log(path: Path) -> str | None:
     if not _is_header(data):
         return f"{log}: was damaged (its header was altered or cut off): {_GONE}"
     size = int.from_bytes(data[8:12], "big")
-    own = [start for start in range(_HEADER_BYTES, len(data), _FRAME_BYTES + size) if _is_own(data, start)]
+    own = [start for start in range(_HEADER_BYTES, len(data), _FRAME_BYTES + size) if _is_of_this_log(data, start)]
     num_sound = sum(1 for _ in _sound_frames(data, size))
     assert num_sound <= len(own), f"of {len(own)} frames {num_sound} are sound"
     if num_sound == len(own):
@@ -56,7 +56,7 @@ def _is_header(data: bytes) -> bool:
     return _checksum(data[:24], (0, 0), _order(data)) == struct.unpack(">2I", data[24:32])
 
 
-def _is_own(data: bytes, start: int) -> bool:
+def _is_of_this_log(data: bytes, start: int) -> bool:
     """Return whether a frame was written to this log, not left from the previous log.
 
     In a frame of the previous log, both salts differ from the header's.

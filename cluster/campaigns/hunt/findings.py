@@ -42,7 +42,7 @@ class Findings:
     def __len__(self) -> int:
         return sum(triage.state.is_distinct for triage in self)
 
-    def faces(self, triage: Triage) -> list[Triage]:
+    def duplicates_of(self, triage: Triage) -> list[Triage]:
         """Return the findings that are duplicates of a given one, in the order of discovery."""
         bug = triage.state.bug
         alike = {bug, *(each.state.bug for each in self if each.state.face_of == bug)}

@@ -60,13 +60,13 @@ class HuntPlanner:
         if isinstance(job, ShardJob) and isinstance(report, ShardReport) and report.traces == job.shard.traces:
             self.store.keep_shard(job, record.attempt, report)
         if isinstance(job, ShardJob) and isinstance(report, ShardReport) and job.role == "hunt":
-            self._meet(job.shard.number, report)
+            self._record_new_findings(job.shard.number, report)
         self.hunt.take(record, self._slot.pop(record.job, -1))
         is_lost = isinstance(record.result, Lost)
         if isinstance(job, ShardJob) and is_lost and job.role != "canary" and job.shard.number in self.hunt.unjudged:
             self.store.keep_unjudged(job, unjudged_report())
 
-    def _meet(self, shard: int, report: ShardReport) -> None:
+    def _record_new_findings(self, shard: int, report: ShardReport) -> None:
         """Record a report's findings with a new fingerprint, so that they are shown at once."""
         for hit in report.hits:
             bug = hit.signature.bug

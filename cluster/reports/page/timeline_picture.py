@@ -89,7 +89,7 @@ def picture_of(timeline: Timeline, difference: Difference | None, order_missing:
     order = sorted((task for task in timeline.tasks if task.ran is not None), key=time_of)
     order += [task for task in timeline.tasks if task.ran is None]
     roles = _roles(timeline, difference)
-    rows = _rows(order, _places(order, timeline, roles, difference))
+    rows = _rows(order, _centre_rows(order, timeline, roles, difference))
     columns = _columns(timeline, roles)
     picture = Picture(timeline.lanes, columns, max(columns) + _COLUMN)
     waits: dict[int, list[Flow]] = {}
@@ -142,7 +142,7 @@ def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
     roles: dict[int, str] = {}
     for writer in difference.writers if difference is not None else ():
         for task in reversed(timeline.tasks):
-            if _is_of(writer, task, timeline):
+            if _made_access(writer, task, timeline):
                 roles[task.index] = "writer"
                 break
     if timeline.missing is not None:
@@ -150,14 +150,14 @@ def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
     return roles
 
 
-def _is_of(writer: Access, task: Task, timeline: Timeline) -> bool:
+def _made_access(writer: Access, task: Task, timeline: Timeline) -> bool:
     """Return whether a task made the write access `writer` of the wrong value."""
     if task.step != writer.step or timeline.lanes[task.lane] != writer.lane:
         return False
     return writer.op == task.op or (writer.lane == HOST and writer.op in [f"write {use.buffer}" for use in task.writes])
 
 
-def _places(
+def _centre_rows(
     order: Sequence[Task], timeline: Timeline, roles: dict[int, str], difference: Difference | None
 ) -> Iterator[int]:
     """Yield the indexes of rows to show with neighbours: race, last writers, failing step."""

@@ -87,7 +87,7 @@ def test_planted_fault_in_three_planes_is_one_finding() -> None:
     findings = closed(confirmed("counts", "f"), confirmed("tokens", "f", size=2), confirmed("kv", "f"))
     assert len(findings) == 1
     (first,) = findings.distinct()
-    assert [each.state.bug for each in findings.faces(first)] == ["tokens tokens value", "kv kv value"]
+    assert [each.state.bug for each in findings.duplicates_of(first)] == ["tokens tokens value", "kv kv value"]
     assert all(each.state.artefact is not None for each in findings)
 
 
@@ -95,7 +95,7 @@ def test_two_faults_and_a_finding_that_needs_both_are_distinct() -> None:
     assert len(closed(confirmed("counts", "f"), confirmed("tokens", "g"))) == 2
     assert len(closed(confirmed("counts", "f"), confirmed("tokens", "f", "g"))) == 2
     findings = closed(confirmed("counts", "f"), confirmed("tokens", "g"), confirmed("kv", "g"), confirmed("state", "f"))
-    assert [len(findings.faces(each)) for each in findings.distinct()] == [1, 1]
+    assert [len(findings.duplicates_of(each)) for each in findings.distinct()] == [1, 1]
 
 
 def test_findings_without_a_known_cause_stay_distinct() -> None:
