@@ -1,1 +1,1 @@
-"""Measurements, and checks too long for tests, by what they measure."""
+"""Measurements, and checks that are too slow for tests; one folder per measured property."""

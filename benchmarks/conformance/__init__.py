@@ -1,1 +1,1 @@
-"""Compare engines without faults with the oracle, exact distributions and other kernels."""
+"""Compare engines without planted faults with the oracle, exact distributions and kernels."""

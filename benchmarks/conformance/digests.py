@@ -38,7 +38,7 @@ def traces(num_random: int, folders: list[str]) -> Iterator[tuple[str, Trace]]:
 
 
 def line(name: str, trace: Trace, worker: Worker) -> str:
-    """Return the verdict, counts, digest and bug of a trace as one line."""
+    """Return a trace's verdict, counts, digest of observations and bug as one line of text."""
     judgement = worker.judge(trace, sweep=False)
     verdict = judgement.verdict
     assert not isinstance(verdict, Lost), verdict

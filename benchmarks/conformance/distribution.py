@@ -51,7 +51,7 @@ MUST_HAPPEN = ("random_accept", "random_reject", "mixed_batch", "preemption", "d
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A verification method and a drafter, with their own vocabulary size and first seed.
+    """A draft verification method and a drafter to test, with vocabulary size and first seed.
 
     `is_drawing` says whether a draft model samples its draft tokens.
     """
@@ -64,7 +64,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Return the case as text."""
+        """Return the verification method and the drafter as text."""
         return f"{self.method} {'drawn drafts' if self.is_drawing else self.drafter}"
 
 
@@ -81,7 +81,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A prompt and its sampling parameters; its requests differ in seeds and draft tokens only."""
+    """A prompt and sampling parameters; requests of a kind differ in seed and drafts only."""
 
     prompt: tuple[int, ...]
     params: SamplingParams
@@ -98,7 +98,7 @@ NUM_TESTS = len(CASES) * len(KINDS) * len(WINDOWS)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One G-test: over the tokens of one kind's requests in one window."""
+    """One G-test: the tokens that all requests of one kind sampled at some positions."""
 
     case: Case
     kind: Kind
@@ -109,16 +109,16 @@ class Result:
 
     @property
     def p_value(self) -> float:
-        """Return the probability of a statistic at least this large under the target's distribution."""
+        """Return the chance of so large a G statistic if the tokens follow the target."""
         return chance_of(self.statistic, self.degrees)
 
     @property
     def is_failed(self) -> bool:
-        """Return whether the p-value is too small for one test of the family."""
+        """Return whether the p-value is too small, corrected for the number of tests."""
         return self.p_value < FAMILY_ERROR / NUM_TESTS
 
     def line(self) -> str:
-        """Return the test as text."""
+        """Return the test's case, counts, statistic and p-value as a row of the printed table."""
         prompt, positions = " ".join(map(str, self.kind.prompt)), f"{1 + self.window[0]}-{self.window[1]}"
         return (
             f"{self.case.name:<20} {self.case.vocab_size:>4} {prompt:<8} {self.kind.params.temperature:>5g} "
@@ -181,7 +181,7 @@ def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Out
 
 
 def law_of(kind: Kind, window: tuple[int, int], spec: EngineSpec) -> Mapping[Outcome, float]:
-    """Return the exact probability of each token sequence of a kind's requests in a window."""
+    """Return the exact target probability of each token sequence in a window of positions."""
     law: dict[Outcome, float] = {(): 1.0}
     for _ in range(window[1]):
         longer: dict[Outcome, float] = {}
@@ -209,7 +209,7 @@ def results(
     happened: Counter[str],
     kinds: Sequence[Kind] = KINDS,
 ) -> list[Result]:
-    """Run requests of the given kinds in one case, and test each kind's tokens in every window."""
+    """Run requests of each kind, and test their tokens in each window of output positions."""
     counts: dict[tuple[Outcome, tuple[int, int]], Counter[Outcome]] = {}
     for first in range(0, num_requests, REQUESTS_PER_TRACE):
         trace = trace_of(case, kinds, first, min(REQUESTS_PER_TRACE, num_requests - first), faults)
@@ -226,7 +226,7 @@ def results(
 
 
 def against_itself(path: Path, engine: str, num_copies: int, fault: str | None) -> int:
-    """Compare a trace's sampled tokens with samples drawn without speculation.
+    """Compare a trace's sampled tokens with tokens sampled without speculation.
 
     Returns the exit code.
     """
@@ -245,7 +245,7 @@ def against_itself(path: Path, engine: str, num_copies: int, fault: str | None) 
 
 
 def main() -> int:
-    """Run all cases and print a table; return the exit code."""
+    """Test the distribution in all cases and print a row per test; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--requests", type=int, default=6000, metavar="N", help="requests of a case or copies of a request"

@@ -71,7 +71,7 @@ def tried(name: str, engine_path: str = "") -> Proof:
 
 
 def _shown(trace: Trace, config: RunConfig, fixes: str) -> Verdict:
-    """Run a trace with fixes, stop the engine's process, and return the verdict."""
+    """Return the verdict on a trace with some fixes, and stop the engine's process."""
     kind, config = kind_of(config.engine), config.model_copy(update={"fixes": fixes})
     try:
         return check(trace, Tapes(), Options(confirm="never"), config=config)
@@ -96,14 +96,14 @@ def _text(verdict: Verdict) -> str:
 
 
 def line(proof: Proof) -> str:
-    """Return a proof as a line."""
+    """Return the verdicts of a finding's trace with and without its fix as a line of text."""
     mark = "proved" if proof.proves else "not shown" if not proof.bug else "NOT PROVED"
     shown = f"release: {proof.released}; own fix: {proof.fixed}; all fixes: {proof.all_fixed}"
     return f"{mark:<10} {proof.name} ({proof.engine} {proof.version}): {shown}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try fixes; return the exit code."""
+    """Prove the fixes of the named findings; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="findings to try; default: all that have a fix")
     parser.add_argument("--sample", type=int, metavar="N", help="try N findings, selected at random")

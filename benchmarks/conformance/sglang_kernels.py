@@ -1,4 +1,4 @@
-"""Compare SGLang's interpreted kernels with their definitions, byte by byte.
+"""Compare SGLang's interpreted kernels with the NumPy definitions that replace them.
 
 Run by SGLang's Python. Prints one line per kernel: its name, the digest of its source, and the number of equal
 launches; raises if a launch differs.
@@ -26,7 +26,7 @@ def _integers(values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.
 
 
 def _table(chance: random.Random, rows: int, width: int) -> torch.Tensor:
-    """Return a table of KV-cache slots without duplicates."""
+    """Return random KV-cache slots without duplicates, a row per request."""
     slots = list(range(rows * width))
     chance.shuffle(slots)
     return _integers(slots, torch.int32)
@@ -398,7 +398,7 @@ def _addresses(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _checked() -> Iterator[str]:
-    """Compare each definition of the table with its kernel; yield one line per kernel."""
+    """Run each kernel and its NumPy definition on random inputs; yield a line per kernel."""
     from workers.simulated_torch.kernel_definitions import Memory, Pointers, digest_of, flat  # noqa: PLC0415
     from workers.targets.sglang.inside.kernels.table import TABLE  # noqa: PLC0415
 

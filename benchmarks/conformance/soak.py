@@ -1,4 +1,4 @@
-"""Run generated traces on the engine without faults, and print the situations reached.
+"""Run generated traces on the engine without faults, and print how often probes were hit.
 
 Run with `python -m benchmarks.conformance.soak --steps 200000`. Exit code 1 with the first finding, 3 if a probe is too
 rare. Shards of the two generators of `specstorm hunt` alternate. With `--processes` each process has its own traces,
@@ -47,7 +47,7 @@ TRACES_OF_A_PROCESS = 12 << 24
 
 @dataclass(slots=True)
 class Soak:
-    """Counts of a soak so far."""
+    """Counts of a soak (a long run without faults): traces, steps and hit probes."""
 
     traces: int = 0
     steps: int = 0
@@ -65,7 +65,7 @@ class Soak:
         return self.reached[probe] / max(1, self.traces)
 
     def add(self, other: "Soak") -> None:
-        """Add the counts of another process."""
+        """Add the counts of another process's soak."""
         self.traces += other.traces
         self.steps += other.steps
         self.commits += other.commits
@@ -78,7 +78,7 @@ class Soak:
         self.reached += other.reached
 
     def seldom_reached(self) -> list[str]:
-        """Return the situations that were reached too rarely for a meaningful soak."""
+        """Return the situations that too few traces reached for the soak to mean anything."""
         seldom = [name for name, probe in REQUIRED.items() if self.share(probe) < LEAST_SHARE]
         if self.with_three < LEAST_SHARE_OF_THREE * self.traces:
             seldom.append("three or more requests")
@@ -170,7 +170,7 @@ def soak_in_processes(first_seed: int, steps: int, config: RunConfig, processes:
 
 
 def main() -> int:
-    """Soak and print the shares; return the exit code."""
+    """Soak and print the shares of traces that hit each probe; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200_000, help="engine steps to check (default 200000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trace (default 0)")

@@ -39,7 +39,7 @@ Shown = dict[str, str]
 
 
 class Kept(Vllm):
-    """A vLLM engine that always runs in the process of one given keeper."""
+    """A vLLM engine that runs in one given process, which is reused for all traces."""
 
     kernels = ()
 
@@ -78,7 +78,7 @@ def scenarios_and_drawn(
 
 
 def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
-    """Return digests of a run's outputs, probes, steps, tasks and races.
+    """Run a trace and return digests of its outputs, probes, steps, tasks and races.
 
     Steps, tasks and races are also counted.
     """
@@ -123,7 +123,7 @@ def print_all(engine: Vllm, count: int) -> None:
 
 
 def printed(engine: str, count: int, hash_seed: str) -> list[Shown]:
-    """Return the digests that another pair of processes prints."""
+    """Run the traces in a second pair of processes; return the digests that it prints."""
     command = [sys.executable, "-m", "benchmarks.conformance.vllm_determinism", "--print", "--traces", str(count)]
     command += ["--engine", engine]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

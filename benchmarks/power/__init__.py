@@ -1,1 +1,1 @@
-"""Measure which faults, mutants and rare situations traces and judges find."""
+"""Measure which faults, mutants and rare situations the traces and judges find."""

@@ -1,4 +1,4 @@
-"""Faults and reversals that are lost if one situation of generated traces is left out.
+"""Measure which bugs are lost if one situation of generated traces is left out.
 
 `python -m benchmarks.power.ablation --workers 16 --results ablation.jsonl` leaves each situation of our own engine out
 in turn, and generates traces with each fault until it is found; `--engine NAME` uses the reversals of vLLM instead. The
@@ -40,7 +40,7 @@ SLOWER = 2
 
 
 class Trial(NamedTuple):
-    """One bug with one situation left out, on at most `traces` traces of seed `number`."""
+    """A search for one bug with one situation of the traces left out."""
 
     engine: str
     situation: str
@@ -50,12 +50,12 @@ class Trial(NamedTuple):
 
     @property
     def without(self) -> tuple[str, ...]:
-        """Return the situations that are left out."""
+        """Return the names of the situations that are left out."""
         return () if self.situation == NOTHING else (self.situation,)
 
 
 class Outcome(Value):
-    """Number of traces after which a trial found its bug; None if it did not."""
+    """Number of traces until a trial found its bug; None if it did not find it."""
 
     trial: Trial
     at: int | None
@@ -89,7 +89,7 @@ def _reversal_found(trial: Trial) -> int | None:
 
 
 def run(trials: Sequence[Trial], workers: int, file: Path | None) -> Iterator[Outcome]:
-    """Yield the outcomes of trials as they end, starting with those stored in `file`."""
+    """Yield the outcome of each trial as it ends, after those stored in `file`."""
     lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
     kept = {each.trial: each for each in map(Outcome.model_validate_json, lines)}
     yield from (kept[trial] for trial in trials if trial in kept)
@@ -103,7 +103,7 @@ def run(trials: Sequence[Trial], workers: int, file: Path | None) -> Iterator[Ou
 
 
 def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield a line for each situation: trials that found their bug, lost bugs, slower bugs."""
+    """Yield a table row per situation: trials that found their bug, lost and slower bugs."""
     found: dict[str, dict[str, list[int | None]]] = defaultdict(lambda: defaultdict(list))
     for each in outcomes:
         found[each.trial.situation][each.trial.bug].append(each.at)
@@ -148,7 +148,7 @@ def trials_of(asked: argparse.Namespace) -> list[Trial]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trials and print the table."""
+    """Run the trials and print a table of situations and the bugs that they are needed for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", default=SPECSTORM, help=f"(default: {SPECSTORM}, with its faults as bugs)")
     parser.add_argument("--situation", action="append", metavar="NAME", help="leave out only this situation")

@@ -1,4 +1,4 @@
-"""Count the combinations of event, plane and policy under which random traces are judged.
+"""Count random traces by event, plane (compared state) and schedule policy.
 
 Run with `python -m benchmarks.power.combinations`. A trace counts for each kind of its events, each plane in which a
 value was compared, and the policy of its schedule. Shards of the two generators of `specstorm hunt` alternate, on the
@@ -23,7 +23,7 @@ from workers.run.check import check
 
 
 class Combination(NamedTuple):
-    """A kind of event, a plane and a policy."""
+    """A kind of event, a plane (category of compared state) and a schedule policy."""
 
     event: str
     plane: str
@@ -31,7 +31,7 @@ class Combination(NamedTuple):
 
 
 def reached(shards: int, first: int) -> Counter[Combination]:
-    """Return how many traces of `shards` shards from number `first` on reach each combination."""
+    """Return the number of traces with each combination, in `shards` shards from `first`."""
     tapes, found = Tapes(), Counter[Combination]()
     for number in range(first, first + shards):
         for generated in Shard(profile="mixed", seed=0, number=number).generate():
@@ -46,7 +46,7 @@ def reached(shards: int, first: int) -> Counter[Combination]:
 
 
 def possible() -> list[Combination]:
-    """Return every combination."""
+    """Return every combination of event, plane and policy."""
     kinds = [kind.model_fields["do"].default for kind in get_args(get_args(AnyEvent)[0])]
     planes = sorted({variable.plane for variable in VARIABLES.values()} | {CONTRACTS, RACES, "liveness"})
     return [Combination(*each) for each in product(kinds, planes, get_args(Policy))]

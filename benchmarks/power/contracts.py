@@ -1,4 +1,4 @@
-"""Print which faults the contracts find in outputs alone, without a synchronous run.
+"""Count the faults that break an output contract: no synchronous run is compared.
 
 `python -m benchmarks.power.contracts --traces 40` runs random traces with each fault, with the engine as a black box,
 asynchronously and synchronously, both with the fault; it prints the contracts that each run breaks, and the number of
@@ -27,7 +27,7 @@ STEPS_MAX = 2000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Counts for one fault: contracts broken at depth 2 and at depth 1, differing outputs."""
+    """Counts for one fault: traces with a broken contract at depth 2 and 1, and other outputs."""
 
     fault: str
     asynchronous: Counter[str]
@@ -47,13 +47,13 @@ def _text(counts: Counter[str]) -> str:
 
 
 class OutputsAlone(Specstorm):
-    """Our engine with only its outputs visible."""
+    """The project's own engine, of which only outputs are visible to the judges."""
 
     capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 
 
 def observed_outputs(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | FailedRun]:
-    """Run a trace, judging outputs only; return the contract that they break, and the outputs."""
+    """Run a trace; return the output contract that is broken, or None, and the outputs."""
     try:
         run = Run(trace, tapes, Options(races=False, steps_max=STEPS_MAX), OutputsAlone())
         found = run.to_end()
@@ -66,7 +66,7 @@ def observed_outputs(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | 
 
 
 def row_of(fault: str | None, num_traces: int, tapes: Tapes) -> Row:
-    """Run random traces with a fault, or without one, asynchronously and synchronously."""
+    """Run random traces with and without async scheduling, and count broken contracts."""
     at_depth_2, at_depth_1, num_different = Counter[str](), Counter[str](), 0
     requires, faults = (FAULTS[fault].requires, (fault,)) if fault is not None else ((), ())
     for seed in range(num_traces):
@@ -80,7 +80,7 @@ def row_of(fault: str | None, num_traces: int, tapes: Tapes) -> Row:
 
 
 def main() -> int:
-    """Print a table; return the exit code."""
+    """Print how many traces of each fault break a contract; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=40, metavar="N", help="random traces for each fault")
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")

@@ -41,7 +41,7 @@ SELDOM_SHARE = 0.02
 
 
 def regressions() -> dict[str, Trace]:
-    """Return each fault's regression without the fault, if it is valid without it."""
+    """Return each fault's regression trace with the fault off, if it is valid without it."""
     loaded = {path.stem: codec.load(path).model_copy(update={"faults": ()}) for path in REGRESSIONS.glob("*.yaml")}
     return {fault: trace for fault, trace in sorted(loaded.items()) if not problems(trace)}
 
@@ -69,7 +69,7 @@ def probes_of(traces: Iterator[Trace], tapes: Tapes) -> tuple[Counter[str], dict
 
 
 def detections(fault: str, traces: Iterator[Trace], tapes: Tapes) -> tuple[int, float]:
-    """Return how many traces find a fault, and the CPU seconds."""
+    """Return how many traces reveal a fault, and the CPU seconds."""
     start, found = time.process_time(), 0
     for trace in traces:
         found += bool(run_with_fault(fault, fitted(trace, FAULTS[fault].requires, (fault,)).explicit(), tapes).plane)
@@ -77,7 +77,7 @@ def detections(fault: str, traces: Iterator[Trace], tapes: Tapes) -> tuple[int, 
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print how often corpus variants and fresh traces hit probes, and find faults."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=200, help="traces for each fault and corpus (default 200)")
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")

@@ -1,4 +1,4 @@
-"""Measure the number of traces until each fault is detected, by source of the traces.
+"""Measure the number of traces until each fault is found, per generator of the traces.
 
 Run with `python -m benchmarks.power.detection --trials 10`.
 Sources: each of a hunt's two generators, and their mixture. All sources of a trial have the same seed.
@@ -25,7 +25,7 @@ SLOWEST = 20
 
 
 class Trial(NamedTuple):
-    """Number of traces until a source found a fault; limit + 1 if no trace found it."""
+    """The number of traces of one source until a fault was found; limit + 1 if it was not."""
 
     fault: str
     source: str

@@ -33,14 +33,14 @@ class Line(NamedTuple):
 
 
 def files() -> list[Path]:
-    """Return the modules of the engine and of its ops on `sim`."""
+    """Return the source files of the engine and of its NumPy ops."""
     found = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
     others = (path for path in found if path.name not in (*OTHER_TWINS, "__init__.py"))
     return sorted((*others, *definitions_run()))
 
 
 def definitions_run() -> list[Path]:
-    """Return the definitions of ops that run on `sim` because the op's folder has no NumPy twin."""
+    """Return the op definitions that run on device `sim` because no NumPy twin exists."""
     found = (ROOT / "workers" / "kernels").glob("*/definition.py")
     return sorted(path for path in found if not (path.parent / TWIN).exists())
 
@@ -68,7 +68,7 @@ def _functions(code: CodeType, is_body: bool = True) -> Iterator[CodeType]:
 
 
 class Watch:
-    """Records which lines of the watched files are executed; each line is recorded once."""
+    """A context manager that records each executed line of the watched files once."""
 
     def __init__(self, watched: list[Path]) -> None:
         self.seen: dict[str, set[int]] = {str(path): set() for path in watched}

@@ -72,7 +72,7 @@ Put = Callable[[ast.AST], None]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A small change of a file: its line's text, the change, and its number among equal ones.
+    """A small change of a file: text of the line, the change, number among equal changes.
 
     `index` is its position among the changes of the file, `lines` are the lines of its statement, `in_function` says
     whether it runs with a function or when the module is loaded.
@@ -88,7 +88,7 @@ class Mutant:
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """Return file, line text and change, which identify the mutant until its line is edited."""
+        """Return file, line text and change, by which results name the mutant."""
         return self.file, self.line, self.change + (f" #{self.number}" if self.number > 1 else "")
 
     @property
@@ -99,7 +99,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Lines of a change, one of which is executed if it matters, and whether in a function."""
+    """Source lines of a change, and whether they are in a function (or run at import)."""
 
     lines: range
     in_function: bool
@@ -115,7 +115,7 @@ class Substitution:
     place: Place
 
     def text(self) -> str:
-        """Return both nodes as source; long ones are cut around the first difference."""
+        """Return `old → new` as source, long nodes cut around the first difference."""
         old, new = _source(self.old), _source(self.new)
         if len(old) > TEXT_MAX:
             same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), len(new))
@@ -152,7 +152,7 @@ def mutated(source: str, index: int) -> ast.Module:
 
 
 def _place(node: ast.stmt | ast.match_case, in_function: bool) -> Place:
-    """Return the location of a statement; of a compound statement only its head."""
+    """Return the lines of a statement; of a compound statement only the lines of its head."""
     if isinstance(node, ast.match_case):
         return Place(range(node.pattern.lineno, node.body[0].lineno), in_function)
     body = getattr(node, "body", None) or getattr(node, "cases", None)
@@ -172,7 +172,7 @@ def substitutions(tree: ast.Module) -> Iterator[Substitution]:
 
 
 def _only_assignments(tree: ast.Module) -> Set[ast.AST]:
-    """Return the assignments that are the only ones to a local name of their function."""
+    """Return the assignments to local names that are bound only once in their function."""
     found: set[ast.AST] = set()
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):

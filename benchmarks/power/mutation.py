@@ -43,7 +43,7 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A mutant's outcome after `traces` traces, of which `met` execute its line."""
+    """A mutant's outcome after `traces` traces; `met` of them execute its line."""
 
     outcome: Outcome
     traces: int
@@ -88,7 +88,7 @@ def sampled(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mut
 
 
 class Results:
-    """Results so far, stored as JSON lines if a file is given; the last line of a mutant counts."""
+    """Results of mutants, stored as JSON lines if a file is given; a later line replaces."""
 
     def __init__(self, file: Path | None, build: str) -> None:
         self.by_key: dict[str, Result] = {}
@@ -162,7 +162,7 @@ def _pool(workers: int, traces: int = 0, clean: Sequence[Clean] = ()) -> Pool:
 
 
 def meeting(mutant: Mutant, clean: Sequence[Clean]) -> tuple[int, ...]:
-    """Return the traces that execute a mutant's line; all if it runs when the module loads.
+    """Return the traces that execute a mutant's line; all traces if it runs at import.
 
     All traces too for a line in a function that no trace executes: it may run when another module is loaded.
     """
@@ -208,7 +208,7 @@ def interval(part: int, whole: int) -> str:
 
 
 def report(mutants: Sequence[Mutant], results: Mapping[str, Result], known: Mapping[str, Classified]) -> int:
-    """Print score, classes and survivors; return the number of unclassified or blind survivors."""
+    """Print score, classes and survivors; return the number of blind or unclassified ones."""
     done = [results[mutant.key] for mutant in mutants if mutant.key in results]
     alive = [result for result in done if result.outcome.survived]
     hows = Counter(result.outcome.how for result in done if not result.outcome.survived)

@@ -47,7 +47,7 @@ def _tapes() -> Tapes:
 
 
 def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> tuple[Counter[str], str]:
-    """Run traces with and without a wait; return counts and the first problem.
+    """Run traces with and without a wait; return counts and the first difference, or "".
 
     Counted are traces, steps and accesses.
     """
@@ -69,7 +69,7 @@ def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> 
 
 
 def main() -> int:
-    """Run and print the results for each wait; return the exit code."""
+    """Run traces without each redundant wait and print the differences; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=10_000, help="traces for each wait (default 10000)")
     parser.add_argument("--processes", type=int, default=1, help="processes that share the traces (default 1)")

@@ -1,4 +1,4 @@
-"""Tables of classified survivors of the mutation score and of their reasons.
+"""Tables of mutants that no trace finds (survivors), with a class and a reason each.
 
 `survivors.csv` names each survivor by file, line text and change, and gives the id of a reason; `reasons.csv` gives the
 class and the explanation of each id.
@@ -23,7 +23,7 @@ class TableError(Exception):
 
 
 class Classified(NamedTuple):
-    """A classified survivor: its class, the id of its reason, and its line in the table."""
+    """A survivor: its class, the id of its reason, and its line in the table."""
 
     kind: str
     reason: str
@@ -47,7 +47,7 @@ def _rows(folder: Path, name: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def classes(folder: Path = FOLDER) -> dict[str, str]:
-    """Return the class of each reason, by its id.
+    """Return the class of each reason for survival, by the id of the reason.
 
     Raises:
         TableError: a reason has an unknown class or no text, or occurs twice.
@@ -66,7 +66,7 @@ def classes(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def classified(folder: Path = FOLDER) -> dict[str, Classified]:
-    """Return the classified survivors, by the keys of their mutants.
+    """Return the classified survivors by mutant key.
 
     Raises:
         TableError: a survivor occurs twice or names an unknown reason, or a reason explains no survivor.

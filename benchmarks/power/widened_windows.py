@@ -1,4 +1,4 @@
-"""Remove synchronisation from vLLM on a GPU; compare widened race windows with repetition.
+"""Remove waits from vLLM on a GPU; compare delays that widen races with repetition.
 
 Each removal leaves out a wait, or the event it waits for, in one of the model runners. Its races are found on the
 simulated device; on the GPU the trace runs unchanged, joined, and with the window of each race widened.
@@ -28,7 +28,7 @@ _DRAFTS, _GRAMMARS = "vllm.v1.worker.gpu.spec_decode.utils", "vllm.v1.worker.gpu
 
 
 class Removal(NamedTuple):
-    """A statement that orders work, left out of a function, and a scenario that needs it."""
+    """A statement that orders work, its function, and a scenario that needs the order."""
 
     id: str
     edit: Edit
@@ -159,7 +159,7 @@ REMOVALS = (
 
 
 def races_widened(removal: Removal, times: int) -> list[Widened]:
-    """Return the GPU results for the races of a removal in its scenario, without known races.
+    """Return the GPU results for the races that a removal causes, without known races.
 
     Raises:
         DeviceError: one of the installations or the GPU is missing.
@@ -173,7 +173,7 @@ def races_widened(removal: Removal, times: int) -> list[Widened]:
 
 
 def line_of(removal: str, races: Sequence[Widened]) -> str:
-    """Return a line with counts of races, harmful locations and harmed runs."""
+    """Return a line with the numbers of races, harmful locations and harmed runs."""
     ways: dict[str, list[int]] = {}
     for race in races:
         for tries in race.tries:

@@ -1,1 +1,1 @@
-"""Test commands, workers and stores with hostile input, killed processes and damaged files."""
+"""Test commands, workers and stores with hostile input, killed processes, damaged files."""

@@ -107,7 +107,7 @@ ENVIRONMENTS: tuple[Mapping[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run: its arguments, its exit code, and its output."""
+    """One run of a fuzzed command line: arguments, exit code and output."""
 
     arguments: tuple[str, ...]
     code: object
@@ -115,13 +115,13 @@ class Outcome:
 
     @property
     def is_wrong(self) -> bool:
-        """Return whether the run ended in an undocumented way."""
+        """Return whether the run ended with an undocumented exit code or output."""
         return self.code not in CODES or "Traceback" in self.said or "internal error" in self.said
 
 
 @contextlib.contextmanager
 def playground() -> Iterator[Path]:
-    """Make a temporary folder with good and hostile files the working directory."""
+    """Change into a temporary folder with good and hostile files, for a `with` block."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="specstorm-fuzz-") as name:
         folder = Path(name)
@@ -228,7 +228,7 @@ def _mutate(rng: random.Random, path: Path) -> None:
 
 
 def main() -> int:
-    """Run many command lines and print the wrong outcomes; return 1 if there are any."""
+    """Run many fuzzed command lines; print the wrong outcomes, and return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)

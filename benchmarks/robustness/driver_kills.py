@@ -29,7 +29,7 @@ NUM_SCENARIOS = 2
 
 
 class Phase(NamedTuple):
-    """Phase of a campaign: a command that reaches it, and a test of its folder that detects it."""
+    """A phase of a campaign: the command that reaches it, and a test that detects it."""
 
     command: tuple[str, ...]
     is_reached: Callable[[Path], bool]
@@ -67,7 +67,7 @@ def _start(folder: Path, words: tuple[str, ...], ray: str, out: str) -> "subproc
 
 
 def results(folder: Path) -> list[Any]:
-    """Return the results of a campaign and its artefacts, without attempts and run data."""
+    """Return a campaign's results and artefacts, without attempt numbers and run data."""
     found: list[Any] = []
     for path in sorted(folder.rglob(RESULTS)):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -105,7 +105,7 @@ def killed(folder: Path, phase: Phase, ray: str = "off") -> str:
 
 
 def main() -> int:
-    """Kill each phase's driver, run it again, and print the results; return the exit code."""
+    """Kill a driver in each phase, run its command again, print failures; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--phase", action="append", choices=list(PHASES), help="default: all")
     parser.add_argument("--ray", choices=["off", "local"], default="local", help="default local")

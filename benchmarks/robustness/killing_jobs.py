@@ -1,4 +1,4 @@
-"""Run campaigns with a job that kills its worker, on a busy machine; only that job is lost.
+"""Run campaigns with a job that kills its worker: only this job may be lost.
 
 `python -m benchmarks.robustness.killing_jobs --runs 200 --busy 4`. Each campaign has one job that ends its worker's
 process within microseconds and three jobs that agree, on two actors. The verdicts and the number of attempts must be
@@ -47,14 +47,14 @@ class Run:
 
 
 class CountingPool(RayPool):
-    """Counts lost workers, separately for those that had and had not begun a job."""
+    """A worker pool that counts lost workers, with and without a begun job."""
 
     def __init__(self, cluster: RayCluster) -> None:
         super().__init__(cluster, WORKERS, DEADLINE_SECONDS, FAKE_JUDGE, start_seconds=DEADLINE_SECONDS)
         self.losses: Counter[bool] = Counter()
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return the events, and count the losses among them."""
+        """Return the pool's events, and count the lost workers among them."""
         events = super().wait(seconds)
         self.losses.update(event.had_begun for event in events if isinstance(event, WorkerLost))
         return events
@@ -87,7 +87,7 @@ def campaign(cluster: RayCluster, folder: Path) -> Run:
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Keep processors busy with processes that loop."""
+    """Keep some processors busy with looping processes, for a `with` block."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
@@ -98,7 +98,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the campaigns and print the counts; return the exit code."""
+    """Run the campaigns and print the numbers of lost workers; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200, help="campaigns (default 200)")
     parser.add_argument("--busy", type=int, default=4, help="looping processes (default 4)")

@@ -40,7 +40,7 @@ DEADLINE_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Kills:
-    """Counts of kills: `kept` left a trace that ran again, `before` hit a worker without one.
+    """Numbers of killed workers: with a stored trace (`kept`), without one (`before`).
 
     `others` hit a job without a shard, which explained, shrank or confirmed a finding. `wrong` lists what was lost.
     """
@@ -58,7 +58,7 @@ class Kills:
 
 
 class KillingPool(RayPool):
-    """Kills workers at random moments, at most every `seconds`, and checks what they left.
+    """A worker pool that kills workers at random moments, and checks the files they left.
 
     A job never loses enough workers for the verdict "lost": at most `losses` without a shard, and two with one.
     """
@@ -105,7 +105,7 @@ class KillingPool(RayPool):
         return events
 
     def _waits_for_a_trace(self, job: AnyJob) -> bool:
-        """Return whether this would be the last kill and no killed worker has had a trace."""
+        """Return whether to wait: the last kill must hit a worker with a running trace."""
         is_idle = isinstance(job, ShardJob) and not running_file(Path(job.running), job.key).exists()
         return is_idle and self._kills.before + 1 >= self._kills.wanted
 
@@ -124,7 +124,7 @@ class KillingPool(RayPool):
 
 
 def outcome(folder: Path, pool: WorkerPool, num_traces: int, faults: tuple[str, ...]) -> str:
-    """Hunt with faults on, and return the report as JSON."""
+    """Run a hunt with faults on, and return its report as JSON."""
     with Store(folder) as store:
         planner = HuntPlanner(HuntSettings(faults=faults), store, num_traces)
         drive(planner, pool, Stop(), None, store)
@@ -140,7 +140,7 @@ def compare(
     faults: tuple[str, ...] = (FAULT,),
     workers: int = WORKERS,
 ) -> list[str]:
-    """Run a hunt undisturbed and one with kills; return the differences."""
+    """Run a hunt with and without kills; return the differences of the reports."""
     with RayPool(cluster, workers, DEADLINE_SECONDS) as pool:
         calm = outcome(folder / "calm", pool, num_traces, faults)
     with KillingPool(cluster, workers, kills, seed) as killing:
@@ -161,7 +161,7 @@ def compare(
 
 
 def main() -> int:
-    """Kill workers, compare, and print the results; return the exit code."""
+    """Kill workers of a hunt, compare its report, print failures; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200, help="workers to kill (default 200)")
     parser.add_argument("--traces", type=int, help="traces of the hunt (default: 8 for each kill)")

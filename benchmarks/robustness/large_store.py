@@ -1,4 +1,4 @@
-"""Measure CPU time and memory of opening, resuming, reporting and merging a large campaign.
+"""Measure CPU time and memory to open, resume, report and merge a large campaign.
 
 `python -m benchmarks.robustness.large_store --results 200000`. The results are generated as in
 `benchmarks.speed.report_page`, and each action runs the code of its command in a separate process. Exit code 1 if an
@@ -25,13 +25,13 @@ RESULTS_DEFAULT = 200_000
 
 
 def opened(folder: Path, count: int) -> None:
-    """Open a campaign for writing, which checks every row."""
+    """Open a large campaign for writing, which checks every row of its database."""
     with Store(folder) as store:
         assert not store.remarks, store.remarks
 
 
 def resumed(folder: Path, count: int) -> None:
-    """Resume a suite in which all scenarios have results."""
+    """Resume a suite of scenarios that all have results."""
     agreed, found = (judgement.trace for judgement in judgements())
     jobs = (Job(key=f"{at:032x}", trace=agreed if at % FINDING_EVERY else found, sweep=True) for at in range(count))
     scenarios = [Scenario(job.key, job) for job in jobs]
@@ -40,7 +40,7 @@ def resumed(folder: Path, count: int) -> None:
 
 
 def written(folder: Path, count: int) -> None:
-    """Write the results as lines of JSON."""
+    """Write the results of a campaign as JSON lines."""
     with Store(folder) as store:
         write_lines(store, folder / RESULTS)
     with (folder / RESULTS).open() as lines:
@@ -48,7 +48,7 @@ def written(folder: Path, count: int) -> None:
 
 
 def reported(folder: Path, count: int) -> None:
-    """Write the report of a campaign."""
+    """Write report.html, junit.xml and report.sarif of a campaign."""
     assert run(["report", str(folder)]) == 0
 
 
@@ -84,7 +84,7 @@ def in_a_process(action: Callable[[Path, int], None], folder: Path, count: int) 
 
 
 def main() -> int:
-    """Fill a campaign, run the actions, and print their costs; return the exit code."""
+    """Fill a campaign, measure each action and print its costs; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=int, default=RESULTS_DEFAULT)
     count, codes = parser.parse_args().results, []

@@ -96,7 +96,7 @@ SPLICES = (
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """Flip, cut, repeat, move or splice bytes, up to 16 times."""
+    """Return the bytes after up to 16 random flips, cuts, repeats, moves or splices."""
     content = bytearray(data)
     for _ in range(rng.choice((0, 1, 1, 2, 4, 16))):
         at = rng.randrange(len(content) + 1)
@@ -165,7 +165,7 @@ def _member(rng: random.Random, form: int) -> tuple[tarfile.TarInfo, io.BytesIO]
 
 
 def fuzz_archive(rng: random.Random) -> None:
-    """Unpack an archive below `campaigns`."""
+    """Unpack a mutated archive log below `campaigns`."""
     home = CAMPAIGNS / rng.choice(("a", "run-0001"))
     with contextlib.suppress(ArchiveError):
         unpacked = unpack(archive_log(rng), home)
@@ -175,7 +175,7 @@ def fuzz_archive(rng: random.Random) -> None:
 
 
 def fuzz_log(rng: random.Random) -> None:
-    """Read a job's log."""
+    """Read artefacts from a mutated job log."""
     log = mutated_text(LOG.replace("run-0001", rng.choice((*FOLDERS, "run-0001"))), rng)
     artefacts = from_log(log)
     for path in artefacts:
@@ -191,7 +191,7 @@ def fuzz_log(rng: random.Random) -> None:
 
 
 class Server:
-    """A job server with fuzzed output."""
+    """A job server that returns mutated output."""
 
     address = "http://127.0.0.1:1"
 
@@ -199,16 +199,16 @@ class Server:
         self._rng = rng
 
     def output_of(self, job: str, entrypoint: str, seconds: float) -> str:
-        """Return the log of a job that packs a campaign."""
+        """Return the mutated log of a job that packs a campaign."""
         return archive_log(self._rng)
 
     def log(self, job: str) -> str:
-        """Return the log of the job itself."""
+        """Return the mutated log of the job itself."""
         return mutated_text(LOG, self._rng)
 
 
 def fuzz_metadata(rng: random.Random) -> None:
-    """Read a job's metadata from its environment, and fetch the campaign that it names."""
+    """Read mutated job metadata from the environment, and fetch the campaign in it."""
     environment = {"RAY_JOB_CONFIG_JSON_ENV_VAR": mutated_text(rng.choice(ENVIRONMENTS), rng)}
     metadata: Mapping[str, str] = job_metadata(environment)
     assert job_id(environment) is None or job_id(environment) in metadata.values(), "the id is in the metadata"
@@ -226,7 +226,7 @@ def fuzz_metadata(rng: random.Random) -> None:
 
 
 def fuzz_messages(rng: random.Random) -> None:
-    """Read a message of an engine's process."""
+    """Read a mutated message of an engine's process."""
     content = mutated(json.dumps(rng.choice(MESSAGES)).encode() + b"\n", rng)
     stream = io.BytesIO(content)
     with contextlib.suppress(MessageError):
@@ -247,7 +247,7 @@ PARSERS: Mapping[str, Callable[[random.Random], None]] = {
 
 @contextlib.contextmanager
 def playground() -> Iterator[Path]:
-    """Make a temporary working directory with `campaigns`, and a folder outside for its links."""
+    """Change into a temporary folder with `campaigns`, and links out of it, for a `with` block."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="specstorm-fuzz-") as name:
         (Path(name) / "here").mkdir()
@@ -260,7 +260,7 @@ def playground() -> Iterator[Path]:
 
 
 def _furnish() -> None:
-    """Create `campaigns` again: one real campaign, and links out of it at two depths."""
+    """Create `campaigns` again, with one real campaign, and links out of it at two depths."""
     shutil.rmtree(CAMPAIGNS, ignore_errors=True)
     (CAMPAIGNS / "inside").mkdir(parents=True)
     (CAMPAIGNS / "linked").symlink_to("../../outside")
@@ -269,7 +269,7 @@ def _furnish() -> None:
 
 
 def wrong_of(parser: str, seed: int, folder: Path) -> str | None:
-    """Run one parser once; return a description of what was wrong, or None."""
+    """Run one parser on one mutated text; return a description of what went wrong, or None."""
     _furnish()
     begin = time.process_time()
     try:
@@ -289,7 +289,7 @@ def wrong_of(parser: str, seed: int, folder: Path) -> str | None:
 
 
 def main() -> int:
-    """Run each parser many times and print what was wrong; return 1 if anything was."""
+    """Run each parser on many mutated texts; print failures, and return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10_000, help="runs of each parser (default 10,000)")
     parser.add_argument("--seed", type=int, default=0)

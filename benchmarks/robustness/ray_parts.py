@@ -1,4 +1,4 @@
-"""Kill or stop each process of Ray during a campaign; it must continue, or end with a cause.
+"""Kill or stop each process of Ray in a campaign: it continues, or ends with a cause.
 
 `python -m benchmarks.robustness.ray_parts --times 3`. Runs on a private Ray and on a joined head. A campaign either
 continues, or ends with exit code 3, a cause and a command; that command must then reach the results of an undisturbed
@@ -49,7 +49,7 @@ Rows: TypeAlias = list[tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Outcome of a campaign; `wrong` is empty if it behaved as specified."""
+    """Outcome of a campaign with a killed Ray process; `wrong` is "" if it is as specified."""
 
     part: str
     by: signal.Signals
@@ -60,14 +60,14 @@ class Kill:
 
 
 def command(ray: str, out: Path) -> list[str]:
-    """Return the command of a campaign, on a Ray or, with `off`, in its own process."""
+    """Return the command of a campaign; with `off` it runs in one process, without Ray."""
     paths = sorted(map(str, (ROOT / "scenarios" / "smoke").glob("*.yaml")))[:NUM_SCENARIOS]
     words = ["run", *paths, "--ray", ray, "--workers", "1" if ray == "off" else "2", "--out", str(out)]
     return [sys.executable, "-m", "cluster", *words]
 
 
 class RayPlace:
-    """A Ray that campaigns run on: a private one for each campaign, or a head that they join."""
+    """The Ray cluster of the campaigns: private to each campaign, or joined by address."""
 
     def __init__(self, head: Head | None, folder: Path) -> None:
         self._head = head
@@ -75,7 +75,7 @@ class RayPlace:
         self._address = "local" if head is None else head.gcs
 
     def start(self, out: Path) -> "subprocess.Popen[str]":
-        """Start a campaign."""
+        """Start the process of a campaign on this Ray."""
         return subprocess.Popen(
             command(self._address, out),
             cwd=self.folder,
@@ -87,14 +87,14 @@ class RayPlace:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return the environment variables of a command."""
+        """Return the environment variables of a campaign's command."""
         if self._head is None:
             kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
             return {**kept, "PYTHONPATH": str(ROOT)}
         return {**self._head.environment, "RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
     def pid_of(self, part: str, driver: int) -> int | None:
-        """Return the id of a process that is the given part."""
+        """Return the process id of one of Ray's parts, such as the raylet."""
         if part == "driver":
             return driver
         for pid in sorted(descendants(driver if self._head is None else self._head.pid)):
@@ -109,13 +109,13 @@ class RayPlace:
 
 @contextmanager
 def place(joined: bool) -> Iterator[RayPlace]:
-    """Provide a private or a joined Ray."""
+    """Start a Ray to join, or use private ones, for a `with` block."""
     with tempfile.TemporaryDirectory() as folder, running_head() if joined else nullcontext() as head:
         yield RayPlace(head, Path(folder))
 
 
 def undisturbed() -> Rows:
-    """Return the results of an undisturbed campaign; they do not depend on Ray."""
+    """Return the results of a campaign without kills, which do not depend on Ray."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "calm")
         environment = RayPlace(None, out).environment
@@ -124,7 +124,7 @@ def undisturbed() -> Rows:
 
 
 def killed(ray: RayPlace, part: str, calm: Rows, by: signal.Signals = signal.SIGKILL, resume_on: str = "local") -> Kill:
-    """Kill or stop a part during a campaign, then resume; return the outcome.
+    """Kill or stop one Ray process during a campaign, resume it, and return the outcome.
 
     The campaign is resumed on a private Ray (`resume_on="local"`) or without Ray (`"off"`).
     """
@@ -170,7 +170,7 @@ def still_alive(pids: set[int]) -> set[int]:
 
 
 def _end_of(code: int, seconds: float, said: str, words: list[str], out: Path) -> str:
-    """Return what is wrong with the end of a campaign, or ""."""
+    """Return what is wrong with the end of a disturbed campaign, or ""."""
     if code not in (0, 3):
         return f"exit code {code}"
     if code == 3 and not re.search(r"specstorm: Ray's (GCS|raylet) .*: no answer for ", said):
@@ -184,7 +184,7 @@ def _end_of(code: int, seconds: float, said: str, words: list[str], out: Path) -
 
 
 def _after(ray: str, out: Path, calm: Rows) -> str:
-    """Return what is wrong with a campaign after its command has run again, or ""."""
+    """Return what is wrong with a resumed campaign, or ""."""
     kept = num_results(out)
     again = subprocess.run(
         command(ray, out),
@@ -202,13 +202,13 @@ def _after(ray: str, out: Path, calm: Rows) -> str:
 
 
 def rows(folder: Path) -> Rows:
-    """Return the results of a campaign."""
+    """Return the stored results of a campaign."""
     with closing(sqlite3.connect(f"file:{folder / 'campaign.sqlite'}?mode=ro", uri=True)) as database:
         return database.execute(ROWS).fetchall()
 
 
 def num_results(folder: Path) -> int:
-    """Return the number of results of a campaign, which may still be running."""
+    """Return the number of stored results of a campaign, which may still be running."""
     try:
         return len(rows(folder))
     except sqlite3.Error:
@@ -216,7 +216,7 @@ def num_results(folder: Path) -> int:
 
 
 def main() -> int:
-    """Kill, compare, and print the outcomes; return the exit code."""
+    """Kill each Ray process in a campaign and print the outcomes; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=3, help="kills of each part (default 3)")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="default: all")

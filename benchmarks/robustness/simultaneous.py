@@ -1,4 +1,4 @@
-"""Start one command in four processes at once; no folder may be lost.
+"""Start one command in four processes at once; no campaign folder may be lost.
 
 Exit code 0 of a process means that the folder has its results.
 
@@ -72,7 +72,7 @@ NUM_SCENARIOS = 2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A command: preparation, work of a numbered process, checks, and usual exit code.
+    """A command under test: preparation, the work of each process, checks, and exit code.
 
     All of them run in the folder of the round. `problems` gets the number of processes that were not refused.
     `can_abandon` says that a process may abandon its campaign, so that no process needs to end with a result.
@@ -235,7 +235,7 @@ CASES = {
 
 
 def _start(name: str, act: Callable[[], int], barrier: Barrier | None = None) -> BaseProcess:
-    """Start a process that waits for the others and then acts; its output goes to a file."""
+    """Start a process that waits for the others and then runs the work of its number."""
 
     def begin() -> None:
         output = os.open(f"output-{name}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
@@ -267,7 +267,7 @@ def _code(process: BaseProcess) -> int:
 
 
 def play(case: Case, random: Random, is_killing: bool) -> list[str]:
-    """Play one round of a case in the working directory; return what is wrong."""
+    """Play one round of a case in the working directory; return its problems."""
 
     def prepare() -> int:
         case.prepare()
@@ -309,7 +309,7 @@ def _problems(case: Case, codes: Mapping[str, int], is_killing: bool) -> list[st
 
 
 def main() -> int:
-    """Play rounds and print the counts; return the exit code."""
+    """Play rounds of each case and print the failures; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200, help="rounds of each case (default 200)")
     parser.add_argument("--case", action="append", choices=list(CASES), help="default: all")

@@ -44,10 +44,10 @@ CUT_LOG = f"truncation of {DATABASE}-wal"
 
 
 class InstantJudge:
-    """Finds a crash in every eighth trace, immediately; the verdict depends on the trace only."""
+    """A judge that runs no engine: every eighth trace gets a crash, by the trace alone."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Return a verdict that contains the trace's seed."""
+        """Return a verdict at once; it contains the trace's seed."""
         stats = Stats(
             requests=1,
             steps=trace.seed,
@@ -63,7 +63,7 @@ class InstantJudge:
 
 
 def scenarios_of(count: int) -> list[Scenario]:
-    """Return scenarios that differ in their seeds."""
+    """Return scenarios with traces that differ in their seeds only."""
     submit = Submit(tick=0, request="r", prompt=(1, 2, 3), max_tokens=4)
     traces = [Trace(seed=seed, events=(submit,)) for seed in range(count)]
     return [Scenario(f"s{trace.seed}.yaml", Job.of(trace, sweep=True)) for trace in traces]
@@ -96,7 +96,7 @@ def traces_of(folder: Path) -> dict[str, Trace]:
 
 
 def flip(path: Path, draw: random.Random) -> str:
-    """Flip one bit of a file."""
+    """Flip one random bit of a file."""
     data = bytearray(path.read_bytes())
     place, bit = draw.randrange(len(data)), draw.randrange(8)
     data[place] ^= 1 << bit
@@ -105,7 +105,7 @@ def flip(path: Path, draw: random.Random) -> str:
 
 
 def truncate(path: Path, draw: random.Random) -> str:
-    """Truncate a file."""
+    """Cut a file to a random size, and return this size as text."""
     size = draw.choice((0, draw.randrange(path.stat().st_size), draw.randrange(path.stat().st_size) // 4096 * 4096))
     os.truncate(path, size)
     return f"cut to {size} bytes"
@@ -148,7 +148,7 @@ def damage(folder: Path, scenarios: list[Scenario], draw: random.Random) -> tupl
 
 
 def campaign(folder: Path, num_damages: int, num_scenarios: int, seed: int) -> tuple[list[str], Counter[str]]:
-    """Damage and resume; return what was wrong, and counts of what happened."""
+    """Damage a campaign and resume it; return what was wrong, and counts of the damage."""
     scenarios = scenarios_of(num_scenarios)
     run(folder / "calm", scenarios, left=folder / "killed")
     expected = results_of(folder / "calm")
@@ -174,7 +174,7 @@ def campaign(folder: Path, num_damages: int, num_scenarios: int, seed: int) -> t
 
 
 def main() -> int:
-    """Damage, resume, compare, and print the counts; return the exit code."""
+    """Damage and resume many campaigns, print the counts; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--damages", type=int, default=DAMAGES, help=f"number of damages (default {DAMAGES})")
     parser.add_argument(

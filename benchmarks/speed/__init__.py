@@ -1,1 +1,1 @@
-"""Measure speed: medians, and ratios to a named reference in the same run."""
+"""Measure speed: medians, and ratios to a named reference measured in the same run."""

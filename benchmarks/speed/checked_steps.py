@@ -46,7 +46,7 @@ def workload(seed: int) -> Trace:
 
 
 def checked(trace: Trace, tapes: Tapes, races: bool) -> tuple[float, float]:
-    """Return checked steps and request commits per second of CPU time."""
+    """Return the engine steps, and the commits of requests, checked per second of CPU time."""
     start = time.process_time()
     verdict = check(trace, tapes, Options(races=races))
     spent = time.process_time() - start
@@ -55,7 +55,7 @@ def checked(trace: Trace, tapes: Tapes, races: bool) -> tuple[float, float]:
 
 
 def repeated(trace: Trace, tapes: Tapes) -> tuple[float, float]:
-    """Return the rates of a later run of a sweep, which is only compared with the first run."""
+    """Return the rates of later runs of a sweep, each compared only with its first run."""
     compared = References()
     check(trace, tapes, Options(compared=compared))
     first = compared.agreed
@@ -68,7 +68,7 @@ def repeated(trace: Trace, tapes: Tapes) -> tuple[float, float]:
 
 
 def drawn(trace: Trace, tapes: Tapes) -> tuple[float, float]:
-    """Return the rates of random traces, new ones for each workload, with new prompts."""
+    """Return the rates of random traces, with new seeds for each workload."""
     first = trace.seed * NUM_DRAWN
     traces = [random_trace(seed).explicit() for seed in range(first, first + NUM_DRAWN)]
     start = time.process_time()
@@ -80,7 +80,7 @@ def drawn(trace: Trace, tapes: Tapes) -> tuple[float, float]:
 
 
 def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
-    """Return the rates of the engine alone: observations are captured, but not compared."""
+    """Return the rates of the engine alone, with observations but without judges."""
     run = Run(trace, tapes, Options(races=False), Specstorm(Parts()))
     start = time.process_time()
     while not run.feed.drained():
@@ -105,7 +105,7 @@ CONFIGURATIONS: dict[str, Callable[[Trace, Tapes], tuple[float, float]]] = {
 
 
 def main() -> None:
-    """Print medians over repeats; the configurations alternate on each trace."""
+    """Print the median rates of the configurations, which alternate on each trace."""
     prepare_process()
     tapes = Tapes()
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in CONFIGURATIONS}

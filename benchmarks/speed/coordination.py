@@ -1,4 +1,4 @@
-"""Measure jobs per second and memory of driver, coordinator, pool and store.
+"""Measure jobs per second and memory of driver, coordinator, worker pool and store.
 
 No engine runs, so that only the coordination takes time.
 
@@ -62,10 +62,10 @@ def rate_line(what: str, num_jobs: int, seconds: float, busy: float, all_busy: f
 
 
 class NoEngine:
-    """A judge that agrees at once."""
+    """A judge that runs no engine and agrees at once."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Return a constant verdict."""
+        """Return the same verdict (agreed) for any trace."""
         return Judgement(verdict=Agreed(stats=STATS), trace=trace, schedules=1)
 
 
@@ -89,11 +89,11 @@ class Stream:
         return tasks
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Record the trace before it runs."""
+        """Store the attempt and its trace before the job runs."""
         self._store.begin(self._jobs[job.key], attempt, slot, "no-op")
 
     def take(self, record: Record) -> None:
-        """Record a result."""
+        """Store the result of a job."""
         assert isinstance(record.result, Judgement), record
         self._store.record(self._jobs.pop(record.job), record.attempt, record.result, "no-op")
         self._done += 1
@@ -108,21 +108,21 @@ class Stream:
 
 
 class Sampled:
-    """Progress that samples the resident memory of this process."""
+    """A progress display that instead samples this process's resident memory."""
 
     def __init__(self, num_jobs: int) -> None:
         self._every = max(1, num_jobs // SAMPLES)
         self.samples: list[tuple[int, float]] = []
 
     def update(self, counts: Counts) -> None:
-        """Take a sample if enough jobs have finished since the last one."""
+        """Sample the memory if enough jobs have finished since the last sample."""
         if counts.done >= self._every * (len(self.samples) + 1):
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             self.samples.append((counts.done, pages * resource.getpagesize() / 2**20))
 
 
 def through_everything(pool: WorkerPool, num_jobs: int, folder: Path) -> list[tuple[int, float]]:
-    """Print the jobs per second; return samples of resident megabytes."""
+    """Run the jobs through the whole driver, print jobs per second; return memory samples."""
     sampled = Sampled(num_jobs)
     with Store(folder) as store:
         begin, spent, whole = time.perf_counter(), time.process_time(), tree_seconds()
@@ -133,7 +133,7 @@ def through_everything(pool: WorkerPool, num_jobs: int, folder: Path) -> list[tu
 
 
 def bare(cluster: RayCluster, workers: int, num_jobs: int) -> None:
-    """Print the calls per second of the actors, each busy with one call, without our code."""
+    """Print Ray actor calls per second without driver and store, one call at a time per actor."""
     ray = cluster.module
     actors = [ray.remote(EngineHost).remote(JUDGE) for _ in range(workers)]
     ray.get([actor.ready.remote() for actor in actors])
@@ -153,7 +153,7 @@ def bare(cluster: RayCluster, workers: int, num_jobs: int) -> None:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Print jobs per second in one process, on Ray actors, and for bare actor calls."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=20_000, help="jobs (default 20,000)")
     parser.add_argument("--workers", type=int, default=2, help="actors (default 2)")

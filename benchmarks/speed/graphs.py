@@ -8,7 +8,7 @@ from benchmarks.speed.turns import Call, turn_times_us
 
 
 def captured(calls: Sequence[Call]) -> Callable[[], None]:
-    """Capture calls as one CUDA graph, after one warm-up call each, and return its replay."""
+    """Capture calls as one CUDA graph, after one warm-up call each; return its replay."""
     for call in calls:
         call()
     torch.cuda.synchronize()

@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[float, int, float]] = {
 
 
 class Step:
-    """Device buffers of one step with limited logits."""
+    """Device buffers of one step's logits, with a top-k or top-p limit."""
 
     def __init__(self, kind: str, vocab_size: int, num_rows: int, seed: int) -> None:
         spread, top_k, top_p = KINDS[kind]
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def num_bytes(self) -> int:
-        """Return the bytes of logits that must be read."""
+        """Return the number of bytes of logits that the op must read."""
         return 4 * self.lines.numel()
 
     def bound(self) -> Callable[[], None]:
@@ -63,7 +63,7 @@ class Step:
         return launched(bind(logit_floors, self.arguments))
 
     def kept(self) -> float:
-        """Check the floors with a sort; return the largest share of a row that remains."""
+        """Check the computed limits with a sort; return the largest kept share of a row."""
         ordered = self.lines.sort(dim=1, descending=True).values
         floors = self.floors[:, None]
         limited = ordered[:, : self.top_k] if self.top_k else ordered
@@ -81,7 +81,7 @@ class Step:
 
 
 def main() -> int:
-    """Print the table; return 3 without a GPU."""
+    """Print microseconds of top-k and top-p, relative to the read time; 3 without a GPU."""
     if not torch.cuda.is_available():
         print("this benchmark needs a GPU", file=sys.stderr)
         return 3

@@ -47,7 +47,7 @@ def spent(call: Callable[[], object]) -> float:
 
 
 def steps_of(traces: list[Trace], tapes: Tapes, races: bool) -> int:
-    """Check traces eagerly and return their engine steps."""
+    """Check traces under the eager policy and return their number of engine steps."""
     steps = 0
     for trace in traces:
         verdict = check(trace.model_copy(update={"schedule": Schedule()}), tapes, Options(races=races))
@@ -72,7 +72,7 @@ class Turn:
 
 
 def turn(shard: Shard) -> Turn:
-    """Measure a shard; its traces run once before, and alternate between races first and last."""
+    """Measure one shard; its traces run before, then with and without race detection in turn."""
     tapes = Tapes()
     generating = spent(lambda: shard_traces(shard))
     start = time.process_time()
@@ -90,7 +90,7 @@ def turn(shard: Shard) -> Turn:
 
 
 def print_turns(turns: dict[Profile, list[Turn]]) -> None:
-    """Print medians over shards."""
+    """Print medians of the measured rates over shards."""
 
     def median(of: Callable[[Turn], float], profile: Profile = "labelled") -> float:
         return statistics.median(map(of, turns[profile]))
@@ -110,7 +110,7 @@ def print_turns(turns: dict[Profile, list[Turn]]) -> None:
 
 
 class WarmPool(RayPool):
-    """A pool with workers that have all judged a shard before it is used."""
+    """A worker pool whose workers have all judged a shard before it is used."""
 
     def __init__(self, cluster: RayCluster, workers: int, folder: Path) -> None:
         super().__init__(cluster, workers, 600.0)
@@ -127,7 +127,7 @@ class WarmPool(RayPool):
         assert all(isinstance(event, ResultArrived) for event in answers), answers
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return the events of ready workers first."""
+        """Return the stored events of ready workers in the first call, then new events."""
         if self._ready:
             ready, self._ready = self._ready, []
             return ready
@@ -135,7 +135,7 @@ class WarmPool(RayPool):
 
 
 def processor_times() -> dict[int, tuple[int, float]]:
-    """Return the parent and the CPU seconds of each process."""
+    """Return the parent and the CPU seconds of each process on this machine, by id."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -157,7 +157,7 @@ def descendants_here(times: dict[int, tuple[int, float]]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A hunt: wall-clock seconds, and CPU seconds of workers, coordinator and Ray.
+    """A measured hunt: wall-clock seconds, and CPU seconds of workers, coordinator and Ray.
 
     `traces` counts the hunt's traces; the canary and traces that are judged twice are not included.
     """
@@ -171,11 +171,11 @@ class Row:
 
     @property
     def rate(self) -> float:
-        """Return traces per second of wall clock."""
+        """Return traces per second of wall-clock time."""
         return self.traces / self.wall
 
     def line(self) -> str:
-        """Return the row as text."""
+        """Return the measured hunt as a row of the table."""
         return (
             f"{self.workers:>7} {self.wall:>7.2f} {self.rate:>9.1f} {self.working:>10.2f} "
             f"{self.here:>13.2f} {self.ray:>6.2f}"
@@ -211,7 +211,7 @@ HEAD = f"{'workers':>7} {'wall s':>7} {'traces/s':>9} {'working s':>10} {'coordi
 
 
 def hunt_of(cluster: RayCluster, workers: int, shards: int) -> Row:
-    """Hunt on warm workers."""
+    """Run a hunt on warm workers and return its row."""
     traces = shards * TRACES_PER_SHARD
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -229,7 +229,7 @@ def hunt_of(cluster: RayCluster, workers: int, shards: int) -> Row:
 
 
 def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
-    """Hunt on each number of workers, up and down; print rows and median efficiencies."""
+    """Measure hunts on each number of workers, in turns; print rows, median efficiencies."""
     print(f"\na hunt of {shards} shards for each worker on a private Ray, {len(os.sched_getaffinity(0))} CPUs here")
     print(HEAD)
     rows: dict[int, list[Row]] = {workers: [] for workers in counts}

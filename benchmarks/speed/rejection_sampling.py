@@ -38,7 +38,7 @@ COPY_BYTES = 1 << 32
 
 
 class Step:
-    """Device buffers of one verification: `kind` is greedy, point mass, standard or block."""
+    """Device buffers of one verification; `kind` is greedy, point mass, standard or block."""
 
     def __init__(self, kind: str, vocab_size: int, num_rows: int, seed: int) -> None:
         cuda = torch.Generator("cuda").manual_seed(seed)
@@ -89,7 +89,7 @@ class Step:
         return 4 * (self.logits.numel() + self.draft_logits.numel())
 
     def calls(self) -> list[tuple[Callable[[Any], None], Arguments]]:
-        """Return the ops of a verification with their arguments."""
+        """Return the device ops of a verification with their arguments."""
         method = BLOCK if self.kind == "block" else STANDARD
         distributions: dict[str, Any] = {
             "logits": self.logits,
@@ -133,7 +133,7 @@ class Step:
         return launched([each for op, arguments in self.calls() for each in bind(op, arguments)])
 
     def check(self) -> None:
-        """Assert that the sampled tokens are possible, and at temperature 0 that they are right."""
+        """Assert that the sampled tokens are possible, and exact at temperature 0."""
         target = self.logits.view(self.num_rows, WIDTH, self.vocab_size)
         sampled, drafts = self.sampled.view(-1, WIDTH), self.drafts.view(-1, K)
         lengths = (sampled >= 0).sum(1)
@@ -174,7 +174,7 @@ def launched(launches: Sequence[Callable[[int], None]]) -> Callable[[], None]:
 
 
 def main() -> int:
-    """Print the table; return 3 without a GPU."""
+    """Print microseconds of each kind of verification by batch size; return 3 without a GPU."""
     if not torch.cuda.is_available():
         print("this benchmark needs a GPU", file=sys.stderr)
         return 3

@@ -38,7 +38,7 @@ FILTER = """(() => {
 
 
 def judgements() -> tuple[Judgement, Judgement]:
-    """Return a judgement that agrees and one that diverges."""
+    """Return two judgements to fill a campaign with: one agrees, one diverges."""
     worker = Worker()
     agreed = codec.load(ROOT / "scenarios/smoke/abort_in_flight.yaml")
     faulty = codec.load(ROOT / "scenarios/regressions/vllm-38556-accepted-counts.yaml")
@@ -87,7 +87,7 @@ def measure(folder: Path, count: int) -> None:
 
 
 def main() -> None:
-    """Make a campaign, write its report, and open it."""
+    """Fill a campaign, write its report page, open it, and print size and times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=int, default=RESULTS)
     count = parser.parse_args().results

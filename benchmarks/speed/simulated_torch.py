@@ -30,7 +30,7 @@ CONFIGURATIONS: dict[str, tuple[Schedule, Watching]] = {
 
 
 def network(width: int) -> torch.nn.Module:
-    """Return the network of the loop."""
+    """Return the small network that each step of the loop runs."""
     torch.manual_seed(0)
     blocks = [(torch.nn.Linear(width, width), torch.nn.LayerNorm(width), torch.nn.SiLU()) for _ in range(8)]
     return torch.nn.Sequential(*(layer for block in blocks for layer in block))
@@ -38,7 +38,7 @@ def network(width: int) -> torch.nn.Module:
 
 @torch.inference_mode()
 def on_cpu(layers: torch.nn.Module, width: int) -> None:
-    """Run the loop on the CPU."""
+    """Run the loop of steps on the CPU."""
     staging, inputs, output = (torch.zeros(ROWS, width) for _ in range(3))
     for step in range(STEPS):
         staging.fill_(step)
@@ -49,7 +49,7 @@ def on_cpu(layers: torch.nn.Module, width: int) -> None:
 
 @torch.inference_mode()
 def on_device(layers: torch.nn.Module, width: int) -> None:
-    """Run the loop on the simulated device with one step in flight."""
+    """Run the loop of steps on the simulated device, with one step in flight."""
     staging = torch.zeros(ROWS, width, pin_memory=True)
     inputs = torch.zeros(ROWS, width, device="sim")
     outputs = [torch.zeros(ROWS, width, pin_memory=True) for _ in range(2)]
@@ -78,7 +78,7 @@ def seconds(loop: Callable[[torch.nn.Module, int], None], layers: torch.nn.Modul
 
 
 def main() -> None:
-    """Measure, and print a table for each width of the network."""
+    """Print the time of a step on the CPU and on the simulated device, by network width."""
     torch.set_num_threads(1)
     device = activate()
     for width in (32, 256):

@@ -9,7 +9,7 @@ CALLS_PER_TURN = 20
 
 
 def call_times_us(calls: Mapping[str, Call], turns: int, between: Call = lambda: None) -> dict[str, list[float]]:
-    """Return the microseconds of every single call in turns; `between` runs untimed before each."""
+    """Return the microseconds of each call, in turns; `between` runs untimed before each."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(turns):
         for name, call in calls.items():

@@ -1,4 +1,4 @@
-"""Compare NumPy twins of device ops with their definitions; a twin must be 1.5 times faster.
+"""Compare NumPy twins of ops with their definitions; a twin must be 1.5 times faster.
 
 Run with `python -m benchmarks.speed.twins`, optionally followed by names of ops. The requests are those of
 `benchmarks.speed.checked_steps`, which keep four rows full, here with every request feature; the specification is the
@@ -92,7 +92,7 @@ def traces() -> Iterator[Trace]:
 
 
 class Recorder:
-    """Recorded calls of ops in steps of four rows: copies of their arguments."""
+    """Records the calls of ops in steps of four rows, with copies of their arguments."""
 
     def __init__(self) -> None:
         self.calls: dict[str, list[Arguments]] = defaultdict(list)
@@ -100,7 +100,7 @@ class Recorder:
         self._num_rows = 0
 
     def parts(self) -> Parts:
-        """Return engine parts without faults that record the calls of their ops, for a new trace."""
+        """Return the engine's ops for a new trace, each wrapped to record its calls."""
         self._seen.clear()
         ops: dict[str, Any] = {name: op_like(op, self._recorded(name, op)) for name, op in ops_of(CLEAN).items()}
         return replace(CLEAN, **ops)
@@ -146,7 +146,7 @@ def times_us(op: Op, calls: Sequence[Arguments]) -> tuple[float, float]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Print a table sorted by gain, smallest first."""
+    """Print times of twins and definitions, the smallest gain first; return the exit code."""
     prepare_process()
     twins = {name: op for name, op in ops_of(CLEAN).items() if definition_of(op) is not op}
     unknown = set(names) - set(twins)

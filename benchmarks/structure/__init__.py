@@ -1,1 +1,1 @@
-"""Measure the structure of a checkout."""
+"""Measure the source structure of a checkout."""

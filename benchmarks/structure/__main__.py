@@ -52,7 +52,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number, the locations it counts, and its maximum, if it has one."""
+    """A measured number, the source locations it counts, and its maximum, if it has one."""
 
     name: str
     count: float

@@ -1,4 +1,4 @@
-"""List the modules through which a trace is passed, starting at the worker that judges it.
+"""List the modules that a trace passes through, from the worker that judges it.
 
 The source is followed by names only: a parameter, what is read from it, what it is assigned to, and attributes of an
 object that stores it, as long as they are arguments of functions and classes of the checkout that the module imports or
@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(slots=True)
 class Passage:
-    """A walk: the modules entered in order, and the parameters of functions followed so far."""
+    """A walk along calls that pass a trace: modules entered, and parameters followed."""
 
     trees: Mapping[str, ast.Module]
     entered: list[str] = field(default_factory=list)
@@ -117,14 +117,14 @@ def dotted(node: ast.AST) -> str:
 
 
 def is_read_off(node: ast.AST, names: set[str]) -> Iterator[bool]:
-    """Yield True for every part of an expression that is one of the names, or is read from one."""
+    """Yield, for each part of an expression, True if it is or reads one of the names."""
     for each in ast.walk(node):
         if dotted(each) in names:
             yield True
 
 
 def handed(node: ast.Call, function: FUNCTION, names: set[str], skip: int) -> Iterator[str]:
-    """Yield the parameters to which a call passes one of the names."""
+    """Yield the parameters of a called function that receive one of the names."""
     parameters = [each.arg for each in (*function.args.posonlyargs, *function.args.args)][skip:]
     for parameter, value in zip(parameters, node.args, strict=False):
         if any(is_read_off(value, names)):
@@ -135,7 +135,7 @@ def handed(node: ast.Call, function: FUNCTION, names: set[str], skip: int) -> It
 
 
 def floors(edges: Mapping[str, Sequence[str]]) -> Mapping[str, int]:
-    """Return each module's height above modules without imports; cyclic imports do not count."""
+    """Return each module's height in the import graph; cyclic imports do not count."""
     found: dict[str, int] = {}
 
     def floor(module: str, above: tuple[str, ...]) -> int:
@@ -162,6 +162,6 @@ def passage(trees: Mapping[str, ast.Module]) -> list[str]:
 
 
 def climbs(entered: Sequence[str], edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the moves of a passage from a module to a higher one."""
+    """Return the moves of a walk to a module that is higher in the import graph."""
     height = floors(edges)
     return [f"{one} -> {other}" for one, other in pairwise(entered) if height.get(other, 0) > height.get(one, 0)]

@@ -75,7 +75,7 @@ _REPORTED = re.compile(r"\bsglang-\d+|\bsglang (PR|issue)s? #\d+", re.IGNORECASE
 
 
 def asked_alone(engine: str) -> set[str]:
-    """Return the specification keys and drafters that only this engine supports."""
+    """Return the specification keys and drafters that no other engine supports."""
     kinds = {name: kind_of(name).capabilities for name in known_engines()}
     taken = {
         name: {key for key, field in EngineSpec.model_fields.items() if kind.allowed(key) != (field.default,)}
@@ -98,7 +98,7 @@ def lines_with(text: str, part: str) -> Iterator[int]:
 
 
 def lines_of(text: str, name: str) -> Iterator[int]:
-    """Yield the line numbers of all functions with a name."""
+    """Yield the line numbers of all functions with a given name."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)

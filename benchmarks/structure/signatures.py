@@ -90,7 +90,7 @@ def listings(trees: Mapping[str, ast.Module]) -> Mapping[str, list[tuple[str, in
 
 
 def repeated(trees: Mapping[str, ast.Module]) -> list[str]:
-    """Return a line for every repeated parameter."""
+    """Return a line for each op parameter that several modules list."""
     lines = []
     for op, lists in sorted(listings(trees).items()):
         longest = max(lists, key=lambda each: each[1])

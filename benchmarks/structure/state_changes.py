@@ -45,7 +45,7 @@ def chain_of(node: ast.expr) -> list[str]:
 
 
 def targets_of(statement: ast.AST) -> Iterator[ast.expr]:
-    """Yield the expressions that a statement binds, item by item."""
+    """Yield the expressions that an assignment statement binds, one by one."""
     match statement:
         case ast.Assign(targets=targets) | ast.Delete(targets=targets):
             to_read = list(targets)

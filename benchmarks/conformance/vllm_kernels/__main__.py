@@ -33,7 +33,9 @@ TWINS = ("definition", "numpy", "triton")
 
 
 def rows_of(home: Path, twin: str) -> list[Row]:
-    """Return the counts of all kernels compared with one twin of our ops.
+    """Return equal and different values of vLLM's kernels and our ops, by kernel and case.
+
+    The ops run by one twin, an implementation: definition, NumPy or Triton.
 
     Raises:
         DeviceError: vLLM or Triton is not installed there; the message says what to do.
@@ -43,7 +45,9 @@ def rows_of(home: Path, twin: str) -> list[Row]:
 
 
 class Held(NamedTuple):
-    """Counts of a kernel's launches: bytes equal to its definition's, different, both raised.
+    """Launch counts of a vLLM kernel and the NumPy definition that replaces it: equal or not.
+
+    Both leave the same bytes, different bytes, or both raise.
 
     `is_of_this` says whether the definition was written for the installed kernel's source.
     """
@@ -57,7 +61,7 @@ class Held(NamedTuple):
 
 
 def held_of(home: Path, batches: int = BATCHES, tree: Path | None = None) -> list[Held]:
-    """Return the counts of all kernels, each compared with its definition.
+    """Compare each kernel with the NumPy definition that replaces it; return launch counts.
 
     Runs `batches` batches of each size.
 
@@ -97,7 +101,7 @@ def _count(told: Mapping[str, Any]) -> Count:
 
 
 def table_of(rows: list[Row]) -> str:
-    """Return the rows as a table in Markdown."""
+    """Return the comparisons of kernels and ops as a table in Markdown."""
     lines = ["| kernel of vLLM | ours | condition | same | other | not given | kind |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         known, count = KNOWN.get((row.kernel, row.condition)), row.counts
@@ -108,7 +112,7 @@ def table_of(rows: list[Row]) -> str:
 
 
 def lines_of(held: list[Held]) -> list[str]:
-    """Return a table of kernel definitions in Markdown, and a line for each wrong definition."""
+    """Return the kernels with NumPy definitions as a Markdown table, and a line per wrong one."""
     lines = ["| kernel of vLLM with a definition | same | other | both raised |", "|---|---|---|---|"]
     lines += [f"| `{each.kernel}` | {each.num_same} | {each.num_other} | {each.num_broke_off} |" for each in held]
     lines += [f"{each.kernel}: its definition leaves other bytes: {each.example}" for each in held if each.num_other]
@@ -116,7 +120,7 @@ def lines_of(held: list[Held]) -> list[str]:
 
 
 def main() -> int:
-    """Compare the kernels and print the tables; return the exit code."""
+    """Print how vLLM's kernels compare with our ops and definitions; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--twin", choices=TWINS, default="definition", help="implementation of our ops to compare with")
     parser.add_argument("--engine-home", type=Path, default=ROOT / HOME, metavar="DIR", help="an installation of vLLM")

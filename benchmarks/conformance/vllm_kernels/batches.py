@@ -41,7 +41,7 @@ SIZES = (
 
 @dataclass(slots=True)
 class Batch:
-    """A random batch of given sizes; a seed determines it."""
+    """A random batch of given sizes, a function of its seed."""
 
     sizes: Sizes
     seed: int
@@ -86,7 +86,7 @@ class Batch:
         return int(self.cu_logits[-1])
 
     def of_requests(self, values: Array, dtype: Any = np.int32, poison: Any = POISON) -> Array:
-        """Return an array over request slots: `values` where a row uses the slot, else poison."""
+        """Return an array over request slots: `values` for slots of the batch, else poison."""
         found = np.full(self.sizes.requests, poison, dtype=dtype)
         found[self.states] = values[self.states]
         return found
@@ -96,11 +96,11 @@ class Batch:
         return (self.computed[self.states] + self.query).astype(np.int32)
 
     def expanded(self) -> Array:
-        """Return the request slot of each row of logits."""
+        """Return the request slot for each row of logits."""
         return np.repeat(self.states, self.logits)
 
     def local(self) -> Array:
-        """Return the index of each row of logits within its batch row."""
+        """Return the position of each row of logits among those that belong to its batch row."""
         return np.concatenate([np.arange(count) for count in self.logits] or [np.zeros(0)]).astype(np.int32)
 
     def tokens(self, *shape: int, dtype: Any = np.int32) -> Array:

@@ -1,4 +1,4 @@
-"""Compare kernels that count sampled tokens and prepare the next step's inputs.
+"""Compare vLLM's kernels that count sampled tokens and prepare inputs with our ops.
 
 vLLM's block tables hold int32 and the null block 0 where ours hold int64 and PAD_BLOCK; the tables are translated.
 """
@@ -256,7 +256,7 @@ def _ids_v2(case: PrepareInputs, rows: Array, starts: torch.Tensor, lengths: tor
 
 
 def counts_v1(ours: Ours) -> Iterator[Found]:
-    """Compare update_num_computed_tokens_for_batch_change.
+    """Compare update_num_computed_tokens_for_batch_change: computed tokens per row.
 
     The host assumes that all draft tokens are accepted.
     """

@@ -1,4 +1,4 @@
-"""Compare all kernels with our ops and print the counts; run by vLLM's Python.
+"""Compare all vLLM kernels with our device ops in vLLM's Python; print counts as JSON.
 
 Prints one line of JSON for each kernel and condition.
 """
@@ -24,7 +24,7 @@ MODULES = ("verification", "frequencies", "bookkeeping", "logits")
 
 
 def ours_by(twin: str) -> Ours:
-    """Return a function that runs our ops by one of their twins, on copies of its arguments."""
+    """Return a function that runs our ops as definition, NumPy or Triton, on copied arguments."""
 
     def outputs(case: Arguments) -> dict[str, Array]:
         # The NumPy parts use an op's definition if it has no NumPy twin.
@@ -40,13 +40,13 @@ def ours_by(twin: str) -> Ours:
 
 
 def comparisons() -> list[Comparison]:
-    """Return all comparisons; this loads vLLM."""
+    """Import vLLM and return the comparisons of all modules."""
     modules = (import_module(f"benchmarks.conformance.vllm_kernels.{name}") for name in MODULES)
     return [each for module in modules for each in module.COMPARISONS]
 
 
 def main() -> None:
-    """Run all comparisons with the twin that the first argument names."""
+    """Compare all kernels with the ops of the twin (numpy, triton ...) in the first argument."""
     interpret()
     # Overflow and NaN are part of the cases.
     np.seterr(all="ignore")

@@ -20,7 +20,10 @@ WORD_BITS = 32
 
 
 class Found(NamedTuple):
-    """A pair of values; `theirs` is None if the kernel would access memory out of bounds."""
+    """A value of a vLLM kernel (`theirs`) and of our op, with the condition that it is under.
+
+    `theirs` is None if the kernel would access memory out of bounds.
+    """
 
     condition: str
     ours: Any
@@ -40,7 +43,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A kernel in module `module` of vllm.v1, our op, and the function that compares them."""
+    """A vLLM kernel, our device op, and the function that yields pairs of their values."""
 
     kernel: str
     module: str
@@ -50,7 +53,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class Count:
-    """Numbers of equal, different and not run rows under a condition, with one difference."""
+    """Numbers of equal, different and skipped values under one condition, with an example."""
 
     num_same: int = 0
     num_other: int = 0
@@ -58,7 +61,7 @@ class Count:
     example: str = ""
 
     def add(self, found: Found) -> None:
-        """Count one row."""
+        """Count one pair of values."""
         if found.theirs is None:
             self.num_not_given += 1
         elif found.is_same:

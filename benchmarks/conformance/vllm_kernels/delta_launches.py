@@ -25,7 +25,7 @@ _TOKENS_BLOCK = 16
 
 
 def of_delta_nets(b: Batch) -> Iterator[Launch]:
-    """Yield launches on rows of one token, on rows with draft tokens, and after a convolution."""
+    """Yield launches of the gated-delta-net kernels: decode rows, draft rows, convolutions."""
     sizes, rows = b.sizes, b.sizes.rows
     heads, values, size = 1 + b.seed % 2, 2 + 2 * (b.seed % 2), 16
     count, width = b.num_tokens, 2 * heads * size + values * size
@@ -140,7 +140,7 @@ def _split(b: Batch, heads: int, values: int, size: int) -> Launch:
 
 
 def prompts_held(batches: list[Batch]) -> dict[str, Any]:
-    """Count the prefill batches for which the replacement equals the kernels, up to rounding."""
+    """Count prefill batches on which a NumPy replacement equals the kernels, up to rounding."""
     _interpretable()
     counts, example = Counter[str](), ""
     for batch in batches:
@@ -151,7 +151,7 @@ def prompts_held(batches: list[Batch]) -> dict[str, Any]:
 
 
 def _prompts_differ(b: Batch) -> str:
-    """Return how the prefill kernels and their replacement differ; "" within the tolerance."""
+    """Return how prefill kernels and NumPy replacement differ; "" within the tolerance."""
     chunks, index = import_module(f"{_OPS}.chunk"), import_module(f"{_OPS}.index")
     # Rows without tokens come last.
     lengths = [length for length in b.query.tolist() if length]

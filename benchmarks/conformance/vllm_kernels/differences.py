@@ -10,7 +10,7 @@ Kind: TypeAlias = Literal["definition", "domain", "bug"]
 
 
 class Known(NamedTuple):
-    """Kind of a known difference, and its reason."""
+    """The kind of a known difference between kernel and op, and its reason."""
 
     kind: Kind
     reason: str
@@ -97,7 +97,7 @@ KNOWN: dict[tuple[str, str], Known] = {
 
 
 class Row(NamedTuple):
-    """A kernel under a condition, and its counts."""
+    """The counts of one kernel under one condition."""
 
     kernel: str
     op: str
@@ -106,7 +106,7 @@ class Row(NamedTuple):
 
 
 def unlisted(rows: list[Row]) -> list[str]:
-    """Return one line per unlisted difference and per list entry under which nothing differs."""
+    """Return a line per difference that the list lacks, and per entry without a difference."""
     differing = {(row.kernel, row.condition): row for row in rows if row.counts.num_other or row.counts.num_not_given}
     wrong = [
         f"not listed: {row.kernel}, {row.condition or 'in its domain'}: {row.counts.example}"

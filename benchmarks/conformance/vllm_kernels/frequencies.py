@@ -30,7 +30,7 @@ _SIZES = Sizes(num_rows=150, k=2, vocab_size=6, block_size=16, tile_size=16, num
 
 
 class _Drawn(NamedTuple):
-    """Target and drafter distributions of all rows, and the draft tokens of each row."""
+    """Target and drafter distributions by column, and sampled draft tokens by row."""
 
     condition: str
     target: Array
@@ -59,7 +59,7 @@ def _logits(law: Array) -> Array:
 
 
 def _first_wrong(drawn: _Drawn, sampled: Sequence[Sequence[int]]) -> str:
-    """Return which column does not follow the target distribution; "" if all do."""
+    """Return the first output position with wrong token frequencies, as text, or ""."""
     for column in range(_SIZES.k):
         pairs = zip(sampled, drawn.drafts[:, :column].tolist(), strict=True)
         seen: Counter[Outcome] = Counter(
@@ -74,7 +74,7 @@ def _first_wrong(drawn: _Drawn, sampled: Sequence[Sequence[int]]) -> str:
 
 
 def _ours(drawn: _Drawn, method: int, ours: Ours) -> list[list[int]]:
-    """Return the tokens that our op samples for these rows, with its own noise."""
+    """Return the tokens that our rejection-sampling op samples for a batch, by row."""
     given: dict[str, Any] = batch(_SIZES, 1, method, is_exact=False)
     rows, k = _SIZES.num_rows, _SIZES.k
     given["logits"] = np.tile(_logits(drawn.target), (rows, 1)).ravel()
@@ -92,7 +92,7 @@ def _ours(drawn: _Drawn, method: int, ours: Ours) -> list[list[int]]:
 
 
 def laws_v1(ours: Ours) -> Iterator[Found]:
-    """Test the first runner's sampler, including the kernel that samples recovered tokens."""
+    """Test token frequencies of the v1 runner's sampler and its recovered-token kernel."""
     rows, k = _SIZES.num_rows, _SIZES.k
     for drawn in _drawn():
         torch.manual_seed(0)
@@ -111,12 +111,12 @@ def laws_v1(ours: Ours) -> Iterator[Found]:
 
 
 def standard_v2(ours: Ours) -> Iterator[Found]:
-    """Test the second runner's sampler with standard verification."""
+    """Test token frequencies of the v2 runner's sampler with standard verification."""
     return _laws_v2(ours, STANDARD)
 
 
 def block_v2(ours: Ours) -> Iterator[Found]:
-    """Test the second runner's sampler with block verification."""
+    """Test token frequencies of the v2 runner's sampler with block verification."""
     return _laws_v2(ours, BLOCK)
 
 

@@ -1,4 +1,4 @@
-"""Compare vLLM's interpreted kernels with the definitions that replace them.
+"""Compare vLLM's interpreted kernels with the NumPy definitions that replace them.
 
 Every byte that either may write is compared, on hostile batches.
 
@@ -36,7 +36,7 @@ _LONG = 1000
 
 
 class Memory:
-    """Tensors of one launch on the device, with access to all their bytes."""
+    """Tensors of one launch on the simulated device, with access to all their bytes."""
 
     def __init__(self, launch: Launch) -> None:
         from workers.simulated_torch.triton_tasks import remember_pointers  # noqa: PLC0415  it loads Triton
@@ -98,7 +98,7 @@ def launches(seeds: int) -> Iterator[Launch]:
 
 
 def held(seeds: int) -> Iterator[dict[str, Any]]:
-    """Yield each kernel's numbers of equal and different launches, and where both raised."""
+    """Yield launch counts of each kernel and its NumPy definition: equal, different, raised."""
     from triton.runtime.interpreter import InterpretedFunction  # noqa: PLC0415
 
     from workers.simulated_torch.triton_tasks import queued  # noqa: PLC0415
@@ -122,13 +122,13 @@ def held(seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def _for_any_source(name: str, digest: str) -> Definition:
-    """Return the kernel's definition; one for another source is relabelled with this digest."""
+    """Return the kernel's definition, marked as valid for the installed source."""
     found = TABLE[name].for_source(digest) or TABLE[name]
     return Definition(found.run, digest, found.covers)
 
 
 def _kernel(name: str) -> Any:
-    """Return the function that launches a kernel."""
+    """Return the function that launches a kernel, given its qualified name."""
     module, _, function = name.rpartition(".")
     kernel = getattr(import_module(module), function)
     # Unwrap autotuners and heuristics: they would choose arguments that a launch gives here.

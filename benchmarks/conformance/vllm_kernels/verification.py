@@ -211,7 +211,7 @@ def _rows(case: VerifyDrafts, found: Array, is_certain: bool) -> Iterator[_Row]:
 
 
 def _condition(case: VerifyDrafts, row: int, column: int) -> str:
-    """Return what is unusual about a column, given that all draft tokens before it are accepted."""
+    """Return what is special about a column of logits if all drafts before it are accepted."""
     if not is_defined(case.block_max[target_blocks(case, row, column)]):
         return UNDEFINED
     if column >= case.num_drafts[row] or case.temperature[row] == 0:
@@ -344,7 +344,7 @@ def _found_v2(case: VerifyDrafts, rows: list[_Row], found: Array, seeds: Array, 
 
 
 def _told(case: VerifyDrafts, row: int, tokens: list[int]) -> str:
-    """Return which draft tokens are accepted, and whether the next token is possible there."""
+    """Return which draft tokens are accepted, and whether the next token can follow them."""
     *kept, last = tokens or [NO_TOKEN]
     if last == NO_TOKEN or case.temperature[row] == 0:
         return str(tokens)
@@ -353,7 +353,7 @@ def _told(case: VerifyDrafts, row: int, tokens: list[int]) -> str:
 
 
 def _possible(case: VerifyDrafts, row: int, accepted: int) -> set[int]:
-    """Return the tokens that can be sampled after `accepted` draft tokens."""
+    """Return the token ids that can be sampled after `accepted` draft tokens."""
     target = target_of(case, row, accepted)
     if target is None:
         return set()

@@ -1,1 +1,1 @@
-"""Leave out each line of an engine that orders its work, and tabulate what finds that."""
+"""Leave out each source line that orders work between streams; tabulate what finds it."""

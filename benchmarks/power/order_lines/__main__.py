@@ -1,4 +1,4 @@
-"""Remove each line that orders an engine's work, and check that `run` shows the race first.
+"""Leave out each order line (stream wait ...) of an engine: `run` must print the race.
 
 `python -m benchmarks.power.order_lines --engine vllm`. The lines are found while asynchronous scenarios run once under
 the eager policy. Each line is then removed from a copy of its module, which overlays the installation as with
@@ -28,7 +28,7 @@ Named = tuple[str, Trace]
 
 
 def _studied() -> Mapping[str, Studied]:
-    """Return the studies of order lines by engine, as declared by the packages of mutants."""
+    """Return the engines with order lines (lines that order work), by name."""
     packages = [each.name for each in iter_modules(power.__path__) if each.name.endswith("_mutants")]
     modules = [import_module(f"{power.__name__}.{name}.__main__") for name in packages]
     return {engine: studied for module in modules for engine, studied in module.STUDIED.items()}
@@ -38,7 +38,7 @@ _STUDIED = _studied()
 
 
 def reached(engine: str, traces: Sequence[Named]) -> dict[Line, tuple[str, list[Named]]]:
-    """Return the lines that order work, each with its calls and its traces, shortest first."""
+    """Return the order lines that traces execute, each with its calls and its traces."""
     found: dict[Line, tuple[str, list[Named]]] = {}
     runs = Runs(_STUDIED[engine].kind())
     try:
@@ -81,7 +81,7 @@ def measured(engine: str, line: Line, traces: Sequence[Named]) -> tuple[str, Pri
 
 
 def row(line: Line, calls: str, scenario: str, found: Printed | None) -> str:
-    """Return a row of the table."""
+    """Return an order line, its trace and the printed finding as a row of the table."""
     place = f"{calls} in `{line.function}` ({line.file}:{line.line})"
     if found is None:
         return f"| {place} | not measured: more than a statement | - | - | - |"
@@ -90,7 +90,7 @@ def row(line: Line, calls: str, scenario: str, found: Printed | None) -> str:
 
 
 def main() -> int:
-    """Measure and print the table row by row; return the exit code."""
+    """Judge scenarios without each order line, and print a table row for each line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=list(_STUDIED), default=next(iter(_STUDIED)))
     parser.add_argument("--scenario", nargs="+", default=["*"], metavar="PATTERN", help="patterns of scenario names")

@@ -1,4 +1,4 @@
-"""Host of mutated engines: answers the target's messages, and leaves out lines of an engine."""
+"""Host in an engine's process that leaves out source lines of asynchronous engines."""
 
 from scenarios.events import Schedule
 from scenarios.spec import EngineSpec
@@ -9,12 +9,12 @@ from workers.targets.child.messages import Message
 
 
 class MutatedHost(Host):
-    """Answers messages; mutates asynchronous engines and leaves synchronous ones unchanged."""
+    """Serves messages in an engine's process, and leaves lines out of async engines."""
 
     _lines: tuple[SourceLine, ...] = ()
 
     def answer(self, message: Message) -> Message:
-        """Return the answer to a message."""
+        """Answer a message: `mutate` sets the left-out lines, `orders` returns order lines."""
         match message["do"]:
             case "mutate":
                 self._lines = tuple(SourceLine(file, line, "") for file, line in message["lines"])
@@ -25,7 +25,7 @@ class MutatedHost(Host):
         return super().answer(message)
 
     def open(self, spec: EngineSpec, schedule: Schedule, **watched: bool) -> None:
-        """Begin a session; an asynchronous engine is mutated."""
+        """Open the engine for a trace, without the left-out lines if it is asynchronous."""
         super().open(spec, schedule, **watched)
         if spec.depth > 1 and self.session is not None:
             activate().leave_out(self._lines)

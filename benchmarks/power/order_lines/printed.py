@@ -1,4 +1,4 @@
-"""Printed finding of an engine that lacks one order line: whether the race comes first."""
+"""The finding that `run` prints for an engine without one order line (stream wait ...)."""
 
 import ast
 from collections.abc import Iterator

@@ -26,7 +26,7 @@ A = TypeVar("A", bound=Value)
 
 
 class Line(NamedTuple):
-    """A source line of the engine that orders work."""
+    """A source line of the engine that orders work, such as a stream wait."""
 
     file: str
     line: int
@@ -34,21 +34,21 @@ class Line(NamedTuple):
 
 
 class Studied(NamedTuple):
-    """An engine with studied order lines: its factory, and the reasons for redundant lines."""
+    """An engine whose order lines are studied, with the reasons for redundant lines."""
 
     kind: Callable[[], "Mutated"]
     redundant: Callable[[Mapping[Line, str]], Mapping[Line, str]]
 
 
 class Orders(Value):
-    """The lines that ordered work: file, line, function, and the calls they make."""
+    """Order lines of a run by file, line and function, with the calls that they make."""
 
     orders: tuple[tuple[str, int, str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Results of one run: outputs or the error, races, and the lines that ordered work.
+    """Results of one run: outputs or the error, races, and the executed order lines.
 
     `identity` is the first violated identity of its steps; `proposals` are the draft tokens proposed after each prefix.
     """
@@ -61,12 +61,12 @@ class Seen:
 
 
 class Mutated(ChildKind):
-    """An engine in a process that mutates it on request."""
+    """An engine in a process that leaves out source lines, or plants a mistake, on request."""
 
     kept: Keeper
 
     def ask(self, message: Message, answer: type[A]) -> A:
-        """Return the answer of the engine's process."""
+        """Send a message to the engine's process and return the answer."""
         return self.kept.process().ask(message, answer)
 
     def stop(self) -> None:
@@ -84,13 +84,13 @@ class Runs:
         self.mutate()
 
     def mutate(self, lines: Sequence[Line] = (), mistake: str = "") -> None:
-        """Leave out lines, or make a mistake, in every asynchronous engine from now on."""
+        """Leave out lines, or plant a mistake, in every asynchronous engine from now on."""
         places = [[line.file, line.line] for line in lines]
         self._mutation = {"do": "mutate", "lines": places, "mistake": mistake}
         self.kind.ask(self._mutation, Nothing)
 
     def renew(self) -> None:
-        """Continue in a new process: the memory of the old one may be corrupted."""
+        """Start a new engine process: a mutant may have corrupted the memory of the old one."""
         self.kind.stop()
         self.kind.ask(self._mutation, Nothing)
 
@@ -132,7 +132,7 @@ class Runs:
 
 
 def _broken_identity(run: Run) -> Difference | None:
-    """Return the first violated identity of the steps of a finished run."""
+    """Return the first violated check of model inputs in a finished run, or None."""
     judges = (judge for judge in run.panel.judges if isinstance(judge, ModelInputs | DrafterInputs))
     broken = (judge.at_end(End(run.feed.tick, run.target.outputs(), history=run.panel.history())) for judge in judges)
     return next((found for found in broken if found is not None), None)

@@ -1,4 +1,4 @@
-"""Table of mutants: each runs on clean traces until a race, an identity or harm reveals it."""
+"""Table of mutants, each run on traces until a race, an input check or harm reveals it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ HARMLESS_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """A trace, and the results of the unmodified engine under both policies."""
+    """A trace, and the unmodified engine's results under the eager and the lazy policy."""
 
     name: str
     trace: Trace
@@ -23,7 +23,10 @@ class Clean:
 
 @dataclass(slots=True)
 class Row:
-    """One mutant: description, number of traces, and the first race, identity and harm."""
+    """One mutant: its first race, first broken check of inputs, and first wrong output.
+
+    `identity` is the broken check, `harm` the wrong output or draft token.
+    """
 
     mutant: str
     num_traces: int = 0
@@ -45,7 +48,7 @@ class Row:
 
 @dataclass(slots=True)
 class Table:
-    """All mutants in the order in which they ran; `clean` are the traces."""
+    """The rows of all mutants in execution order; `clean` are the traces."""
 
     runs: Runs
     clean: list[Clean] = field(default_factory=list)
@@ -64,7 +67,7 @@ class Table:
         return wrong
 
     def lines(self) -> dict[Line, str]:
-        """Return the lines that order work in any trace, with the calls they make."""
+        """Return the order lines that the traces execute, with the calls that they make."""
         found = {line: calls for clean in self.clean for line, calls in clean.eager.orders.items()}
         return dict(sorted(found.items()))
 
@@ -109,7 +112,7 @@ class Table:
 
 
 def _harm(seen: Seen, clean: Seen, where: str, trace: Trace) -> str:
-    """Return how outputs or draft tokens differ, or ""."""
+    """Return how outputs or draft tokens differ from the unmodified engine's, or ""."""
     if seen.outputs == clean.outputs:
         unlike = first_different_draft(trace, seen.proposals, clean.proposals)
         return f"{where}: other drafts of {unlike.request}" if unlike is not None else ""

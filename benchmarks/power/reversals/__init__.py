@@ -1,1 +1,1 @@
-"""Reversals of merged fixes: small edits of an engine, and trials of how soon each is found."""
+"""Reversals (edits that undo merged fixes), and trials of how soon traces find them."""

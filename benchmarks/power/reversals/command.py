@@ -31,7 +31,7 @@ def sampled(reversals: Sequence[Reversal], count: int | None, seed: int) -> list
 
 
 def tasks_of(suite: Suite, reversals: Sequence[Reversal], options: argparse.Namespace) -> list[Task]:
-    """Return the trials to run: each reversal on the requested engines that have its code."""
+    """Return the trials to run: each reversal on the requested engines with that code."""
     tasks = []
     for each in reversals:
         engines = [suite.engines[runner] for runner in each.runners]
@@ -45,7 +45,7 @@ def tasks_of(suite: Suite, reversals: Sequence[Reversal], options: argparse.Name
 
 
 def line_of(result: Result) -> str:
-    """Return a result in one line."""
+    """Return the result of a trial in one line."""
     effort = f"{result.traces:5} traces {result.seconds:6.0f} s"
     if result.refused:
         return f"REFUSED {effort}  {result.id} on {result.engine}: {result.refused}"
@@ -57,7 +57,7 @@ def line_of(result: Result) -> str:
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """Return the summary lines of the results."""
+    """Return lines on the results: reversals found, traces and seconds needed, named locations."""
     found = [each for each in results if each.found is not None]
     lines = [f"{len(found)} of {len(results)} are found"]
     if found:
@@ -73,7 +73,7 @@ def summary(results: Sequence[Result]) -> list[str]:
 
 
 def unexpected(results: Sequence[Result], reversals: Sequence[Reversal]) -> list[str]:
-    """Return a line for each result that differs from the table."""
+    """Return a line per result that contradicts the table's expectation."""
     missed = {each.id: each.expected_missed for each in reversals}
     return [
         f"not as listed: {each.id} on {each.engine} {'is refused' if each.refused else 'is not found'}"
@@ -83,7 +83,7 @@ def unexpected(results: Sequence[Result], reversals: Sequence[Reversal]) -> list
 
 
 def options_of(suite: Suite, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the parsed and checked options."""
+    """Return the options of the command line, parsed and checked."""
     parser = argparse.ArgumentParser(description=suite.about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="ID", help="only these; a trailing * matches any ending"
@@ -108,7 +108,7 @@ def options_of(suite: Suite, arguments: Sequence[str] | None) -> argparse.Namesp
 
 
 def chosen(suite: Suite, options: argparse.Namespace) -> list[Reversal]:
-    """Return the requested reversals.
+    """Return the reversals that the options select.
 
     Raises:
         UsageError: the table does not have a requested name.
@@ -140,7 +140,7 @@ def print_list(suite: Suite, reversals: Sequence[Reversal]) -> int:
 
 
 def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:
-    """Try reversals and print their results; return the exit code."""
+    """Run the trials of the selected reversals and print the results; return the exit code."""
     options = options_of(suite, arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

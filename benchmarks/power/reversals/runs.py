@@ -19,7 +19,7 @@ class UsageError(Exception):
 
 
 class Results:
-    """Results so far, stored as JSON lines if a file is given."""
+    """Results of trials, stored as JSON lines if a file is given."""
 
     def __init__(self, file: Path | None) -> None:
         self.by_key: dict[str, Result] = {}

@@ -24,7 +24,7 @@ class TableError(Exception):
 
 
 class Reversal(Value):
-    """One reversal: the number and title of what it undoes, and its edits.
+    """One reversal: number and title of the undone fix, and the edits of the source.
 
     `runners` are the engine's variants that have the code, `plane` is where it is expected to show, `needs` lists
     required trace properties; `note` explains the edit, `missed` says why random traces are not expected to find it.
@@ -43,12 +43,12 @@ class Reversal(Value):
 
     @property
     def number(self) -> int:
-        """Return its number in the engine's project."""
+        """Return the number of the undone fix in the engine's project."""
         return int(self.id.split("-")[1])
 
     @property
     def expected_missed(self) -> str:
-        """Return why random traces are not expected to find it; empty if they are."""
+        """Return why random traces need not find the reversal; "" if they must."""
         return self.missed
 
     @property

@@ -59,7 +59,7 @@ class Task(NamedTuple):
 
 
 class Found(Value):
-    """First finding that the release does not give: fingerprint, plane, nearness to the edit."""
+    """First finding that only the edited engine has: fingerprint, plane, nearness to the edit."""
 
     bug: str
     plane: str
@@ -131,7 +131,7 @@ def tried(task: Task, traces_max: int | None = None) -> Result:
 
 
 class _Trial:
-    """One running trial."""
+    """One running trial: the edited engine, the unedited one, and their CPU time."""
 
     def __init__(self, task: Task, config: RunConfig) -> None:
         self._task, self._config = task, config
@@ -267,7 +267,7 @@ class _ProcessorClock:
         return self._now() - self._begin - self._left_out
 
     def without(self, work: Callable[[], T]) -> T:
-        """Do some work without counting its time."""
+        """Do some work without counting its CPU time."""
         before = self._now()
         try:
             return work()

@@ -1,1 +1,1 @@
-"""Mutants of SGLang: each line that orders work is left out in turn."""
+"""Mutants of SGLang: each source line that orders work between streams is left out."""

@@ -54,7 +54,7 @@ REDUNDANT: dict[tuple[str, str, int], str] = {
 
 
 class Mutable(Mutated, Sglang):
-    """SGLang in a process that mutates it on request."""
+    """SGLang in a process that leaves out source lines on request."""
 
     kernels = ()
 
@@ -80,7 +80,10 @@ def traces(count: int) -> Iterator[tuple[str, Trace]]:
 
 
 def redundant(lines: Mapping[Line, str]) -> dict[Line, str]:
-    """Return the reasons of the redundant lines; `lines` maps lines in source order to calls."""
+    """Return why some order lines are redundant, by line.
+
+    `lines` maps all order lines, in source order, to their calls.
+    """
     num_before: Counter[tuple[str, str]] = Counter()
     reasons: dict[Line, str] = {}
     for line, calls in lines.items():
@@ -95,7 +98,7 @@ STUDIED: Mapping[str, Studied] = {SGLANG: Studied(Mutable, redundant)}
 
 
 def main() -> int:
-    """Run and print the table row by row; return the exit code."""
+    """Print what reveals the removal of each order line, row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=20, metavar="N", help="random traces after the scenarios")
     options = parser.parse_args()

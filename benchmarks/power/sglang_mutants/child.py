@@ -1,4 +1,4 @@
-"""Process of a mutated SGLang engine: lines are left out if the overlap schedule is on."""
+"""Process of an SGLang engine without some lines, if its overlap schedule is on."""
 
 from functools import partial
 

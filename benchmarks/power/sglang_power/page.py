@@ -20,13 +20,13 @@ PAGE = ROOT / "docs" / "results" / "sglang_power.md"
 
 
 def parts(results: Mapping[str, Result]) -> dict[str, str]:
-    """Return the generated sections of the page by name."""
+    """Return the generated sections of the page, by name."""
     reversals = all_reversals()
     return {**measured(reversals, results, ENGINES), "bugs": "\n".join(of_bugs(reversals, MEASURED.parent))}
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Write the page's sections; return the exit code."""
+    """Write the generated sections into the page; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=MEASURED, help="results of the benchmark, JSON lines")
     options = parser.parse_args(None if arguments is None else list(arguments))

@@ -1,1 +1,1 @@
-"""Mutants of vLLM's asynchronous runners: order lines left out, or mistakes planted."""
+"""Mutants of vLLM's async model runners: order lines left out, or mistakes planted."""

@@ -1,4 +1,4 @@
-"""Leave out order lines of a vLLM runner, plant mistakes, and print what finds each.
+"""Leave out order lines (stream waits ...) of a vLLM runner, or plant mistakes in it.
 
 `python -m benchmarks.power.vllm_mutants --traces 40 --engine vllm-v1`. The lines that order work are found while clean
 traces run: event records, waits, synchronisations, `record_stream`, blocking copies. A mutant leaves out one line, in
@@ -39,7 +39,7 @@ def _running_ahead(trace: Trace) -> Trace:
 
 
 def redundant(runner: RunnerName, lines: Iterable[Line]) -> dict[Line, str]:
-    """Return the reasons of a runner's redundant lines."""
+    """Return why some order lines of a runner are redundant, by line."""
     reasons = REDUNDANT.get(runner, {})
     return {line: reasons[line.function] for line in lines if line.function in reasons}
 
@@ -51,7 +51,7 @@ STUDIED: Mapping[str, Studied] = {
 
 
 def main() -> int:
-    """Run and print the table row by row; return the exit code."""
+    """Print what reveals each mutant, row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=40, metavar="N", help="random traces after the scenarios")
     parser.add_argument("--engine", choices=list(KINDS), default=Vllm.name, help="vLLM's first or second model runner")

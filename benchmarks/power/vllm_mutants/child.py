@@ -1,4 +1,4 @@
-"""Process of a mutated vLLM engine: asynchronous engines lack lines or contain a mistake."""
+"""Process of a mutated vLLM engine: async engines lack lines or contain a mistake."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,32 +14,32 @@ from workers.targets.vllm.inside.main import start
 
 
 class MistakenHost(MutatedHost):
-    """Answers messages; makes a mistake in asynchronous engines."""
+    """Serves messages in vLLM's process, and plants a mistake in async engines."""
 
     _mistake = ""
 
     def answer(self, message: Message) -> Message:
-        """Return the answer to a message."""
+        """Answer a message; `mutate` also selects the mistake."""
         if message["do"] == "mutate":
             self._mistake = message["mistake"]
         return super().answer(message)
 
     def open(self, spec: EngineSpec, schedule: Schedule, **watched: bool) -> None:
-        """Begin a session; an asynchronous engine gets the mistake."""
+        """Open the engine for a trace, with the mistake if it is asynchronous."""
         super().open(spec, schedule, **watched)
         if spec.depth > 1 and self.session is not None and self._mistake:
             engines: Any = self.engines
             MISTAKES[engines.runner][self._mistake].make(self.session.memory["runner"])
 
     def close(self) -> None:
-        """End the session; an engine with a mistake is not reused."""
+        """Close the trace's engine; an engine with a mistake is not reused."""
         super().close()
         if self._mistake:
             self.engines.forget()
 
 
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
-    """Return the host of vLLM's engines, and vLLM's version."""
+    """Return the object that serves messages in vLLM's process, and vLLM's version."""
     engines, device, version = start(arguments)
     return MistakenHost(engines, device), version
 

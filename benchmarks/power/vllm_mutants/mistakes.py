@@ -9,7 +9,7 @@ from workers.targets.vllm.names import RunnerName
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """Description of a mistake, and the function that makes it."""
+    """A mistake's description, and the function that plants it in a model runner."""
 
     text: str
     make: Callable[[Any], None]
@@ -190,7 +190,7 @@ def _continuing(metadata: Any) -> Any:
 
 
 def _proposing(change: Callable[[dict[str, Any]], None]) -> Callable[[Any], None]:
-    """Return a mistake that changes the inputs of the first runner's drafter in each step."""
+    """Return a mistake that changes the inputs of the v1 runner's drafter in each step."""
 
     def make(runner: Any) -> None:
         drafter: Any = getattr(runner, "drafter", None)

@@ -1,4 +1,4 @@
-"""A vLLM engine in a process that mutates it."""
+"""A vLLM engine in a process that mutates it (leaves out lines, plants mistakes)."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ CHILD = "benchmarks.power.vllm_mutants.child"
 
 
 class Mutable(Mutated, Kept):
-    """A vLLM engine in a process that mutates it on request."""
+    """A vLLM engine whose process leaves out lines or plants a mistake on request."""
 
     def __init__(self, kind: Vllm) -> None:
         installation = Installation(ROOT / HOME, kind.runner)

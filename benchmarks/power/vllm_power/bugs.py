@@ -1,4 +1,4 @@
-"""Collected bugs of vLLM of 2026: what triggers each, where it shows, missing features.
+"""Collected vLLM bugs of 2026: trace that triggers each, plane, missing features.
 
 `bugs_2026.csv` has a row for each bug; `means.csv` says which of the features that bugs need exist. A bug without a
 missing feature can be expressed: its row lists engines, trace properties (keys of the specification and of its
@@ -40,7 +40,7 @@ class TableError(Exception):
 
 
 class Bug(NamedTuple):
-    """A collected bug: number, class, description, required features, and its evidence.
+    """A collected bug: number, class, description, features it needs, scenarios that show it.
 
     `trace` are properties of a trace, `planes` the planes where it shows, `evidence` files with such traces; all are
     empty for a bug that cannot be expressed.
@@ -62,7 +62,7 @@ def _rows(name: str, folder: Path) -> Iterator[dict[str, str]]:
 
 
 def means(folder: Path = FOLDER) -> dict[str, bool]:
-    """Return for each feature that bugs need whether it exists.
+    """Return whether the project has each feature that a bug needs, by feature name.
 
     Raises:
         TableError: a state is neither "has" nor "lacks".
@@ -75,7 +75,7 @@ def means(folder: Path = FOLDER) -> dict[str, bool]:
 
 
 def descriptions(folder: Path = FOLDER) -> dict[str, str]:
-    """Return the short description of each feature."""
+    """Return a short description of each feature, by feature name."""
     return {row["means"]: row["what"] for row in _rows("means.csv", folder)}
 
 
@@ -97,7 +97,7 @@ def bugs(folder: Path = FOLDER) -> list[Bug]:
 
 
 def missing(bug: Bug, folder: Path = FOLDER) -> tuple[str, ...]:
-    """Return the features that a bug needs and that do not exist."""
+    """Return the features that a trace of this bug needs and the project lacks."""
     existing = means(folder)
     return tuple(each for each in bug.means if not existing[each])
 
@@ -143,7 +143,7 @@ def _is_part(part: str) -> bool:
 
 
 def has(trace: Trace, part: str) -> bool:
-    """Return whether a trace has an event, a request feature, or a key with a given value."""
+    """Return whether a trace has an event, a request feature, or `key=value` in its spec."""
     key, _, text = part.partition("=")
     if key in EVENTS:
         return any(event.do == key for event in trace.events)

@@ -27,7 +27,7 @@ _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 
 def parts(reversals: Sequence[Reversal], results: Mapping[str, Result]) -> dict[str, str]:
-    """Return the generated sections of the page by name."""
+    """Return the generated sections of the page, by name."""
     return {**measured(reversals, results, ENGINES), "bugs": "\n".join(of_bugs(reversals))}
 
 
@@ -116,7 +116,7 @@ def _is_missed(result: Result | None) -> bool:
 
 
 def of_bugs(reversals: Sequence[AnyReversal], folder: Path = FOLDER) -> Iterator[str]:
-    """Yield the tables of a folder's collected bugs: expressible or not, and missing features."""
+    """Yield Markdown tables of collected bugs: expressible or not, and missing features."""
     lacks = {bug: missing(bug, folder) for bug in bugs(folder)}
     now = [bug for bug, names in lacks.items() if not names]
     alone = Counter(names[0] for names in lacks.values() if len(names) == 1)
@@ -154,7 +154,7 @@ def of_bugs(reversals: Sequence[AnyReversal], folder: Path = FOLDER) -> Iterator
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Write the page's sections; return the exit code."""
+    """Write the generated sections into the page; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=MEASURED, help="results of the benchmark, JSON lines")
     options = parser.parse_args(None if arguments is None else list(arguments))

@@ -80,7 +80,7 @@ class Reversal(table.Reversal):
 
     @property
     def expected_missed(self) -> str:
-        """Return why random traces are not expected to find it; empty if they are."""
+        """Return why random traces need not find the reversal; "" if they must."""
         unmet = (why for needs, why in UNMET.items() if needs.issubset(self.needs))
         return self.missed or next(unmet, "")
 

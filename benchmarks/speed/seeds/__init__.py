@@ -1,1 +1,1 @@
-"""The changes that the project grew from, in old and new form: equal values, and the costs."""
+"""Measure the vLLM changes that the project grew from: equal values, old and new cost."""

@@ -1,4 +1,4 @@
-"""Compare two ways to count accepted tokens: argmax of the first NO_TOKEN, and a sum.
+"""Compare two ways to count accepted tokens: argmax of the first NO_TOKEN, and sum.
 
 Run with `python -m benchmarks.speed.seeds.accepted_count`: on a GPU if there is one, eagerly and as a CUDA graph.
 Source: vLLM PR #38372.
@@ -45,7 +45,7 @@ def sampled_tokens(num_rows: int, width: int, device: str, seed: int = 0) -> Ten
 
 
 def measure(num_rows: int, device: str) -> None:
-    """Print a line for each form: median and 99th percentile, and the ratio to the old form."""
+    """Print median, 99th percentile and ratio to the old way, for each way to count."""
     sampled = sampled_tokens(num_rows, WIDTH, device)
     calls: dict[str, Callable[[], object]] = {}
     for name, count in FORMS.items():
@@ -61,7 +61,7 @@ def measure(num_rows: int, device: str) -> None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the microseconds of both ways to count, for several batch sizes."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     print(f"{WIDTH} columns, on {torch.cuda.get_device_name() if device == 'cuda' else 'a CPU'}; microseconds per call")
     print(f"{'rows':>5} {'form':28} {'median':>10} {'P99':>10} {'ratio':>7}")

@@ -1,4 +1,4 @@
-"""Compare ways to write backup tokens into pinned memory: through lists, and directly.
+"""Compare ways to write backup tokens into pinned memory: through lists, directly.
 
 Run with `python -m benchmarks.speed.seeds.backup_tokens`. It measures the host only; the memory is pinned if there is a
 GPU. Source: vLLM PR #41043.
@@ -70,7 +70,7 @@ def pinned(length: int) -> Integers:
 
 
 def main() -> None:
-    """Print a line for each number of requests and each form."""
+    """Print the microseconds of each way to write, for several numbers of requests."""
     print(f"{'requests':>8} {'form':20} {'mean us':>8} {'median':>8} {'P99':>8} {'ratio':>6}")
     for num_requests in NUM_REQUESTS:
         requests, known = requests_of(num_requests, num_requests)

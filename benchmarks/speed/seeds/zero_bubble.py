@@ -1,4 +1,4 @@
-"""Compare the period of the engine's loop at depth 1 and 2 with a model of async scheduling.
+"""Compare the measured step period at depth 1 and 2 with a model of async scheduling.
 
 Run with `python -m benchmarks.speed.seeds.zero_bubble` on a machine with a GPU. Each step is host work, a kernel that
 spins on the device, a copy of its results into pinned memory, and an event. With device time g, host time c, latency l
@@ -27,7 +27,7 @@ NUM_RESULTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Medians over the steps of one loop, in milliseconds.
+    """Medians over the steps of one engine loop, in milliseconds.
 
     `gap` is the idle time of the device between two kernels, `wait` the time for which the host is blocked.
     """
@@ -55,24 +55,24 @@ def model_period(device: float, host: float, latency: float, depth: int) -> floa
 
 
 def spin_host(milliseconds: float) -> None:
-    """Keep the host busy."""
+    """Keep the host busy for some time."""
     end = time.perf_counter_ns() + int(milliseconds * 1e6)
     while time.perf_counter_ns() < end:
         pass
 
 
 def clock() -> torch.cuda.Event:
-    """Return an event that records its time."""
+    """Record a timing event on the current stream and return it."""
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def spin_device(cycles: int) -> None:
-    """Keep the current stream busy."""
+    """Keep the current stream busy for some time."""
     torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
 
 
 class Loop:
-    """The engine's loop only: a compute stream, a copy stream, a ring of pinned results."""
+    """An engine loop without a model: compute stream, copy stream, ring of pinned results."""
 
     def __init__(self, depth: int, host_ms: float, cycles: int) -> None:
         self._depth = depth
@@ -138,7 +138,7 @@ class Loop:
 
 
 def main() -> int:
-    """Print the table; return 3 without a GPU."""
+    """Print measured and modelled periods for several timings; return 3 without a GPU."""
     if not torch.cuda.is_available():
         print("this benchmark needs a GPU", file=sys.stderr)
         return 3
