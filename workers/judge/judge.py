@@ -27,7 +27,7 @@ PLANES_OF_STEPS = ("blocks", "books", "counts", "inputs")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run before it begins: a trace with all prompts generated, and engine capabilities.
+    """A run before it begins: explicit trace (prompts as token ids), engine capabilities.
 
     `first_race` returns the first race of the run; it is None without a race detector.
     """

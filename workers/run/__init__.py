@@ -1,1 +1,1 @@
-"""One trace, a sweep of schedules, a shard of generated traces, a trial of a fault."""
+"""Run one trace, a sweep of schedules, a shard of generated traces, or a trial of a fault."""

@@ -1,4 +1,6 @@
-"""Keep the full record of a run that agreed, to compare runs under other schedules with it.
+"""Keep the record of a correct run, to compare runs under other schedules with it.
+
+An *agreed run* is a run without a difference from the oracle; a *capture* is a copy of device variables.
 
 The required log and captures of an engine depend on the trace, but not on its schedule. So a run with the same log and
 captures as an agreed run agrees as well, and need not be judged again, except for races and contracts.
@@ -17,7 +19,7 @@ STEPS_MAX = 2000
 
 @dataclass(slots=True, eq=False)
 class AgreedRun:
-    """The log, the captures and the final state of a run, and the checker that judged them.
+    """The log, device captures and final state of a run that the judges found correct.
 
     `agrees` is true once the run has ended without a difference.
     """
@@ -32,13 +34,13 @@ class AgreedRun:
     agrees: bool = False
 
     def is_copy_of(self, trace: Trace) -> bool:
-        """Return whether a trace is a copy of the agreed one that differs at most in its schedule."""
+        """Return whether a trace equals the agreed run's trace, apart from the schedule."""
         own = self.trace
         is_same = trace.spec is own.spec and trace.events is own.events and trace.faults == own.faults
         return self.agrees and is_same and trace.seed == own.seed
 
     def keep(self, log: list[Entry | Observation], captures: list[Observation]) -> None:
-        """Append the records of a step."""
+        """Append a step's log entries and captures."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             self.log.clear()
@@ -48,20 +50,20 @@ class AgreedRun:
         self.captures += captures
 
     def ended(self, left: Observation, digest: str) -> None:
-        """Mark the run as ended without a difference, with its final state and digest."""
+        """Mark the run as correct, and store its final host state and capture digest."""
         self.left, self.digest = left, digest
         self.agrees = self.steps <= STEPS_MAX
 
 
 class Repetition:
-    """A run under another schedule that is compared with an agreed run instead of being judged."""
+    """A run under another schedule, compared with an agreed (correct) run instead of judged."""
 
     def __init__(self, agreed: AgreedRun) -> None:
         self._agreed = agreed
         self._num_logged = self._num_captured = 0
 
     def matches_step(self, log: list[Entry | Observation], captures: list[Observation]) -> bool:
-        """Return whether the records of the next step are equal to the agreed run's."""
+        """Return whether the next step's log and captures equal those of the correct run."""
         agreed, logged, captured = self._agreed, self._num_logged, self._num_captured
         self._num_logged += len(log)
         self._num_captured += len(captures)
@@ -70,7 +72,7 @@ class Repetition:
         )
 
     def matches_end(self, left: Observation, digest: str) -> bool:
-        """Return whether all records of the agreed run were shown, and the final state is equal."""
+        """Return whether the run had as many records as the correct one, and ended equal."""
         agreed = self._agreed
         shown = self._num_logged, self._num_captured
         return shown == (len(agreed.log), len(agreed.captures)) and (left, digest) == (agreed.left, agreed.digest)

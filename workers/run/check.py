@@ -71,7 +71,7 @@ def judgement(
     config: RunConfig = DEFAULT_CONFIG,
     confirm: Confirm = "now",
 ) -> Judgement:
-    """Run a trace under its own schedule or a `sweep`; compare, confirm and explain the result.
+    """Run a trace under its schedule or a `sweep` of schedules; return the explained verdict.
 
     All schedules of a sweep must capture the same bytes. The returned trace has the schedule that reproduces the
     finding; for a race, a fixed schedule under which the race does harm, if there is one. `known_bugs` returns the
@@ -101,7 +101,7 @@ def judgement(
 
 
 def _swept(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm) -> tuple[Trace, Verdict, int]:
-    """Check a trace under all schedules; return the first with a finding, and the number tried."""
+    """Try schedules until the first finding; return its trace, its verdict and the number tried."""
     first: Agreed | None = None
     ahead = 0
     compared = References()
@@ -122,7 +122,7 @@ def _swept(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm) -> t
 
 
 def _outcomes(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
-    """Run the fixed schedules; return all outcomes and the first schedule with a finding.
+    """Run the fixed schedules; return all verdicts and the first schedule with a finding.
 
     These runs have no race detector.
     """
@@ -137,7 +137,7 @@ def _outcomes(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[tuple[Outc
 
 
 def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Verdict:
-    """Return a finding with the last writers of its wrong value, or with the harm of its race.
+    """Rerun a finding to add the last writers of its wrong value, or its race's harm.
 
     The trace runs again for that. A crash already has its source location and its race.
     """
@@ -148,7 +148,7 @@ def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig, c
 
 
 def _race_before(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig) -> MissingOrder | None:
-    """Return the first race under eager of a trace that crashes under another schedule, or None.
+    """Return the first race under the eager schedule, for a trace that crashed, or None.
 
     The crashed process itself cannot report its race any more.
     """
@@ -167,7 +167,7 @@ def check(
     kind: TargetKind | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Verdict:
-    """Run an explicit trace under its own schedule, compare and confirm; return the verdict.
+    """Run a trace with generated prompts under its own schedule; return the confirmed verdict.
 
     `kind` defaults to the engine of the configuration.
 
@@ -207,7 +207,7 @@ def check(
 
 
 def _repeated(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict | None:
-    """Return the verdict of a run that repeats an agreed run, or None if it does not.
+    """Return the verdict if the run equals the agreed (correct) run in all records, else None.
 
     In that case the trace runs again and is judged; on simulated lanes that run is exactly the same.
     """
@@ -224,7 +224,7 @@ def _repeated(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, co
 
 
 def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict:
-    """Run a trace; compare output tokens with reference runs if the engine logs no decisions."""
+    """Run a trace with all judges; if decisions are not logged, compare with reference runs."""
     try:
         run = Run(trace, tapes, options, kind, config)
     except DeviceError:
@@ -256,7 +256,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
 
 
 def _with_locations(verdict: Crashed | Diverged | Stuck, places: Places, trace: Trace) -> Verdict:
-    """Return the verdict of an incomplete run, with the source locations of its cause."""
+    """Return the verdict of a run that crashed or hangs, with source locations of the cause."""
     match verdict:
         case Crashed():
             before = with_source_locations(verdict.before, places, trace) if verdict.before is not None else None
@@ -274,7 +274,7 @@ def _with_locations(verdict: Crashed | Diverged | Stuck, places: Places, trace: 
 def _confirmed(
     trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig, confirmation: Confirmation
 ) -> Verdict:
-    """Return the finding of a run with slower kernels that confirms a finding.
+    """Rerun a finding with slower kernels; return the verdict, which must be a finding too.
 
     Raises:
         Unconfirmed: that run has no finding.
@@ -289,13 +289,13 @@ def _confirmed(
 
 
 def _as_expected(trace: Trace, stats: Stats) -> Verdict:
-    """Return `Agreed`, or `Vacuous` if an expected probe or fault was not reached."""
+    """Return `Agreed`, or `Vacuous` if the trace missed a situation or fault it was written for."""
     missing = tuple(not_hit(trace, stats))
     return Vacuous(stats=stats, missing=missing) if missing else Agreed(stats=stats)
 
 
 def not_hit(trace: Trace, stats: Stats) -> list[Fact]:
-    """Return a fact for each probe hit too rarely, and for each fault never reached."""
+    """Return a text for each expected situation (probe) seen too rarely and each unused fault."""
     seen = stats.probes
     probes = [
         fact("probe", probe=probe, least=least, seen=seen.get(probe, 0))

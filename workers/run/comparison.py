@@ -43,7 +43,7 @@ def outputs_of(
     options: Options = UNJUDGED,
     keep: Callable[[Run], None] | None = None,
 ) -> Outputs | FailedRun:
-    """Run an explicit trace; return the output of each request, or the error that ended the run.
+    """Run an explicit trace (prompts as token ids); return outputs by request, or the error.
 
     If the run ends normally, it is passed to `keep`.
 
@@ -115,7 +115,7 @@ class Comparison:
         return None
 
     def elsewhere(self, broken: Difference) -> Elsewhere | None:
-        """Return whether the synchronous run also breaks a contract; None without such a run."""
+        """Return whether the synchronous run breaks the same output rule; None without such a run."""
         first = next(iter(self._references()), None)
         if first is None or first[1].spec.depth >= self.trace.spec.depth:
             return None
@@ -144,7 +144,7 @@ class Comparison:
         )
 
     def _schedule_independent(self, outputs: Outputs | FailedRun) -> Outputs | FailedRun:
-        """Return the outputs of a run without requests whose output may depend on the schedule."""
+        """Return the outputs, without requests that may differ between schedules."""
         if isinstance(outputs, FailedRun):
             return outputs
         left_out = varying(self.trace, self.kind.capabilities.scripts_drafts)

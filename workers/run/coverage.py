@@ -1,4 +1,7 @@
-"""Coverage: the number of judged traces by schedule policies, kind of event and plane."""
+"""Coverage: numbers of judged traces by schedule policy, event kind and checked plane.
+
+A *policy* is a rule by which a schedule orders streams ("eager", "lazy"); a *plane* is a kind of checked values ("kv").
+"""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -10,7 +13,7 @@ Coverage: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 
 def coverage_of(policies: Iterable[str], trace: Trace, planes: Iterable[str]) -> Coverage:
-    """Return the coverage of one trace that ran under `policies` and was compared in `planes`."""
+    """Return the coverage of one trace: the schedule policies it ran under, the planes compared."""
     compared = tuple(planes)
     return {" ".join(policies): {kind: dict.fromkeys(compared, 1) for kind in sorted({e.do for e in trace.events})}}
 

@@ -38,7 +38,7 @@ _STEPS_MAX = 20_000
 
 
 def plain(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return the trace with depth 1 and without draft tokens, if the engine supports that.
+    """Return the trace without async scheduling and drafts, as far as the engine allows.
 
     Raises:
         ValueError: the trace already has both, or the engine supports neither.
@@ -92,7 +92,7 @@ def check_distribution(
 
 
 def _drawn(trace: Trace, submits: Sequence[Submit], role: int, num_copies: int) -> Iterator[Trace]:
-    """Yield traces of copies of requests, each copy with a different seed.
+    """Yield traces with many copies of each request, each copy with its own sampling seed.
 
     The seeds also differ between both runs (`role`).
     """

@@ -42,7 +42,7 @@ Confirm: TypeAlias = Literal["now", "later", "never"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a run's checks and records; they do not change the engine, except `without`.
+    """Options of a run's checks and records; of these, only `without` changes the engine.
 
     - `races`: check every memory access with the race detector.
     - `blame`: record the last writers of every buffer, and find the harm of a race (slower).
@@ -69,14 +69,14 @@ UNJUDGED = Options(races=False, judged=False)
 
 
 def digest_of(outputs: Outputs, *, is_exact: bool) -> str:
-    """Return a hash of outputs; without logprobs unless floats are summed in a fixed order."""
+    """Return a hash of the outputs, including logprobs only if float sums have a fixed order."""
     if not is_exact:
         outputs = {name: Output(each.tokens, each.finish_reason) for name, each in outputs.items()}
     return blake2b(repr(sorted(outputs.items())).encode(), digest_size=16).hexdigest()
 
 
 class Ended(NamedTuple):
-    """A run that reached its end: difference, statistics, outputs, history, accepted requests."""
+    """A run that reached its end: first difference, statistics, outputs, accepted requests."""
 
     found: Difference | None
     stats: Stats
@@ -86,7 +86,7 @@ class Ended(NamedTuple):
 
 
 class Run:
-    """One engine under the events of a trace, with its judges."""
+    """One engine that runs the events of a trace, observed by its judges."""
 
     def __init__(
         self,
@@ -121,16 +121,16 @@ class Run:
 
     @property
     def checker(self) -> Checker:
-        """The judge of an engine that logs its decisions."""
+        """The judge that compares an engine's logged decisions with the oracle, if it logs them."""
         assert self.panel.checker is not None, "the engine does not log its decisions"
         return self.panel.checker
 
     def explicit(self) -> Trace:
-        """Return the trace with the prompts that continuations and session parts got in this run."""
+        """Return the trace with the prompt token ids that continued requests got in this run."""
         return with_prompts(self.trace, self.feed.prompts)
 
     def missing_order(self) -> MissingOrder | None:
-        """Return the first race that the detector or the engine itself has found, or None.
+        """Return the first race found by the race detector or the engine, or None.
 
         None also if the engine's process has ended and cannot report it any more.
         """
@@ -141,7 +141,7 @@ class Run:
 
     @property
     def probes(self) -> dict[str, int]:
-        """Counts of the probes of engine and oracle so far."""
+        """Counts of the situations (probes) that engine and oracle have seen so far."""
         checker = self.panel.checker
         return {**self.target.probes, **(checker.probes if checker is not None else {})}
 
@@ -161,13 +161,13 @@ class Run:
         )
 
     def _digest_of_outputs(self) -> str:
-        """Return a hash of the outputs that do not depend on the schedule if there is no race."""
+        """Return a hash of the outputs that must be equal under all schedules."""
         outputs = self.target.outputs()
         left_out = varying(self.trace, self._capabilities.scripts_drafts)
         return digest_of({name: outputs[name] for name in outputs if name not in left_out}, is_exact=self._is_exact)
 
     def finish(self) -> Ended | Crashed | Diverged | Stuck:
-        """Run to the end and close the engine; return a verdict if the run does not reach its end.
+        """Run to the end and close the engine; return `Ended`, or the verdict of a hang or crash.
 
         Raises:
             DeviceError: the trace cannot run on that device.
@@ -207,7 +207,7 @@ class Run:
             return self._verdict_of_error(error)
 
     def repeats(self, agreed: AgreedRun) -> Stats | None:
-        """Run as long as the records are equal to an agreed run's under another schedule.
+        """Run while the records equal those of an agreed (correct) run under another schedule.
 
         Return the statistics if all records are equal and there is no race and no broken contract, else None.
         """
@@ -237,7 +237,7 @@ class Run:
         return self.stats()
 
     def to_end(self) -> Difference | NotDrained | None:
-        """Step until the engine has drained, a judge finds a difference, or progress stops."""
+        """Step the engine until it has drained, a judge finds a difference, or it makes no progress."""
         feed, target, panel = self.feed, self.target, self.panel
         while not feed.drained():
             if feed.tick > self._steps_known:
@@ -255,7 +255,7 @@ class Run:
         return panel.look(target) or panel.at_end(target, feed.tick)
 
     def _idle_steps(self) -> int:
-        """Return the number of steps without any result, counted from the last event."""
+        """Return the number of steps since the last result or event."""
         num_results = self.target.progress().commits
         if num_results != self._num_results or self.feed.tick <= self.feed.events.last_tick:
             self._num_results, self._idle_since = num_results, self.feed.tick
@@ -267,12 +267,12 @@ class Run:
         return steps_max(self.trace, self.target.probes) if self._capabilities.logs_decisions else STEPS_MAX
 
     def _explained(self, found: Difference) -> Difference:
-        """Return a difference with the last writers of its value and the first race of the run."""
+        """Return a difference with the last writers of its value and the run's first race."""
         race = found.missing_order or self.missing_order()
         return self._with_writers(found).model_copy(update={"missing_order": race})
 
     def _with_writers(self, found: Difference) -> Difference:
-        """Return a difference with the last writers of its value."""
+        """Return a difference with the ops that last wrote its value."""
         writers = found.writers or self.target.last_writers(found.step, found.variable)
         variable = VARIABLES.get(found.variable) if self._capabilities.logs_decisions else None
         if variable is not None and not writers and variable.point in HOST_POINTS:
@@ -280,11 +280,11 @@ class Run:
         return found.model_copy(update={"writers": writers})
 
     def _stuck(self, waits: NotDrained | LanesWait) -> Stuck:
-        """Return the verdict of a run without progress, with the first race of the run."""
+        """Return the verdict of a run that makes no progress, with its first race."""
         return Stuck(stats=self.stats(), waits=waits, missing_order=self.missing_order())
 
     def _verdict_of_error(self, error: Exception) -> Crashed | Diverged | Stuck:
-        """Return the verdict of a run that raised an exception, or of a difference found before it."""
+        """Return the verdict of an exception, or of a difference found before it."""
         if isinstance(error, Deadlock):
             lanes = tuple(LaneWait(lane=lane, on=on, step=step) for lane, on, step in error.waits)
             return self._stuck(LanesWait(host=error.host, lanes=lanes))
@@ -304,7 +304,7 @@ class Run:
 
 
 def work_of(trace: Trace) -> int:
-    """Return a bound on the tokens of the requests of an explicit trace, each computed once."""
+    """Return the number of tokens to compute if each request of a trace runs once."""
     work = 0
     for event in trace.submits():
         assert isinstance(event.prompt, tuple), "the trace is explicit"
@@ -314,7 +314,7 @@ def work_of(trace: Trace) -> int:
 
 
 def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
-    """Return the bound on steps: all requests computed once, and again after each preemption.
+    """Return the maximum number of steps: each request once, and again per preemption.
 
     Preemptions for lack of blocks count at most once per token: each makes room for a request that advances by one.
     """
@@ -327,7 +327,7 @@ def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
 
 
 def idle_max(trace: Trace) -> int:
-    """Return the bound on steps without any result, counted from the last event.
+    """Return the maximum number of steps without a result or an event.
 
     Even if requests preempt each other, one of them is computed to its next token; KV loads take some steps more.
     """
@@ -336,7 +336,7 @@ def idle_max(trace: Trace) -> int:
 
 
 def error_text(error: Exception) -> str:
-    """Return the message of an exception, with its type unless it is an engine's error."""
+    """Return an exception's message, prefixed by its type unless the engine itself failed."""
     return str(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}: {error}"
 
 

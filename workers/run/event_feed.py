@@ -1,4 +1,4 @@
-"""Event feed: counts ticks and passes each event to the engine at its hook of a step."""
+"""Event feed: counts ticks (steps) and passes trace events to the engine at their hooks."""
 
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -13,7 +13,7 @@ from workers.targets.target import Target
 
 
 class EventQueue:
-    """Events of a trace by tick and hook of the step, each with the number of submits before it."""
+    """The events of a trace by (tick, hook of the step), with their submit numbers."""
 
     def __init__(self, events: Sequence[AnyEvent]) -> None:
         self.last_tick = max((event.tick for event in events), default=-1)
@@ -24,12 +24,12 @@ class EventQueue:
             num_submits += isinstance(event, Submit)
 
     def at(self, tick: int, hook: Hook) -> Sequence[tuple[AnyEvent, int]]:
-        """Return the events at a hook of a step, in order."""
+        """Return the events of one hook of a step, in order."""
         return self._events.get((tick, hook), ())
 
 
 class EventFeed:
-    """Steps a target and applies the events of its trace; `tick` counts the steps.
+    """Drives an engine: applies the events of the trace around each step that it runs.
 
     `contracts` receives each submit and abort, with the output before and after it. `scripts` has the draft script of
     each submit, empty for an engine whose draft tokens are not scripted. `prompts` has, by number of the submit, the
@@ -56,11 +56,11 @@ class EventFeed:
         self._waiting: list[tuple[Submit, int, str]] = []
 
     def drained(self) -> bool:
-        """Return whether no event is left, no request is alive and no step is in flight."""
+        """Return whether no event, live request or step in flight is left."""
         return self.tick > self.events.last_tick and self._target.drained()
 
     def step(self) -> None:
-        """Let the engine do one step, with the events of its tick."""
+        """Apply the events of this tick around one engine step."""
         self._target.step(self._apply_events)
         self._begin_parts()
         self.tick += 1
@@ -107,7 +107,7 @@ class EventFeed:
             contracts.submitted(event, before, target.outputs().get(name) if is_again else None)
 
     def _begin_parts(self) -> None:
-        """Pass session parts that have begun to `contracts`, with the tokens of earlier parts."""
+        """Pass each started session input, with the session's earlier tokens, to `contracts`."""
         if not self._waiting:
             return
         for part in tuple(self._waiting):
@@ -124,7 +124,7 @@ class EventFeed:
             self._waiting.remove(part)
 
     def _continued(self, event: Submit, turn: Continuation) -> tuple[int, ...] | None:
-        """Return the prompt of a continuation, cut to the available length and blocks.
+        """Return the prompt that continues an earlier request, cut to the model and block limits.
 
         Return None if the request that it continues was never submitted, or if no token fits.
         """
@@ -139,7 +139,7 @@ class EventFeed:
 
 
 def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) -> Trace:
-    """Return a trace with given prompts for continuations and session parts, all independent.
+    """Return the trace with these prompts for continued requests, which become independent.
 
     A continuation without a prompt is removed.
     """
@@ -158,7 +158,7 @@ def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) ->
 
 
 def scripts_of(trace: Trace, tapes: Tapes, capabilities: Capabilities) -> list[list[int]]:
-    """Return the draft script of each submit; empty scripts if the engine does not use any."""
+    """Return the draft tokens to propose for each submit; empty if the engine drafts itself."""
     submits = trace.submits()
     if not capabilities.scripts_drafts:
         return [[] for _ in submits]

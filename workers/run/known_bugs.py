@@ -1,4 +1,4 @@
-"""Find the known bugs with fixes that remove a finding, and the fixes that it needs.
+"""Find which known bugs cause a finding, and which applied bug fixes it depends on.
 
 Verifies:
 - a finding is known if and only if it does not reproduce on the engine with the fixes of all known bugs;
@@ -22,14 +22,14 @@ from workers.targets.target import DeviceError, RunConfig
 
 
 class KnownBugs:
-    """Finds the known bugs that cause a finding, and keeps the last answer by fingerprint."""
+    """Finds the known bugs that cause a finding; caches the last answer per fingerprint."""
 
     def __init__(self, tapes: Tapes) -> None:
         self._tapes = tapes
         self._last: dict[str, tuple[str, ...]] = {}
 
     def of(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
-        """Return a smallest set of known bugs that explain a finding; empty for a new finding.
+        """Return a smallest set of known bugs whose fixes remove a finding; empty if it is new.
 
         The finding disappears with the fixes of all bugs of the set.
         Known bugs of the same fingerprint are tried first: the last answer, then bugs with a proof of that fingerprint.
@@ -64,7 +64,7 @@ class KnownBugs:
         return self._keep(shown.bug, _smallest_that_ran(disappears, names, ran, fixes_of(kind.package)))
 
     def needed(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
-        """Return a smallest set of applied fixes that a finding needs.
+        """Return a smallest set of applied fixes without which a finding disappears.
 
         It is empty if the trace does not agree without them. A finding that needs fixes is a side effect of them, or a
         bug that a known bug hides. Fixes of races are always applied: without them most traces with async scheduling
@@ -95,7 +95,7 @@ class KnownBugs:
             return ()
 
     def _signature(self, trace: Trace, config: RunConfig, ran: set[str]) -> Signature | None:
-        """Return the signature of a trace's finding in a new process, or None.
+        """Run a trace in a new process; return the signature of its finding, or None.
 
         Add the edited functions that ran there to `ran`.
         """
@@ -114,7 +114,7 @@ class KnownBugs:
 
 
 def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
-    """Return a judgement whose new finding names the applied fixes that it needs.
+    """Return a judgement; a new finding names the applied fixes that it depends on.
 
     Each try starts a new engine. A judgement without a new finding is returned unchanged.
     """
@@ -128,7 +128,7 @@ def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
 def _smallest_that_ran(
     holds: Callable[[Sequence[str]], bool], names: Sequence[str], ran: set[str], fixes: Mapping[str, Fix]
 ) -> tuple[str, ...]:
-    """Return a smallest set of names for which `holds` is true.
+    """Return a smallest set for which `holds` is true; first try fixes of code that ran.
 
     It is searched among the fixes of functions that ran first, then among all fixes.
     """
@@ -138,7 +138,7 @@ def _smallest_that_ran(
 
 
 def smallest(holds: Callable[[Sequence[str]], bool], names: Sequence[str]) -> tuple[str, ...]:
-    """Return a smallest subset of `names` for which `holds` is true, by halving.
+    """Return a smallest subset of `names` for which `holds(subset)` is true, by halving.
 
     `holds` must be true for all names together.
     No name can be left out of the result. For a result of one name it takes about two tries per halving.

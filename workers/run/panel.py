@@ -1,4 +1,4 @@
-"""Panel: the judges of one run; each judge decides in its method `of` whether it applies."""
+"""Panel: the judges of one run; the method `of` of each returns None if it does not apply."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
@@ -46,7 +46,7 @@ _JUDGES = (
 
 
 def detector_of(capabilities: Capabilities) -> RaceDetector | None:
-    """Return a race detector for an engine's lanes; None if the engine finds races itself.
+    """Return a race detector for simulated streams; None if the engine detects races itself.
 
     None as well for an engine without lanes.
     """
@@ -57,14 +57,14 @@ def detector_of(capabilities: Capabilities) -> RaceDetector | None:
 def first_race_of(
     target: Target, detector: RaceDetector | None, capabilities: Capabilities
 ) -> Callable[[], MissingOrder | None] | None:
-    """Return a function that returns a run's first race; None if nothing detects races."""
+    """Return a function that returns the run's first race so far; None without a detector."""
     if detector is not None:
         return lambda: detector.race
     return (lambda: next(iter(target.races()), None)) if capabilities.finds_races else None
 
 
 class Panel:
-    """The judges of a run, in calling order; `checker` and `contracts` are two of them.
+    """The judges of a run, in calling order, including `checker` and `contracts`.
 
     `kept`, if set, is called with the log and the captures of each step.
     """
@@ -82,7 +82,7 @@ class Panel:
 
     @classmethod
     def of(cls, case: Case) -> "Panel":
-        """Return the judges that apply to a run."""
+        """Return the judges that apply to this trace and engine."""
         return cls([judge for kind in _JUDGES if (judge := kind.of(case)) is not None])
 
     def _first(self, kind: type[J]) -> J | None:
@@ -90,18 +90,18 @@ class Panel:
 
     @property
     def planes(self) -> set[str]:
-        """The planes in which a judge has compared anything so far."""
+        """The planes (kinds of values) in which a judge has compared anything so far."""
         history, planes = self.history(), set[str]()
         for judge in self.judges:
             planes.update(judge.compared(history) if isinstance(judge, HistoryJudge) else judge.planes)
         return planes
 
     def history(self) -> History:
-        """Return the history of the run so far."""
+        """Return the steps recorded so far."""
         return History.of(self._shown)
 
     def look(self, target: Target) -> Difference | None:
-        """Pass the new records of a step to the judges; return the first difference."""
+        """Pass a step's new records to the judges; return the first difference."""
         self._shown += target.take_shown()
         log = target.take_log()
         found = None
@@ -119,7 +119,7 @@ class Panel:
         return found
 
     def at_end(self, target: Target, steps: int) -> Difference | None:
-        """Pass the end of a run to the judges; return the first difference."""
+        """Pass the drained run to the judges; return the first difference."""
         left = target.left_over() if self.checker is not None else None
         submits = [taken.submit for taken in self.contracts.taken] if self.contracts is not None else []
         end = End(steps, target.outputs(), left, target.digest(), self.history(), submits)

@@ -1,4 +1,4 @@
-"""Set up the process of a worker, once, before its first trace."""
+"""Prepare a worker process once, before it runs its first trace."""
 
 import atexit
 import gc

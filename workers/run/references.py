@@ -1,4 +1,4 @@
-"""Build the reference runs of a trace: the same requests, which must have the same outputs.
+"""Build a trace's reference runs: the same requests, which must return the same outputs.
 
 Output tokens must be equal for greedy requests, and for sampled requests with random numbers by position.
 At a near tie of two logits both tokens are right.
@@ -62,7 +62,7 @@ ReferenceRun: TypeAlias = tuple[Reference, Trace]
 
 @dataclass(slots=True)
 class References:
-    """The reference runs of one trace under several schedules; each runs once.
+    """Cache of a trace's reference runs: each runs once for all schedules of the trace.
 
     - `until`: the last kind of reference run to compare with.
     - `only`: the single kind to compare with; the first kind of a trace that does not have it.
@@ -88,7 +88,7 @@ class References:
                 return
 
     def outputs_of(self, trace: Trace, run: Callable[[Trace], Outputs | FailedRun]) -> Outputs | FailedRun:
-        """Return the outputs of a trace, or its error; `run` is called once per trace."""
+        """Return the outputs of a reference trace, or its error; `run` is called only once."""
         key = trace.model_dump_json()
         if key not in self._outputs:
             self._outputs[key] = run(trace)
@@ -96,7 +96,7 @@ class References:
 
 
 def synchronous(trace: Trace) -> Trace:
-    """Return the same trace without async scheduling, KV connector and CUDA graphs.
+    """Return the trace without async scheduling, KV connector and CUDA graphs.
 
     With depth 1, each step is processed before the next one is scheduled.
     """
@@ -113,7 +113,7 @@ def without_drafts(trace: Trace) -> Trace:
 
 
 def without_control_plane(trace: Trace, has_sessions: bool = False) -> Trace | None:
-    """Return a trace without control-plane events and with the same outputs, or None.
+    """Return the trace without pause, sleep, reload, reset; None if no such trace is comparable.
 
     If the trace loads weights, the last ones are loaded at the start, and only the requests submitted after them are
     kept. There is none if these requests may use KV cache entries of older weights, by a prefix cache or by sessions.
@@ -135,7 +135,7 @@ def without_control_plane(trace: Trace, has_sessions: bool = False) -> Trace | N
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The accepted requests of a run under unique names, and their outputs.
+    """The accepted requests of a run, each under a unique name, and their outputs.
 
     `names` has the original name of each request; the last request of a name keeps it. `cut_short` are the aborted
     requests and those with spoiled logits.
@@ -147,7 +147,7 @@ class Requests:
     cut_short: frozenset[str]
 
     def among(self, submits: Sequence[Submit]) -> "Requests":
-        """Return only the requests that belong to some submits."""
+        """Return only the requests that occur in `submits`."""
         kept = {
             own: submit
             for own, submit in self.submits.items()
@@ -156,14 +156,14 @@ class Requests:
         return replace(self, submits=kept)
 
     def judged(self, trace: Trace) -> Trace:
-        """Return the trace for the comparison: these requests, and events not about a request."""
+        """Return the trace to compare: these requests, and events that concern no request."""
         others = [event for event in trace.events if not isinstance(event, Submit | Abort | Spoil | NanLogits)]
         aborts = [Abort(tick=0, request=name) for name in sorted(self.cut_short)]
         return trace.model_copy(update={"events": (*self.submits.values(), *aborts, *others)})
 
 
 def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
-    """Return the accepted requests of a run, given its explicit trace."""
+    """Return the accepted requests of a run, from its explicit trace (prompts as token ids)."""
     spoiled = {event.request for event in trace.events if isinstance(event, SpoilLogit | NanLogits)}
     last = {given.submit.request: given for given in taken}
     submits: dict[str, Submit] = {}
@@ -183,13 +183,13 @@ def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
 
 
 def with_accepted_submits(trace: Trace, taken: Sequence[Delivery]) -> Trace:
-    """Return an explicit trace with its accepted requests in the engine's numbering."""
+    """Return the trace with only the accepted submits, numbered as by the engine."""
     others = [event for event in trace.events if not isinstance(event, Submit)]
     return trace.model_copy(update={"events": (*[given.submit for given in taken], *others)})
 
 
 def _unique_name(name: str, names: Set[str]) -> str:
-    """Return a name like `name` that is not in `names`."""
+    """Return `name`, or a similar name that is not in `names`."""
     return next(each for count in itertools.count() if (each := f"{name[-NAME_MAX:]}{'.' * count}") not in names)
 
 
@@ -245,7 +245,7 @@ def references(given: Trace, trace: Trace, requests: Requests, capabilities: Cap
 
 
 def near_tie_trace(trace: Trace, submit: Submit, capabilities: Capabilities) -> Trace:
-    """Return a trace of one request alone, with logprobs of the three most likely tokens."""
+    """Return a trace that runs one request alone with its top-3 logprobs."""
     asking = with_params(submit, {"num_logprobs": NUM_TIE_LOGPROBS, "logprob_tokens": ()})
     found = one_by_one(without_control_plane(trace) or trace, [asking], capabilities)
     return found.model_copy(update={"spec": found.spec.model_copy(update={"logprobs_mode": "processed"})})

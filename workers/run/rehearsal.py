@@ -33,7 +33,7 @@ ON_TENSORS, ON_GPU = RunConfig(device="triton-cpu"), RunConfig(device="cuda")
 
 
 def listing(op: Callable[[Any], None], variants: Any) -> Any:
-    """Return an op that computes with NumPy and adds its Triton twin's launches to `variants`."""
+    """Return an op that runs on NumPy and adds its Triton kernel launches to `variants`."""
     twin = twin_of(op)
 
     @wraps(op)
@@ -45,7 +45,7 @@ def listing(op: Callable[[Any], None], variants: Any) -> Any:
 
 
 def rehearse(trace: Trace, kind: Specstorm, tapes: Tapes) -> None:
-    """Run a trace to its end, without judges."""
+    """Run a trace to its end, without judges, to record its kernel launches."""
     target = kind.open(trace, ON_TENSORS, Watch())
     try:
         feed = EventFeed(trace, target, scripts_of(trace, tapes, kind.capabilities))
@@ -80,7 +80,7 @@ def compile_all() -> None:
 
 
 def main() -> int:
-    """Compile the kernels unless that is done; wait if another process is compiling."""
+    """Compile the kernels once; wait if another process is already compiling them."""
     with marker().open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if not is_compiled(Path(file.name)):

@@ -1,4 +1,4 @@
-"""Choose the schedules of a sweep, by the device of a configuration."""
+"""Choose the schedules of a sweep: how simulated streams (lanes) interleave."""
 
 from scenarios.events import LANES, Schedule
 from workers.lanes.policies import lane_orders
@@ -11,7 +11,7 @@ NUM_RANDOM = 20
 
 
 def fixed_schedules() -> list[Schedule]:
-    """Return eager, lazy and 24 lane orders; every pair of lanes occurs in both orders."""
+    """Return eager, lazy and 24 stream orders; each pair of streams occurs both ways round."""
     orders = [Schedule(policy="lane_order", order=order) for order in lane_orders(LANES)]
     return [Schedule(policy="eager"), Schedule(policy="lazy"), *orders]
 
@@ -22,12 +22,12 @@ def all_schedules() -> list[Schedule]:
 
 
 def has_lanes(config: RunConfig) -> bool:
-    """Return whether schedules control the engine's lanes on the device of a configuration."""
+    """Return whether schedules control the engine's streams (lanes) on this device."""
     return bool(kind_of(config.engine).capabilities.devices.get(config.device))
 
 
 def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
-    """Return the schedules of a sweep on a configuration's device, or only the fixed ones.
+    """Return all schedules of a sweep on this device, or only the fixed ones.
 
     An engine without lanes has a single schedule. A run without a race covers every schedule of its trace, so slower
     devices run fewer: the interpreter runs eager, lazy and one random schedule. A GPU, where a schedule only delays
@@ -63,7 +63,7 @@ def _under(schedule: Schedule, digest: str) -> Fact:
 
 
 def differs(verdict: Agreed | Vacuous, first: Agreed | Vacuous, schedule: Schedule) -> Diverged:
-    """Return the finding that two schedules without a difference captured different bytes."""
+    """Return the finding that two correct runs under different schedules captured other bytes."""
     difference = Difference(
         plane="determinism",
         variable="captures",

@@ -1,4 +1,4 @@
-"""Judge the generated traces of a hunt's shard, and try candidates of the shrinker.
+"""Judge a hunt's shard of generated traces; try candidates (smaller traces) of the shrinker.
 
 Verifies:
 - each trace under eager with the race detector, under lazy, and under one random schedule;
@@ -53,7 +53,7 @@ _SAMPLES: tuple[tuple[Policy, Reference], ...] = (
 
 
 class Hit(Value):
-    """A bug found in a shard: by `count` of its traces, first by `trace` number `index`.
+    """A bug found in a shard: by `count` traces, first by `trace`, which has number `index`.
 
     `situations` counts, by situation, the traces that found it.
     """
@@ -67,20 +67,20 @@ class Hit(Value):
 
     @classmethod
     def of(cls, verdict: Finding, trace: Trace, index: int, situations: Iterable[str]) -> "Hit":
-        """Return the hit of one trace with a finding."""
+        """Return the hit for one trace with a finding."""
         signature = signature_of(verdict, trace)
         assert signature is not None, "a finding has a signature"
         have = dict.fromkeys(situations, 1)
         return cls(signature=signature, count=1, index=index, trace=trace, verdict=verdict, situations=have)
 
     def plus(self, other: "Hit") -> "Hit":
-        """Return this hit with the counts of a later hit of the same bug added."""
+        """Return this hit merged with a later hit of the same bug."""
         situations = dict(Counter(self.situations) + Counter(other.situations))
         return self.model_copy(update={"count": self.count + other.count, "situations": situations})
 
 
 class ShardReport(Value):
-    """Result of a shard.
+    """Result of a shard: hits, coverage and counts.
 
     - `runs`: number of runs (traces times schedules); `steps`, `commits`, `captures`: sums over all runs.
     - `reached`: number of traces in which every fault was reached.
@@ -109,12 +109,12 @@ class ShardReport(Value):
 
 
 def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace]:
-    """Return the explicit traces of a shard, fitted to the engine and the shard's faults."""
+    """Return a shard's explicit traces (prompts as token ids), adapted to engine and faults."""
     return [each.trace for each in generated_traces(shard, config)]
 
 
 def generated_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Generated]:
-    """Return the explicit traces of a shard with their situations."""
+    """Return a shard's explicit traces, each with the situations it was generated for."""
     requires = tuple(each for fault in shard.faults for each in FAULTS[fault].requires)
     found = shard.generated(kind_of(config.engine).capabilities_under(config))
     return [each._replace(trace=fitted(each.trace, requires, shard.faults).explicit()) for each in found]
@@ -185,7 +185,7 @@ Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 
 
 class Judged(NamedTuple):
-    """The policies that a trace ran under, their verdicts, and the trace as it ran last."""
+    """Verdicts of one trace: one per schedule policy (eager, lazy ...) that it ran under."""
 
     policies: tuple[Policy, ...]
     verdicts: list[Ended]
@@ -193,7 +193,7 @@ class Judged(NamedTuple):
 
 
 def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Judged:
-    """Judge a trace in full; on a costly engine most traces run once unless there is a finding."""
+    """Judge a trace; on a costly engine, run most traces under one schedule only."""
     if not kind_of(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
         return judged_in_full(trace, tapes, config, confirm)
     policy, reference = _SAMPLES[trace.seed % len(_SAMPLES)]
@@ -212,7 +212,7 @@ def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Con
 
 
 def judged_in_full(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Judged:
-    """Run a trace under up to three schedules, until the first finding."""
+    """Run a trace under eager, lazy and a random schedule, until the first finding."""
     verdicts: list[Ended] = []
     compared = References()
     for policy in POLICIES if has_lanes(config) else POLICIES[:1]:
@@ -237,7 +237,7 @@ def _schedule(trace: Trace, policy: Policy) -> Schedule:
 
 
 def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
-    """Return whether a trace captures other bytes than under eager, each on a new engine."""
+    """Return whether captures again differ from the eager schedule, on new engines."""
     digests = set()
     for schedule in (Schedule(), trace.schedule):
         if not kind_of(config.engine).renew(config):
@@ -252,7 +252,7 @@ def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
 def first_matching_candidate(
     candidates: list[Trace], target: Signature, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG
 ) -> Tried:
-    """Try candidates in order until one fails like the target.
+    """Run the shrinker's candidates until one has the target's finding; return the count.
 
     Candidates that the engine cannot run are skipped.
     """
@@ -271,7 +271,7 @@ def first_matching_candidate(
 
 
 def _last_reference(target: Signature) -> Reference | Literal["all", "none"]:
-    """Return the last reference run that is needed to see a bug; "all" if that is unknown."""
+    """Return the last kind of reference run to compare with, to see this bug again."""
     if target.reference is not None:
         return target.reference
     return "all" if target.plane == "liveness" else "none"

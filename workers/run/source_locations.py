@@ -1,4 +1,4 @@
-"""Add the engine's relevant source locations to a finding; no verdict depends on them.
+"""Add the engine's relevant source locations to a finding (no effect on the verdict).
 
 A target declares its source locations in tables (`Places`). The key depends on the finding:
 - a difference: its plane and variable, and the options that its request uses;
@@ -57,7 +57,7 @@ def crash_locations(raised: Sequence[Site], places: Places) -> tuple[Site, ...]:
 
 
 def _race_locations(race: MissingOrder, places: Places) -> tuple[Site, ...]:
-    """Return a race's declared source locations, by the functions of its accesses.
+    """Return the declared source locations of the functions that a race's accesses are in.
 
     Callers of these functions count as well.
     """
@@ -66,7 +66,7 @@ def _race_locations(race: MissingOrder, places: Places) -> tuple[Site, ...]:
 
 
 def _used_options(found: Difference, trace: Trace) -> Iterator[str]:
-    """Yield the keys of the options that a difference's request uses.
+    """Yield the names of the options that the request of a difference uses.
 
     For outputs, also the options of its sampling parameters and of the trace's specification.
     Options of the request itself count for every difference: for example, any value can be wrong because the request is
@@ -79,13 +79,13 @@ def _used_options(found: Difference, trace: Trace) -> Iterator[str]:
 
 
 def _requests(name: str, trace: Trace) -> Iterable[Submit]:
-    """Return the requests with a name, or the one with a submit number ("submit 3")."""
+    """Return the submits with this request name, or with this number ("submit 3")."""
     submits = trace.submits()
     return [each for number, each in enumerate(submits) if name in (each.request, f"submit {number}")]
 
 
 def _changed_keys(value: Value) -> Iterator[str]:
-    """Yield the keys of a value that differ from their defaults; "key text" for a choice."""
+    """Yield the names of fields that are not at their default; "name value" for choices."""
     for name, field in type(value).model_fields.items():
         own = getattr(value, name)
         if get_origin(field.annotation) is Literal:

@@ -1,4 +1,4 @@
-"""Replay one trace and record the timeline of its lanes, with the two tasks of a race."""
+"""Rerun a trace to record when each simulated stream's tasks ran, and a race's two tasks."""
 
 from collections.abc import Iterable
 
@@ -16,12 +16,12 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 def has_timeline(config: RunConfig) -> bool:
-    """Return whether a timeline can be recorded: only simulated lanes have one."""
+    """Return whether a timeline can be recorded (only with simulated streams)."""
     return config.device != "cuda" and bool(kind_of(config.engine).capabilities.lanes)
 
 
 def record_timeline(trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> tuple[Verdict, Timeline]:
-    """Run an explicit trace under its own schedule; return the verdict and the timeline.
+    """Run a trace under its own schedule; return the verdict and the timeline.
 
     Raises:
         DeviceError: the trace cannot run on that device.
@@ -43,7 +43,7 @@ def record_timeline(trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> tuple[V
 
 
 def unordered_tasks(race: MissingOrder, tasks: list[Task], lanes: tuple[str, ...]) -> UnorderedTasks | None:
-    """Return the two tasks of a race, or None if they are not found.
+    """Return the timeline tasks of a race's two accesses, or None if they are not found.
 
     They are the first task that makes the second access, and the last one before it that makes the first access.
     """
@@ -55,7 +55,7 @@ def unordered_tasks(race: MissingOrder, tasks: list[Task], lanes: tuple[str, ...
 
 
 def _matching(access: Access, buffer: str, tasks: Iterable[Task], lanes: tuple[str, ...]) -> Task | None:
-    """Return the first of some tasks that made an access to a buffer, or None."""
+    """Return the first task that made an access to a buffer, or None."""
     lane = lanes.index(access.lane)
     for task in tasks:
         used = task.reads if access.how == "read" else task.writes

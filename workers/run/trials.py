@@ -1,4 +1,4 @@
-"""Trial of a fault: run generated traces until it is found, by checks or by outputs.
+"""Trial of a fault: run generated traces until the checks, or compared outputs, find it.
 
 Both run the same trace under its own schedule; only the checks differ. A trial ends when the fault is found, or after a
 maximum number of traces. Trial N has the same traces as `specstorm hunt --seed N --fault ID`.
@@ -28,7 +28,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class FaultRun(Value):
-    """Result of one trace with one fault.
+    """Result of one trace run with one fault.
 
     `reached`: the trace meets the fault's requirements, so the faulty code runs; `triggered`: it took the faulty path;
     `plane` and `variable`: from the finding's signature, or empty.
@@ -42,7 +42,7 @@ class FaultRun(Value):
 
 
 def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> FaultRun:
-    """Run an explicit trace, in which the fault is switched on, with all checks."""
+    """Run an explicit trace (prompts as token ids) with one fault, under all checks."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return FaultRun(reached=False)
     verdict = check(trace, tapes, config=config)
@@ -58,7 +58,7 @@ def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = D
 
 
 def outputs_differ(fault: str, trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[bool, bool]:
-    """Return whether outputs differ from a synchronous run of the same, and of correct code."""
+    """Return whether outputs differ from a synchronous run, faulty code and correct code."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return False, False
     kind, same_code = kind_of(config.engine), synchronous(trace)
@@ -68,13 +68,13 @@ def outputs_differ(fault: str, trace: Trace, tapes: Tapes, config: RunConfig) ->
 
 
 class Found(Value):
-    """The number of traces until the fault was found; None if it was not found."""
+    """The number of traces until the fault was found; None if no trace found it."""
 
     at: Count | None = None
 
 
 class Trial(Value):
-    """One trial: numbers of traces that reached and triggered the fault, and until it was found.
+    """Result of one trial: how many traces ran the faulty code, and how many until it was found.
 
     - `baseline`: whether outputs were compared as well.
     - `judged`, `steps`, `seconds`: of the traces that all checks judged, until they found the fault.
@@ -107,7 +107,7 @@ def run_trial(
     clock: Callable[[], float] = time.perf_counter,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Trial:
-    """Run one trial; with `baseline`, also compare outputs until both comparisons find it."""
+    """Run one trial; with `baseline`, also until the comparison of outputs finds the fault."""
     judged = reached = triggered = steps = 0
     seconds, plane, variable = 0.0, "", ""
     detected = against_same = against_correct = None

@@ -1,4 +1,4 @@
-"""Find the requests whose outputs may correctly differ between schedules of the same trace.
+"""Find requests whose outputs may correctly differ between schedules of one trace.
 
 The progress of a request at a tick depends on its accepted draft tokens, which a race may change if the engine proposes
 its own, and on the ends of KV loads. So the effect of an event at that tick on the output may differ, too.
@@ -13,7 +13,7 @@ from workers.oracle.incremental_tape import depends_on_drafts
 
 
 def varying(trace: Trace, scripts_drafts: bool) -> Set[str]:
-    """Return the names of requests whose outputs may vary with the schedule.
+    """Return the names of requests whose outputs a schedule may correctly change.
 
     `scripts_drafts`: the trace scripts the draft tokens, so they do not vary.
     """
@@ -41,5 +41,5 @@ def _aborts_all(event: object) -> bool:
 
 
 def _may_continue_varying_output(submit: Submit, sessions: Set[str | None]) -> bool:
-    """Return whether a request's prompt may contain the output of a request that may vary."""
+    """Return whether the prompt may contain the output of such a request."""
     return isinstance(submit.prompt, Continuation) or (submit.session is not None and submit.session in sessions)

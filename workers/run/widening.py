@@ -37,7 +37,7 @@ _WITHOUT_DELAY: tuple[Way, ...] = ("plain", "joined")
 
 
 class Tries(Value):
-    """Runs of a trace on a GPU in one way: their number, those with harm, and its first verdict."""
+    """Runs of a trace on a GPU with one way of delay: how many, how many with harm, a verdict."""
 
     way: Way
     runs: int
@@ -46,7 +46,7 @@ class Tries(Value):
 
 
 class Widened(Value):
-    """Result on a GPU for the races of one source location: first race, delay, and runs.
+    """Result on a GPU for all races of one source location: the first race, its delay, the runs.
 
     `num_races` counts the races whose first access is at this location: one delay widens the windows of all of them.
     """
@@ -58,12 +58,12 @@ class Widened(Value):
 
     @property
     def does_harm(self) -> bool:
-        """Return whether a run with the delay has a finding that no run without it has."""
+        """Return whether a delayed run has a finding that no undelayed run has."""
         return any(each.harmed for each in self.tries if each.way not in _WITHOUT_DELAY)
 
 
 def races_of(trace: Trace, config: RunConfig) -> Sequence[MissingOrder]:
-    """Return the races of a trace on the simulated device under eager.
+    """Return the races that the simulated device reports under the eager schedule.
 
     Raises:
         DeviceError: the engine cannot run there, or it has no race detection there.
@@ -86,7 +86,7 @@ def _kind(config: RunConfig) -> ChildKind:
 
 
 def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None:
-    """Return the delay that widens a race's window; None without a source location.
+    """Return the delay before a race's first access; None without a source location.
 
     `stand_ins` are prefixes of files that only the simulated device runs, instead of the engine's own.
     """
@@ -100,7 +100,7 @@ def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None
 
 
 def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[Widened]:
-    """Yield the result on a GPU for each source location of simulated races of a trace.
+    """Delay each source location of simulated races on a GPU; yield the result of each.
 
     The trace runs `times` in each way.
 
@@ -133,7 +133,7 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
 def _by_location(
     races: Iterable[MissingOrder], stand_ins: Sequence[str]
 ) -> Iterator[tuple[MissingOrder, Delay | None, int]]:
-    """Yield for each location to delay its first race, the delay, and its number of races."""
+    """Group races by the location to delay; yield (first race, delay, number of races)."""
     of_place: dict[object, list[tuple[MissingOrder, Delay | None]]] = {}
     for number, order in enumerate(races):
         delay = delay_of(order, stand_ins)
@@ -144,19 +144,19 @@ def _by_location(
 
 
 def _delays(delay: Delay | None) -> Iterator[tuple[Way, Delay]]:
-    """Yield the ways to delay a race's first access: in its step, then in every step."""
+    """Yield the delays to try: before the access in its own step, then in every step."""
     if delay is not None:
         yield "in_its_step", delay
         yield "in_every_step", delay.model_copy(update={"step": None})
 
 
 def _tries(way: Way, verdicts: Sequence[Verdict], trace: Trace, shown: Set[str]) -> Tries:
-    """Return the result of some runs; the bugs `shown` without a delay are no harm."""
+    """Count the runs with harm: with a finding that is not among the undelayed ones (`shown`)."""
     harmful = [each for each in verdicts if _bug_of(each, trace) not in {"", *shown}]
     return Tries(way=way, runs=len(verdicts), harmed=len(harmful), verdict=harmful[0] if harmful else None)
 
 
 def _bug_of(verdict: Verdict, trace: Trace) -> str:
-    """Return the bug of a verdict, "" if it is no finding."""
+    """Return the bug identity of a finding, "" for another verdict."""
     signature = signature_of(verdict, trace)
     return signature.bug if signature is not None else ""

@@ -1,4 +1,4 @@
-"""Worker: judge traces, hunt in shards, try candidates of the shrinker; single-threaded."""
+"""Worker: judges traces, hunts in shards, tries shrinker candidates; single-threaded."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Worker:
-    """Judges traces one at a time; the tapes that it keeps between them change no verdict.
+    """Judges traces one at a time; caches oracle values ("tapes"), which changes no verdict.
 
     `confirm` says when the findings of `judge` are confirmed with slower kernels.
     """
@@ -27,7 +27,7 @@ class Worker:
         self._known_bugs = KnownBugs(self._tapes)
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Return the judgement of a trace under its own schedule, or under a `sweep`."""
+        """Judge a trace under its own schedule, or under a `sweep` of schedules."""
         return judgement(trace, sweep, self._tapes, self._known_bugs.of, config, self._confirm)
 
     def hunt(
@@ -42,5 +42,5 @@ class Worker:
         return judge_shard(shard, self._tapes, begin, config, to_first_finding=to_first_finding)
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
-        """Try candidates of the shrinker in order until one fails like the target."""
+        """Run the shrinker's candidates in order until one has the target's finding."""
         return first_matching_candidate(candidates, target, self._tapes, config)
