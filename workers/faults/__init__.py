@@ -1,1 +1,1 @@
-"""Historical bugs that can be switched on, one file per family."""
+"""Planted faults: historical bugs that a run can switch on, one file per family."""

@@ -1,4 +1,4 @@
-"""Faults in recurrent states stored with KV-cache blocks.
+"""Faults in recurrent (Mamba) states that are stored with KV-cache blocks.
 
 Faults in device ops exist only on the NumPy tier.
 """

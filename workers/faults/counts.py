@@ -1,4 +1,4 @@
-"""Faults in how the host reads and moves counts that the device owns."""
+"""Faults in the host's use of accepted and computed token counts that the device owns."""
 
 from collections.abc import Sequence
 

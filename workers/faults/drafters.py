@@ -1,4 +1,4 @@
-"""Faults in drafters: KV cache, start, order, noise and logits of draft tokens.
+"""Faults in drafters: KV cache, first position, order, noise and logits of draft tokens.
 
 Faults in device ops exist only on the NumPy tier.
 """

@@ -1,4 +1,4 @@
-"""Fault: a historical bug, as one function that replaces one part of one engine."""
+"""Fault: a historical bug that replaces one function of the engine under test."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ Faulty: TypeAlias = Callable[Concatenate[Parts, Reached, ...], Any]
 
 
 def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
-    """Return a device op with the name of `kernel` that runs `body`.
+    """Return a device op that runs the NumPy function `body` under the name of `kernel`.
 
     It computes with NumPy, so faults made from it exist only on the NumPy tier.
     """
@@ -31,7 +31,7 @@ def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
 
 
 def in_place_of(name: str) -> Callable[[Faulty], Apply]:
-    """Return a decorator that turns a replacement of the part `name` into the fault's `apply`.
+    """Return a decorator: the function replaces the engine function `name` in a fault.
 
     A replacement of a device op has the op's name and computes with NumPy, as in `op_like`.
     """
@@ -48,7 +48,7 @@ def in_place_of(name: str) -> Callable[[Faulty], Apply]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A bug named after its source.
+    """A historical bug that can be switched on: source, symptom, trigger, replacement.
 
     Plane and trigger were written down before its first measurement.
 
@@ -65,7 +65,7 @@ class Fault:
     requires: Requires = ()
 
     def missing(self, spec: EngineSpec) -> Fact | None:
-        """Return the specification field that rules this fault out, with its required value.
+        """Return the engine option that makes this fault impossible, with the required value.
 
         None if no field does.
         """
@@ -79,5 +79,5 @@ class Fault:
 def fault(
     *, id: str, source: str, symptom: str, trigger: str, plane: str, requires: Requires = ()
 ) -> Callable[[Apply], Fault]:
-    """Return a decorator that makes a fault from its `apply` and the facts about it."""
+    """Return a decorator that makes a `Fault` of a replacement and its description."""
     return lambda apply: Fault(id, source, symptom, trigger, plane, apply, requires)

@@ -1,4 +1,4 @@
-"""Faults in isolation: one request affects another, by its end or by a reused name."""
+"""Faults in isolation: a request changes another's result by its end or a reused name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Faults in preemption, resumption and the end of a request."""
+"""Faults in preempting, resuming and ending requests."""
 
 from collections.abc import Sequence
 from dataclasses import replace

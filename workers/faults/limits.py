@@ -1,4 +1,4 @@
-"""Faults in limits: something that a fix of the engine disables or forbids."""
+"""Faults that lift a restriction of the engine: a fix has disabled or forbidden the feature."""
 
 from collections.abc import Sequence
 

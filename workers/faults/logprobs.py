@@ -1,4 +1,4 @@
-"""Faults in logprobs: wrong logits, columns or rows.
+"""Faults in logprobs: taken from wrong logits, columns or rows.
 
 The fault in a device op exists only on the NumPy tier.
 """

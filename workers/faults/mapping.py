@@ -1,4 +1,4 @@
-"""Faults in data that moves with a row: draft tokens, block tables, state slots.
+"""Faults in moving data with a batch row: draft tokens, block tables, state slots.
 
 Those with draft tokens exist only on the NumPy tier.
 """

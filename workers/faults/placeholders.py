@@ -1,4 +1,4 @@
-"""Faults with prefill chunks and placeholders: counts, draft tokens, model inputs.
+"""Faults with prefill chunks and placeholders (counts for tokens not sampled yet).
 
 Faults in device ops exist only on the NumPy tier.
 """

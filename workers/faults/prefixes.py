@@ -20,7 +20,7 @@ CACHED = (("prefix_cache", True), ("layers", "attention"), ("drafter", "eagle"))
     requires=CACHED,
 )
 def _parent_is_forgotten(parts: Parts, reached: Reached) -> Parts:
-    """Hash a block by its own tokens only.
+    """Fault: hash a KV block by its own tokens, without those before it.
 
     Reached if equal blocks follow different parent blocks.
     """

@@ -1,4 +1,4 @@
-"""Faults in logits processing: wrong history, omitted steps.
+"""Faults in logits processing: wrong token history, skipped steps.
 
 Faults in device ops exist only on the NumPy tier.
 """
@@ -18,7 +18,7 @@ from workers.kernels.process_logits.numpy import mask, penalise, rules_of
 
 
 def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[Any], int, int]:
-    """Return the line of a row, the position it verifies first, and its number of draft tokens."""
+    """Return (parameter line, first verified position, number of drafts) of a batch row."""
     d = int(given.num_drafts[row])
     base = int(given.num_computed[row] + given.num_scheduled[row]) - 1 - d
     return given.lines.reshape(-1, given.line_length)[given.state_slot[row]], base, d

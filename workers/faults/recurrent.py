@@ -1,4 +1,4 @@
-"""Faults in the recurrent state that a row continues from.
+"""Faults in the recurrent (Mamba) state that a row continues from.
 
 All are in device ops, so they exist only on the NumPy tier.
 """

@@ -1,4 +1,4 @@
-"""Registry of faults, by name."""
+"""Registry of all planted faults, by name."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Faults in random sampling. Faults in device ops exist only on the NumPy tier."""
+"""Faults in random sampling. Faults in device ops need the NumPy version of the kernels."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ LEAK = 0.02
 
 
 def _lines_of(logits: Floats, columns: int, stride: int, vocab_size: int) -> Floats:
-    """Return flat logits as [rows, columns, V]."""
+    """Return flat logits as an array [rows, columns, V]."""
     return logits.reshape(-1, columns, stride)[:, :, :vocab_size]
 
 
@@ -229,7 +229,7 @@ def _leak(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
 
 
 def _weights(given: VerifyDrafts, temperature: Floats, floors: Floats) -> Floats:
-    """Return the weights of all tokens in all columns, [B, 1 + K, V]; 0 without a distribution."""
+    """Return exp(logit - maximum) of each token, [B, 1 + K, V]; 0 for logits with NaN or inf."""
     width = 1 + given.num_speculative_tokens
     lines = _lines_of(given.logits, width, given.logits_stride, given.vocab_size)
     fits = (lines < np.inf).all(axis=2, keepdims=True)

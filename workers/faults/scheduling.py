@@ -1,4 +1,4 @@
-"""Scheduling faults: tokens, draft tokens, placeholders, state slots."""
+"""Faults in scheduling: token budget, draft tokens, placeholders, state slots."""
 
 from dataclasses import replace
 

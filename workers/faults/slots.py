@@ -1,4 +1,4 @@
-"""Faults in KV-cache writes: slots, blocks, padding. Those in device ops: NumPy tier only."""
+"""Faults in KV-cache writes: slots, blocks, padding. Op faults need the NumPy kernels."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Faults in the rejection sampler and its encoded result.
+"""Faults in the rejection sampler and in how its result is encoded.
 
 All are in device ops, so they exist only on the NumPy tier.
 """

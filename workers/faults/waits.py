@@ -1,4 +1,4 @@
-"""Faults in waits: memory is written or read before the copy or kernel that uses it is done."""
+"""Faults in waits: memory is reused or read before the copy or kernel using it is done."""
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Reached, fault, in_place_of

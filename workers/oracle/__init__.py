@@ -1,1 +1,1 @@
-"""Oracle: the expected value of every engine variable, from the trace and the log alone."""
+"""Oracle: the expected value of each engine variable, from trace and scheduler log alone."""

@@ -1,4 +1,6 @@
-"""Reference drafters, one class each: expected drafter KV cache and expected draft tokens.
+"""Reference drafters, one class each: expected drafter KV words and expected draft tokens.
+
+A *word* is a 64-bit integer in place of a vector: the model is an integer model, compared exactly.
 
 `words` is the drafter's KV cache at all positions, as long as every position is followed by its true next token;
 `follow` extends it. `drafts` returns the computed values and draft tokens after the last kept token (`kept` tokens of
@@ -20,7 +22,7 @@ SUFFIX_MAX = 4
 
 
 class TargetValues(Protocol):
-    """The target model's values by position, which drafters read."""
+    """The target model's tokens, KV words, states and hidden words by position, for drafters."""
 
     tokens: list[int]
     kv: list[int]
@@ -31,14 +33,14 @@ class TargetValues(Protocol):
         """Return the last W - 1 inputs of the recurrent layer before position `end`."""
 
     def argmax(self, hidden: int) -> int:
-        """Return the token with the largest logit for a hidden word."""
+        """Return the token with the largest logit for a hidden word (integer hidden state)."""
 
     def scores(self, hidden: int) -> list[int]:
-        """Return the logits for a hidden word."""
+        """Return all logits for a hidden word (integer hidden state)."""
 
 
 class Drafts(NamedTuple):
-    """Draft tokens after a position, their hidden words, and the draft model's predictions.
+    """Draft tokens after a position, with hidden words, and a draft model's own predictions.
 
     `drawn` has the distributions that sampled draft tokens were sampled from.
     """
@@ -50,7 +52,7 @@ class Drafts(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Request for `k_step` draft tokens after `kept` tokens.
+    """Arguments of a drafter: propose `k_step` draft tokens after `kept` tokens.
 
     `num_drafts` of them are below max_model_len.
 
@@ -67,7 +69,7 @@ class Ask(NamedTuple):
 
 
 class DrafterTruth:
-    """Reference drafter of one prompt: its KV words, and the draft tokens computed so far."""
+    """Expected drafter state for one prompt: KV words by position, draft tokens (cached)."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         self.words: list[int] = []
@@ -78,13 +80,13 @@ class DrafterTruth:
         self._sum = self._sum_position = 0
 
     def follow(self, position: int) -> None:
-        """Extend the KV cache by a position with known token and next token.
+        """Append the drafter's KV word for a position whose token and next token are known.
 
         By default nothing is cached.
         """
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the KV word at the end of a non-final prefill chunk, given the assumed next token."""
+        """Return the KV word at a prefill chunk's end, where the next token is a guess."""
         return self.words[position]
 
     def drafts(
@@ -96,7 +98,7 @@ class DrafterTruth:
         deltas: Mapping[int, int],
         params: SamplingParams | None,
     ) -> Drafts:
-        """Return the draft tokens after the kept tokens; the arguments are those of `Ask`."""
+        """Return the draft tokens after `kept` tokens; see `Ask` for the arguments."""
         limit = self._spec.drafter_max_len
         if limit and kept + 1 + k_step > limit:
             return Drafts((NO_DRAFT,) * num_drafts)
@@ -123,14 +125,14 @@ def _scripted(ask: Ask) -> tuple[int, ...]:
 
 
 class Eagle(DrafterTruth):
-    """EAGLE: reads the target's hidden word and the next token, then its own output."""
+    """EAGLE drafter: combines the target's hidden word with the next token, then its own output."""
 
     def follow(self, position: int) -> None:
         vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
         self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the KV word computed from the last hidden word and the assumed next token."""
+        """Return the KV word at a prefill chunk's end, computed with a guessed next token."""
         vector = model.draft_hidden(self._tape.hidden[position], next_token)
         return model.kv_word(vector, position, model.DRAFTER_LAYER)
 
@@ -155,7 +157,7 @@ class Eagle(DrafterTruth):
 
 
 class DraftModel(DrafterTruth):
-    """The target's layers with their own KV cache: cache and predictions equal the target's."""
+    """Draft model equal to the target: its own KV cache and predictions have the same values."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
@@ -198,7 +200,7 @@ class DraftModel(DrafterTruth):
 
 
 class Mtp(DrafterTruth):
-    """Reads a token and the target's preceding hidden word; continues from its own output."""
+    """MTP drafter: combines a token with the preceding hidden word of the target, then its own."""
 
     def follow(self, position: int) -> None:
         before = self._tape.hidden[position - 1] if position else 0
@@ -222,7 +224,7 @@ class Mtp(DrafterTruth):
 
 
 class Dflash(DrafterTruth):
-    """A context of the target's hidden words, then a block of the next token and mask tokens."""
+    """Block drafter: attends to the target's hidden words; predicts all mask tokens at once."""
 
     def follow(self, position: int) -> None:
         self._append(model.kv_word(self._tape.hidden[position], position, model.DRAFTER_LAYER))
@@ -242,7 +244,7 @@ class Dflash(DrafterTruth):
 
 
 class HiddenStates(DrafterTruth):
-    """Caches the target's hidden words; its one draft token is the token just sampled."""
+    """Hidden-state extraction: caches target hidden words; proposes the token just sampled."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
@@ -272,7 +274,7 @@ class History(DrafterTruth):
 
 
 class Suffix(History):
-    """Suffix drafter: proposes the most frequent continuation of the longest suffix."""
+    """Suffix drafter: proposes the most frequent continuation of the longest matching suffix."""
 
     def _drafts(self, ask: Ask) -> Drafts:
         history = self._tape.tokens[: ask.kept + 1]
@@ -284,7 +286,7 @@ class Suffix(History):
 
     @staticmethod
     def _most_frequent(history: list[int], ends: list[int], num_drafts: int) -> tuple[int, ...]:
-        """Extend all matches by their most frequent next token.
+        """Return draft tokens, each the most frequent next token of the remaining matches.
 
         Equally frequent: the lowest id.
         """
@@ -300,7 +302,7 @@ class Suffix(History):
 
 
 class Medusa(HiddenStates):
-    """Medusa heads, without a KV cache: each reads the last kept token's hidden word."""
+    """Medusa heads: each head proposes from the last kept token's hidden state; no KV cache."""
 
     def _drafts(self, ask: Ask) -> Drafts:
         hidden = self._tape.hidden[ask.kept - 1]

@@ -1,4 +1,4 @@
-"""Expected captures: the oracle's values in the layout of the engine's captures.
+"""Expected values of each capture (copy of device variables), in the engine's layout.
 
 Values outside the domain of a variable are not compared. Token ids of logprobs and their order must be exact, each
 logprob within TOLERANCE.
@@ -93,7 +93,7 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected sampling parameters, noise, draft logits and status of each row.
+    """Return the expected sampling parameters, noise, draft logits and status, by row.
 
     Float32 numbers are given as bits; a temperature is in units of logits.
     """
@@ -129,7 +129,7 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
 def _expected_noise(
     rows: Sequence[RowTruth], by_chance: Sequence[int], spec: EngineSpec
 ) -> tuple[list[Any], list[Any]]:
-    """Return the expected acceptance and selection noise as float32 bits.
+    """Return the expected random numbers for acceptance and for sampling, as float32 bits.
 
     Selection noise has four numbers per column and try.
     """
@@ -156,7 +156,7 @@ def _bits(numbers: Sequence[float]) -> tuple[int, ...]:
 
 
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected KV words, attention outputs, hidden words, sampled tokens and counts."""
+    """Return the expected KV words, layer outputs, sampled tokens and accepted counts."""
     width, rows = 1 + spec.num_speculative_tokens, step.rows
     kv: list[Any] = []
     attention: list[Any] = []
@@ -190,7 +190,7 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _expected_logits(rows: Sequence[RowTruth], width: int) -> list[Any]:
-    """Return hashes of the processed logits of valid tokens, for rows with logits processing."""
+    """Return hashes of the expected logits after masks and penalties, for valid tokens."""
     logits: list[Any] = []
     for row in rows:
         count = row.valid if row.tape.logits else 0
@@ -231,7 +231,7 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _states_of(rows: Sequence[RowTruth], spec: EngineSpec, length_max: float = inf) -> tuple[list[Any], list[Any]]:
-    """Return recurrent state and window of each row that keeps at most `length_max` tokens."""
+    """Return each row's recurrent state and convolution window after its kept tokens."""
     states: list[Any] = []
     windows: list[Any] = []
     for row in rows:
@@ -243,7 +243,7 @@ def _states_of(rows: Sequence[RowTruth], spec: EngineSpec, length_max: float = i
 
 
 def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected predictions, recurrent states or carried words of some drafters."""
+    """Return drafter-specific expected values: predictions, states or carried hidden words."""
     k, rows = spec.num_speculative_tokens, step.rows
     if TRAITS[spec.drafter].carries_words:
         return {"carried": [row.tape.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
@@ -260,7 +260,7 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected recurrent states of the blocks of each row's verified tokens.
+    """Return the expected recurrent states stored with the blocks of verified tokens.
 
     A capture covers the blocks from the one of the token before the verified tokens on: a full block has the state at
     its end, the last block the state after the last kept token.
@@ -279,18 +279,18 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _num_compared(spec: EngineSpec) -> int:
-    """Return the largest number of blocks that 1 + K tokens and the token before them can span."""
+    """Return how many blocks 1 + K verified tokens and the token before them can span."""
     return 1 + (spec.num_speculative_tokens + spec.block_size) // spec.block_size
 
 
 def _ends_of_kept(row: RowTruth, size: int) -> list[int]:
-    """Return the end position of each block for which a row must store a recurrent state."""
+    """Return, for each block with verified tokens, the position after which its state is stored."""
     first = max(0, row.base - 1) // size
     return [min((column + 1) * size, row.kept) for column in range(first, -(-row.kept // size))]
 
 
 def expected_release(release: Release, spec: EngineSpec) -> Expectation:
-    """Return the expected KV cache of a request when its blocks are freed."""
+    """Return the expected KV cache content of a request's blocks when they are freed."""
     expected: Expectation = {"kv_at_end": [*release.kv], "drafter_kv_at_end": [*release.drafter_kv]}
     if keeps_states_with_blocks(spec):
         ends, windows = _ends_of_blocks(release, spec.block_size), []
@@ -302,18 +302,18 @@ def expected_release(release: Release, spec: EngineSpec) -> Expectation:
 
 
 def _ends_of_blocks(release: Release, size: int) -> list[int]:
-    """Return the end position of each block that a request frees."""
+    """Return the end position of each block of a freed request."""
     length = len(release.kv)
     return [min(start + size, length) for start in range(0, length, size)]
 
 
 def _where(values: Sequence[int], defined: Sequence[int]) -> list[Any]:
-    """Return one value per row, and SCRATCH for rows with `defined` 0."""
+    """Return each row's value, or SCRATCH (not compared) for rows with `defined` 0."""
     return [value if here else SCRATCH for value, here in zip(values, defined, strict=True)]
 
 
 def place_of(variable: str, index: int, whose: StepTruth | Release, spec: EngineSpec) -> Place:
-    """Return the owner and the position of the value at an index of a capture."""
+    """Return the row (or request) and position of element `index` in a captured variable."""
     if isinstance(whose, StepTruth):
         return _place_in_step(variable, index, whose, spec)
     return _place_in_release(variable, index, whose, spec)
@@ -372,7 +372,7 @@ def _place_in_release(variable: str, index: int, release: Release, spec: EngineS
 
 
 def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, ...]], mode: str) -> list[Flat] | None:
-    """Return the logprobs of each row's delivered tokens; None if no row needs any."""
+    """Return the expected logprobs of each row's returned tokens; None if no row wants any."""
     if not [row for row in rows if row.truth.num_logprobs and not row.discard]:
         return None
     found: list[Flat] = []
@@ -387,7 +387,7 @@ def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, .
 
 
 def are_close(seen: Flat, wanted: Flat) -> bool:
-    """Return whether logprobs agree: token ids exactly, logprobs within TOLERANCE."""
+    """Return whether logprobs agree: equal token ids, values within TOLERANCE."""
     return len(seen) == len(wanted) and all(map(_is_close, seen, wanted))
 
 

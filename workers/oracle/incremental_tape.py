@@ -1,4 +1,4 @@
-"""Incremental tape: values of a request with draft-dependent tokens, extended row by row."""
+"""Tape (model values by position) of a request whose tokens depend on its draft tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,12 +18,12 @@ from workers.oracle.truth import Truth
 
 
 def depends_on_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
-    """Return whether a request's tokens depend on its draft tokens, and so on its schedule."""
+    """Return whether draft tokens influence a request's sampled tokens (not greedy or strict)."""
     return spec.sampling == "synthetic" or (spec.sampling != "strict" and params.temperature > 0)
 
 
 def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
-    """Return a request's scripted draft token at each position; for a draft model, corrections.
+    """Return the draft token to propose at each position; for a draft model, its token offsets.
 
     A correct draft token is the request's next token. If tokens depend on draft tokens, it is the token of the largest
     logit: a draft token derived from the noise that verifies it would bias the output distribution.
@@ -41,13 +41,13 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
 
 
 def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return the offset of a draft model's prediction at each position; 0 keeps it correct."""
+    """Return an offset to add to a draft model's token at each position: 0 right, 1 wrong."""
     after_prompt = cycle([int(bit == "0") for bit in bits])
     return [*islice(chain(repeat(0, num_prompt), after_prompt), spec.max_model_len)]
 
 
 def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
-    """Return whether a request's draft tokens are sampled.
+    """Return whether a request's draft tokens are sampled, not the drafter's argmax.
 
     Not with a grammar, which removes draft tokens without a rejection.
     """
@@ -55,7 +55,10 @@ def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
 
 
 class IncrementalTape(Tape):
-    """Tape of all known tokens, including the last one; the drafter is one position behind."""
+    """Model values of all known tokens of a request, extended after each verified row.
+
+    The drafter's KV words end one position earlier, because each of them also needs the next token.
+    """
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None) -> None:
         super().__init__(prompt, spec, rules)
@@ -66,7 +69,7 @@ class IncrementalTape(Tape):
                 self.drafter.follow(position)
 
     def append(self, token: int, line: Sequence[float]) -> None:
-        """Append a token sampled from the processed logits `line`, and compute its position."""
+        """Append a token sampled from these processed logits; compute its model values."""
         if self._rules is not None:
             if changes_logits(self._rules.params):
                 self.logits.append(hash_of(line))
@@ -78,7 +81,7 @@ class IncrementalTape(Tape):
     def go_on(
         self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoiled: SpoiledLogit | None
     ) -> VerifiedTokens:
-        """Verify draft tokens; append the kept ones and the token that follows."""
+        """Verify draft tokens; append the accepted ones and the token after them."""
         spec, lines = self._spec, self.lines(drafts, spoiled)
         rates, cuts = keep_rates(spec), cuts_of(spec)
         found = verify(spec.sampling, lines, drafts, params, rates, len(self.tokens), proposals=drawn, cuts=cuts)
@@ -87,7 +90,7 @@ class IncrementalTape(Tape):
         return found
 
     def lines(self, drafts: Sequence[int], spoiled: SpoiledLogit | None = None) -> list[list[float]]:
-        """Return processed logits after the known tokens, then after each valid draft token."""
+        """Return the processed logits after the known tokens and after each valid draft."""
         known, sums = len(self.tokens), (self._sum_kv, self._sum_kv_position)
         found = [self._line(spoiled, 0)]
         for column, draft in enumerate(drafts, 1):
@@ -102,7 +105,7 @@ class IncrementalTape(Tape):
         return found
 
     def until(self, length: int) -> "IncrementalTape":
-        """Return a tape of the first `length` tokens only."""
+        """Return a new tape that has only the first `length` tokens."""
         tape = IncrementalTape(self._prompt, self._spec, self._rules)
         for position in range(len(self._prompt), length):
             tape.append(self.tokens[position], tape.lines(())[0])
@@ -113,7 +116,7 @@ class IncrementalTape(Tape):
 
 
 class RowOutcome(NamedTuple):
-    """Outcome of verifying a row: counts of valid, sampled, ambiguous tokens; probes hit.
+    """Result of verifying a row: numbers of valid and sampled tokens, situations seen.
 
     Without a target distribution (`has_target` False), the request ends where a token should be sampled.
     """
@@ -128,7 +131,7 @@ class RowOutcome(NamedTuple):
 def verify_row(
     truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal], spoiled: SpoiledLogit | None = None
 ) -> RowOutcome:
-    """Verify a row from position `first` on and return its outcome; extend an incremental tape.
+    """Verify a row's draft tokens from position `first` on; return how many tokens are valid.
 
     A logit that an event corrupts leaves its column without a target distribution.
     """
@@ -156,6 +159,6 @@ def verify_row(
 
 
 def _of_drawn(drawn: Sequence[Proposal], valid: int) -> tuple[str, ...]:
-    """Return the probes hit by a row with these sampled draft tokens and `valid` valid tokens."""
+    """Return the situations ("probes") that a row's sampled draft tokens cover."""
     found = ("drawn_draft_accept",) if drawn and valid > 1 else ()
     return (*found, "drawn_draft_reject") if 0 < valid <= len(drawn) else found

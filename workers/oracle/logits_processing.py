@@ -1,4 +1,4 @@
-"""Reference logits processor: masks, penalties and grammars, one logit at a time."""
+"""Reference logits processor: masks, penalties and grammar, computed logit by logit."""
 
 import struct
 from collections import Counter
@@ -21,14 +21,14 @@ Edges: TypeAlias = Sequence[Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Parameters that affect the next token; with equal rules, a prompt has equal tapes."""
+    """The parameters that determine a request's next token: equal ones give equal outputs."""
 
     params: SamplingParams
     stop: frozenset[int]
 
 
 def rules_of(event: Submit) -> Rules | None:
-    """Return the rules of a request; None if sampling is greedy without logits processing."""
+    """Return a request's sampling rules; None for plain greedy sampling."""
     if not changes_logits(event.params) and not event.params.temperature:
         return None
     return Rules(event.params, frozenset(event.stop) if event.params.min_tokens else frozenset())
@@ -58,7 +58,7 @@ def processed(
 
 
 def _only(tokens: Iterable[int], logits: Sequence[float]) -> list[float]:
-    """Return the logits with all tokens except `tokens` set to -inf."""
+    """Return the logits with every other token set to -inf."""
     found = [-inf] * len(logits)
     for token in tokens:
         found[token] = logits[token]
@@ -80,7 +80,7 @@ def _penalize(logits: list[float], params: SamplingParams, tokens: Sequence[int]
 
 
 def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:
-    """Return the tokens that would stop a request too early or complete a bad word."""
+    """Return the tokens that would end a request below min_tokens or complete a bad word."""
     params = rules.params
     banned = {*rules.stop} if len(tokens) - num_prompt < params.min_tokens else set()
     for word in params.bad_words:
@@ -91,12 +91,12 @@ def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:
 
 
 def edges_of(grammar: Grammar) -> Edges:
-    """Return the edges of each grammar state by token; no token leads to two states."""
+    """Return, for each grammar state, {allowed token: next state}."""
     return tuple([{edge[0]: edge[1] for edge in state} for state in grammar])
 
 
 def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None:
-    """Return the tokens allowed after `output` with next states; None after the grammar's end."""
+    """Return {allowed token: next state} after `output`; None after the grammar's end."""
     following = edges[0]
     for token in output:
         if token not in following:
@@ -108,7 +108,7 @@ def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None
 
 
 def cut_off(edges: Edges, output: Sequence[int], drafts: Sequence[int], no_draft: int) -> list[int]:
-    """Return the longest prefix of draft tokens that a grammar allows, padded with `no_draft`."""
+    """Return the draft tokens up to the first that the grammar forbids, padded with `no_draft`."""
     kept: list[int] = []
     for draft in drafts:
         following = edges_after(edges, [*output, *kept])
@@ -119,14 +119,14 @@ def cut_off(edges: Edges, output: Sequence[int], drafts: Sequence[int], no_draft
 
 
 def hash_of(logits: Sequence[float]) -> int:
-    """Return the sum of the bits of float32 values times 1, 3, 5, ..., modulo 2^64."""
+    """Return a 64-bit hash: the sum of float32 bits times 1, 3, 5 ..."""
     bits = struct.unpack(f"{len(logits)}I", struct.pack(f"{len(logits)}f", *logits))
     total: int = sum(map(mul, bits, range(1, 2 * len(bits), 2)))
     return total % (1 << 64)
 
 
 def logprobs_of(logits: Sequence[float], token: int, count: int) -> tuple[int | float, ...]:
-    """Return `count` pairs of id and logprob: the given token, then the most likely ones.
+    """Return flat (id, logprob) pairs: the given token, then the most likely tokens.
 
     Equally likely tokens are ordered by id.
     """

@@ -1,4 +1,4 @@
-"""Reference prefix cache: free blocks, cached blocks by prefix, and their expected contents.
+"""Reference prefix cache: free blocks, cached blocks by token prefix, expected contents.
 
 Blocks without contents are given out first, last freed first; then unreferenced cached blocks are evicted, least
 recently used first. A request frees its blocks from the last one on.
@@ -11,7 +11,7 @@ from workers.oracle.tape import Tape
 
 
 class Prefixes:
-    """Numbers of prefixes that end with a full block, from 1 on; equal exactly for equal tokens."""
+    """Numbers that identify full-block token prefixes: equal tokens have equal numbers."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
@@ -19,7 +19,7 @@ class Prefixes:
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def extend(self, prefixes: list[int], tokens: Sequence[int], length: int) -> None:
-        """Append the numbers of a request's prefixes up to `length` to the known ones."""
+        """Append the prefix number of each further full block below `length`."""
         for start in range(len(prefixes) * self.block_size, length - self.block_size + 1, self.block_size):
             block = prefixes[-1] if prefixes else 0, tuple(tokens[start : start + self.block_size])
             prefixes.append(self._numbers.setdefault(block, 1 + len(self._numbers)))
@@ -27,7 +27,7 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class BlockContents:
-    """Expected contents of a block: a tape from position `first` on, and `deltas`.
+    """Expected contents of a cached block: a tape's values from position `first` on.
 
     `deltas` has the drafter's KV words that differ from the tape's.
     """
@@ -39,7 +39,7 @@ class BlockContents:
 
 @dataclass(slots=True)
 class CachedBlocks:
-    """All blocks of a pool.
+    """Expected state of the block pool: reference counts, free blocks, cached blocks.
 
     `empty` ends with the next block to give out, `idle` starts with the next to evict.
 
@@ -67,7 +67,7 @@ class CachedBlocks:
         return (*self.empty[::-1][:from_empty], *self.idle[: count - from_empty])
 
     def claim(self, blocks: Sequence[int]) -> None:
-        """Give out blocks; cached ones lose their contents."""
+        """Allocate blocks; a cached block that is reused loses its registration."""
         for block in blocks:
             if block in self.empty:
                 self.empty.remove(block)
@@ -79,26 +79,26 @@ class CachedBlocks:
             self.num_holders[block] = 1
 
     def chain(self, prefixes: Sequence[int]) -> tuple[int, ...]:
-        """Return the cached blocks of the longest cached prefix among a request's prefixes."""
+        """Return the blocks of the longest prefix-cache hit for a request's prefix numbers."""
         length = next((at for at, each in enumerate(prefixes) if each not in self.block_of), len(prefixes))
         return tuple(self.block_of[each] for each in prefixes[:length])
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Add one request's references to cached blocks."""
+        """Add a reference to each cached block of a hit; idle blocks become used."""
         for block in blocks:
             if block in self.idle:
                 self.idle.remove(block)
             self.num_holders[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Drop one request's references to blocks."""
+        """Drop a reference to each block; unreferenced cached blocks become idle."""
         for block in reversed(blocks):
             self.num_holders[block] -= 1
             if not self.num_holders[block]:
                 (self.idle if self.prefix_of[block] else self.empty).append(block)
 
     def register(self, block: int, prefix: int, contents: BlockContents | None) -> None:
-        """Register a block as the end of a prefix, unless another block is registered."""
+        """Register a full block under its prefix number, unless another block has it."""
         if prefix not in self.block_of:
             self.block_of[prefix], self.prefix_of[block] = block, prefix
             self.contents[block] = contents
@@ -111,5 +111,5 @@ class CachedBlocks:
 
 
 def cached_blocks(num_blocks: int) -> CachedBlocks:
-    """Return a pool of empty blocks; the highest number is given out first."""
+    """Return a pool of empty blocks; the highest block id is allocated first."""
     return CachedBlocks([0] * num_blocks, [0] * num_blocks, list(range(num_blocks)))

@@ -1,4 +1,6 @@
-"""Reference random sampler: sample a token with the noise of its position.
+"""Reference random sampler: a token from a distribution and its position's random numbers.
+
+A float32 sampler may decide otherwise where a random number is close to a border: such results are marked ambiguous.
 
 In float64, one token at a time. A token is selected in three steps (block of the vocabulary, tile of the block, token),
 each with its own random number (docs/decisions/0003).
@@ -33,14 +35,14 @@ BLOCKS_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A token (None without a distribution), and whether float32 could select another."""
+    """A sampled token (None if none can be), and whether float32 rounding could change it."""
 
     token: int | None
     is_ambiguous: bool
 
 
 class Mass(NamedTuple):
-    """A weight or a sum of weights, and the possible float32 error.
+    """An unnormalised probability, or a sum of them, with its possible float32 error.
 
     A 0 without error is also 0 in float32.
     """
@@ -54,7 +56,7 @@ NOTHING = Mass(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class TargetDistribution:
-    """The weights of the tokens under a request's parameters, relative to the largest.
+    """Unnormalised token probabilities after temperature, top-k and top-p.
 
     It is ambiguous if float32 could put the top-p border elsewhere.
     """
@@ -63,7 +65,7 @@ class TargetDistribution:
     is_ambiguous: bool
 
     def without(self, token: int) -> tuple[Mass, ...]:
-        """Return the weights with one token excluded."""
+        """Return the token masses with one token set to 0."""
         return (*self.masses[:token], NOTHING, *self.masses[token + 1 :])
 
     def probabilities(self) -> list[float]:
@@ -78,7 +80,7 @@ def float32(value: float) -> float:
 
 
 def noise(params: SamplingParams, position: int, stream: int, index: int = 0) -> tuple[float, ...]:
-    """Return the four random numbers in [0, 1) of a stream for a position and an index."""
+    """Return four random numbers in [0, 1), a function of (seed, position, stream, index)."""
     return _noise_of(params.seed, position, stream, index)
 
 
@@ -90,7 +92,7 @@ def _noise_of(seed: int, position: int, stream: int, index: int) -> tuple[float,
 
 
 def total(masses: Sequence[Mass]) -> Mass:
-    """Return the sum of masses."""
+    """Return the sum of masses, with its float32 error."""
     num_terms = len(masses) - masses.count(NOTHING)
     values, errors = zip(*masses, strict=True)
     value, error = reduce(add, values, 0.0), reduce(add, errors, 0.0)
@@ -98,7 +100,7 @@ def total(masses: Sequence[Mass]) -> Mass:
 
 
 def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
-    """Return the first index where the running sum exceeds number * total.
+    """Return the first index whose running sum exceeds number * total, and if that is ambiguous.
 
     Also return whether that is ambiguous.
 
@@ -132,7 +134,7 @@ def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
 
 
 def target_of(logits: Sequence[float], params: SamplingParams) -> TargetDistribution | None:
-    """Return the target distribution of processed logits; None with NaN, inf, or only -inf.
+    """Return the target distribution of processed logits; None with NaN or inf, or all -inf.
 
     Logits are in units of 1 / ONE. At temperature 0, the lowest of the largest logits has all probability.
     """
@@ -160,7 +162,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> TargetDistribu
 
 
 def weights(logits: Sequence[float], floor: float, temperature: float) -> list[Mass]:
-    """Return the weights of logits at or above the floor, relative to the largest.
+    """Return exp(logit - maximum) for logits at or above the top-k/top-p floor, else 0.
 
     The temperature must be above 0.
     """
@@ -177,7 +179,7 @@ def weights(logits: Sequence[float], floor: float, temperature: float) -> list[M
 
 
 class Cuts(NamedTuple):
-    """Partition of a vocabulary: blocks of at least `block` tokens, tiles of `tile` tokens.
+    """Sizes of the vocabulary blocks and tiles over which a sampler sums probabilities.
 
     Both are powers of two.
     """
@@ -186,7 +188,7 @@ class Cuts(NamedTuple):
     tile: int = 128
 
     def block_size(self, vocab_size: int) -> int:
-        """Return the number of tokens in a block; a small vocabulary is one block."""
+        """Return the number of tokens per vocabulary block."""
         block_size = self.block
         while block_size * BLOCKS_MAX < vocab_size:
             block_size *= 2
@@ -197,12 +199,12 @@ USUAL = Cuts()
 
 
 def cuts_of(spec: EngineSpec) -> Cuts:
-    """Return the vocabulary partition of a specification's sampler."""
+    """Return the vocabulary block and tile sizes of a specification's sampler."""
     return Cuts(spec.vocab_block, spec.vocab_tile)
 
 
 def select(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts = USUAL) -> tuple[int, bool]:
-    """Return the token that three random numbers select by masses, and whether it is ambiguous."""
+    """Sample a token with three random numbers: block, tile, token; also return if ambiguous."""
     first, is_ambiguous = 0, False
     for size, number in zip((cuts.block_size(len(masses)), cuts.tile, 1), numbers, strict=False):
         if len(masses) <= size:
@@ -215,7 +217,7 @@ def select(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts = USUAL)
 
 
 def choose(logits: Sequence[float], params: SamplingParams, position: int, cuts: Cuts = USUAL) -> Selection:
-    """Return the token that the noise of a position selects from the target distribution."""
+    """Sample a token from the target distribution with the random numbers of its position."""
     target = target_of(logits, params)
     if target is None:
         return Selection(None, is_ambiguous=False)
@@ -224,7 +226,7 @@ def choose(logits: Sequence[float], params: SamplingParams, position: int, cuts:
 
 
 class Proposal(NamedTuple):
-    """A sampled draft token, its logits and weights, and whether float32 could sample another.
+    """A sampled draft token, its logits, its distribution, and whether it is ambiguous.
 
     Logits corrupted by an event have no weights, because they are no distribution.
     """
@@ -236,7 +238,7 @@ class Proposal(NamedTuple):
 
 
 def propose(logits: Sequence[int], params: SamplingParams, position: int, index: int, cuts: Cuts = USUAL) -> Proposal:
-    """Sample draft token `index` of the run that starts at `position`, from drafter logits.
+    """Sample draft token `index` after `position` from the drafter's logits.
 
     Logits are fixed point, in units of 1 / ONE.
     """
@@ -249,6 +251,6 @@ Drawn: TypeAlias = tuple[Proposal, ...]
 
 
 def spoiled(proposal: Proposal, token: int, value: float) -> Proposal:
-    """Return a proposal with one logit replaced by NaN or infinity."""
+    """Return a draft proposal with one logit replaced by NaN or infinity."""
     logits = [*proposal.logits[:token], value, *proposal.logits[token + 1 :]]
     return proposal._replace(logits=logits, masses=())

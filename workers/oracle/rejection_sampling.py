@@ -1,4 +1,4 @@
-"""Reference rejection sampler: accepted draft tokens of a row, and the following token.
+"""Reference rejection sampler: accepted draft tokens, then a recovered or bonus token.
 
 In float64, one token at a time. A draft token was sampled from a draft distribution q; a certain draft token has all of
 q. p and q are weights with sums P and Q, so p / P is compared with q / Q as p Q with q P: only the odds of block
@@ -39,7 +39,7 @@ CERTAIN = Mass(1.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class VerifiedTokens:
-    """The tokens of a row, kept draft tokens first, and whether float32 could decide otherwise.
+    """The tokens that a row emits, and whether float32 rounding could change them.
 
     Without a target distribution, no token follows the kept draft tokens. `happened` has the probes for the way a token
     was found after a rejected sampled draft token.
@@ -52,7 +52,7 @@ class VerifiedTokens:
 
 
 class Draft:
-    """A draft token with target distribution and draft distribution (None if certain)."""
+    """A draft token with the target's distribution and its own (None if not sampled)."""
 
     def __init__(self, token: int, target: TargetDistribution, proposal: Proposal | None = None) -> None:
         self.token, self.target, self.proposal = token, target, proposal
@@ -60,7 +60,7 @@ class Draft:
         self._of_draft = total(proposal.masses) if proposal is not None else CERTAIN
 
     def weighed(self, token: int, odds: Mass = CERTAIN) -> tuple[Mass, Mass]:
-        """Return `odds` times a token's target probability, and its draft probability, on one scale."""
+        """Return (odds * p, q) of a token, target and draft probability, on one scale."""
         if self.proposal is None:
             q = CERTAIN if token == self.token else NOTHING
         else:
@@ -68,11 +68,11 @@ class Draft:
         return _product(odds, self.target.masses[token], self._of_draft), _product(q, self._of_target)
 
     def left(self, odds: Mass) -> list[Mass]:
-        """Return the residual of each token, max(odds * p - q, 0), on a scale of P Q."""
+        """Return the residual max(odds * p - q, 0) of each token, unnormalised."""
         return [_above(*self.weighed(token, odds)) for token in range(len(self.target.masses))]
 
     def share_left(self, odds: Mass) -> Mass:
-        """Return the sum of the residual as a fraction of all probability."""
+        """Return the sum of the residual max(odds * p - q, 0), as a probability."""
         return _product(total(self.left(odds)), *(_inverse(each) for each in (self._of_target, self._of_draft)))
 
 
@@ -87,7 +87,7 @@ def verify(
     proposals: Sequence[Proposal] = (),
     cuts: Cuts = USUAL,
 ) -> VerifiedTokens:
-    """Return the tokens of a row: kept draft tokens, then the recovered or bonus token.
+    """Return the emitted tokens of a row: accepted drafts, then a recovered or bonus token.
 
     `lines` has the logits of each draft token's column and of one more; `position` is the position of the first
     column's token. An invalid draft token ends the draft tokens, as does one without a target or draft distribution:
@@ -132,14 +132,14 @@ def verify(
 
 
 def is_within(number: float, draft: Draft) -> tuple[bool, bool]:
-    """Return whether a number is below a draft token's p / q, and whether that is ambiguous."""
+    """Return whether a random number is below p / q (accepts the draft), and if ambiguous."""
     p, q = draft.weighed(draft.token)
     is_close = p != NOTHING and abs(number * q.value - p.value) <= p.error + number * (q.error + UNIT * q.value)
     return number * q.value < p.value, is_close
 
 
 def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int, Mass, bool]:
-    """Return how many draft tokens block verification keeps, their odds, and ambiguity.
+    """Return how many drafts block verification accepts, their odds, and if ambiguous.
 
     The odds of a run of draft tokens are min(1, odds of all but the last * p / q). The residual after the run is the
     part of odds * p above q at the next draft token. Source: arXiv 2403.10444.
@@ -166,7 +166,7 @@ def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[in
 def recovered(
     draft: Draft, odds: Mass, params: SamplingParams, position: int, cuts: Cuts
 ) -> tuple[int, bool, tuple[str, ...]]:
-    """Return the recovered token after a rejection, whether it is ambiguous, and probes hit.
+    """Sample the recovered token after a rejection; also return if ambiguous, and how.
 
     The residual of a certain draft token is every other token. For a sampled draft token it is the part of p above q: a
     token sampled from p is kept with probability residual / p, and after NUM_TRIES the residual is summed.
@@ -194,7 +194,7 @@ def recovered(
 
 
 def _select_by_tiles(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts) -> tuple[int, bool]:
-    """Return the token selected by tile over all blocks, then place in the tile, then block."""
+    """Sample a token in the order of a parallel sampler: tile, then lane in it, then block."""
     size, tokens, is_ambiguous = cuts.block_size(len(masses)), list(range(len(masses))), False
     cells = {token: (token // size, token % size // cuts.tile, token % cuts.tile) for token in tokens}
     for level in (1, 2, 0):
@@ -224,13 +224,13 @@ def _inverse(mass: Mass) -> Mass:
 
 
 def _above(p: Mass, q: Mass) -> Mass:
-    """Return the difference p - q; NOTHING if it is certainly not above 0."""
+    """Return max(p - q, 0), exactly 0 if rounding cannot make it positive."""
     value, error = p.value - q.value, p.error + q.error + UNIT * (p.value + q.value)
     return Mass(max(value, 0.0), error) if p != NOTHING and value > -error else NOTHING
 
 
 def _odds(p: Mass, q: Mass) -> Mass:
-    """Return min(1, p / q); exactly 1 if the quotient is certainly not less."""
+    """Return min(1, p / q), exactly 1 if rounding cannot make it smaller."""
     if q == NOTHING:
         return CERTAIN if p != NOTHING else NOTHING
     quotient = _product(p, _inverse(q))

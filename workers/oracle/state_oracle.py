@@ -1,4 +1,4 @@
-"""State oracle: a fold over the host's log that computes every expected value synchronously.
+"""State oracle: replays the scheduler log synchronously to compute every expected value.
 
 The log says what was scheduled, where and when; tokens, draft tokens, counts and states are computed here.
 """
@@ -51,7 +51,7 @@ OUTSIDE, NO_TARGET, UNDEFINED = 1, 2, 4
 
 
 def spoiled_logit_of(row: ScheduledRow, spec: EngineSpec) -> SpoiledLogit | None:
-    """Return the corrupted logit of a row, if any."""
+    """Return the logit of this row that an event sets to NaN or infinity, if any."""
     event = row.spoils.logit
     if event is None:
         return None
@@ -61,7 +61,7 @@ def spoiled_logit_of(row: ScheduledRow, spec: EngineSpec) -> SpoiledLogit | None
 def drafts_of(
     truth: Truth, row: ScheduledRow, base: int, was_sampled: bool, spec: EngineSpec
 ) -> tuple[list[int], Drawn]:
-    """Return the draft tokens of a row after position `base`, and the proposals of sampled ones.
+    """Return the draft tokens that a row verifies, and the distributions of sampled ones.
 
     The device has a request's proposal only if the request `was_sampled` in the previous step.
     """
@@ -79,7 +79,7 @@ def drafts_of(
 
 
 def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], drawn: Drawn) -> tuple[list[int], Drawn]:
-    """Return the draft tokens and proposals of a row with its corrupted draft token applied."""
+    """Apply an event that corrupts a row's draft: an invalid id, or NaN/inf in its logits."""
     event = row.spoils.draft
     if event is None:
         return drafts, drawn
@@ -97,7 +97,7 @@ def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], d
 
 
 def status_of(row: ScheduledRow, spec: EngineSpec, drafts: Sequence[int], drawn: Drawn, outcome: RowOutcome) -> int:
-    """Return the sampler status of a row: bits of OUTSIDE, NO_TARGET and UNDEFINED."""
+    """Return a row's sampler error bits: draft out of vocabulary, no target, NaN drafts."""
     if row.spoils.no_valid_token:
         return 0
     status = 0 if outcome.has_target else NO_TARGET
@@ -110,7 +110,7 @@ def status_of(row: ScheduledRow, spec: EngineSpec, drafts: Sequence[int], drawn:
 
 
 def happened_in(status: int, valid: int) -> Iterator[str]:
-    """Yield the probes that a row with this status hits."""
+    """Yield the situations ("probes") for the coverage count that a row's status shows."""
     if status & OUTSIDE:
         yield "draft_outside"
     if status & UNDEFINED:
@@ -120,7 +120,7 @@ def happened_in(status: int, valid: int) -> Iterator[str]:
 
 
 class LogError(Exception):
-    """The log has an entry that no engine may write; `violation` says what is wrong with it."""
+    """The log has an entry that no correct engine writes; `violation` says why."""
 
     def __init__(self, rule: Rule, **values: object) -> None:
         super().__init__(rule.name)
@@ -128,7 +128,7 @@ class LogError(Exception):
 
 
 class Oracle:
-    """Expected state of all requests, folded from a log entry by entry.
+    """Expected state of all requests after the log entries consumed so far.
 
     - `alive`: requests that have not ended.
     - `steps`, `releases`: expected values of captures to come.
@@ -160,7 +160,7 @@ class Oracle:
         self._in_batch: dict[tuple[int, int], bool] = {}
 
     def consume(self, entry: Entry) -> None:
-        """Apply the next entry of the log.
+        """Update the expected state by the next log entry.
 
         Raises:
             LogError: no engine may write this entry.
@@ -247,7 +247,7 @@ class Oracle:
                 truth.sched_placeholders += 1 + row.d
 
     def _take_blocks(self, cache: CachedBlocks, rows: Sequence[ScheduledRow]) -> None:
-        """Claim new blocks, share cached ones.
+        """Allocate a row's new blocks and add references to its cached blocks.
 
         A joining request finds blocks registered before it.
         """
@@ -266,7 +266,7 @@ class Oracle:
             self._register(truth, blocks, truth.sched_computed + row.blocks.hit_length + row.n)
 
     def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
-        """Check that shared blocks hold the request's tokens, and record their expected contents."""
+        """Check that a prefix-cache hit has the request's tokens; remember the blocks' contents."""
         size = self.spec.block_size
         for index, block in enumerate(row.blocks.shared):
             found, first = cache.contents[block], index * size
@@ -276,7 +276,7 @@ class Oracle:
             truth.inherited.append(found)
 
     def _register(self, truth: Truth, blocks: Sequence[int], computed: int) -> None:
-        """Register blocks that are full of tokens which no step will compute again."""
+        """Register full blocks whose tokens no later step recomputes."""
         size, cache = self.spec.block_size, self.cache
         assert cache is not None
         prefixes = truth.prefixes_until(min(computed, truth.committed - 1), self.prefixes)
@@ -298,7 +298,7 @@ class Oracle:
         self._in_batch = {(row.row.request, row.row.epoch): not row.discard for row in rows}
 
     def _inherit(self, planned: Sequence[Planned]) -> None:
-        """Record drafter KV words that differ in the reused blocks of joining requests.
+        """Note where reused blocks hold other drafter KV words than the request would compute.
 
         Words that this step writes are included.
         """
@@ -316,7 +316,7 @@ class Oracle:
             truth.inherited = []
 
     def _row(self, planned: Planned, k_step: int) -> RowTruth:
-        """Compute the expected outcome of a row, and advance its request."""
+        """Compute a row's expected results and advance its request."""
         row, sched_computed, placeholders, committed = planned
         truth = self.requests[row.request]
         tape, computed = truth.tape, truth.computed
@@ -376,7 +376,7 @@ class Oracle:
         return found
 
     def _verify(self, truth: Truth, row: ScheduledRow, first: int, drafts: list[int], drawn: Drawn) -> RowOutcome:
-        """Verify a row from position `first` on, and count its decisions and probes."""
+        """Verify a row's drafts from position `first` on; count results and situations."""
         if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
             raise LogError(Rule.SAMPLES_ELSEWHERE, name=truth.name, position=first, due=len(truth.tape.tokens))
         spoiled = None if row.spoils is UNSPOILED else spoiled_logit_of(row, self.spec)
@@ -415,7 +415,7 @@ class Oracle:
             self.delivered.append(delivered)
 
     def _commit(self, truth: Truth, count: int) -> None:
-        """Append the next `count` tokens, up to the one at which the request stops."""
+        """Append up to `count` tokens to the output; finish the request if it stops there."""
         tape, first, end = truth.tape, truth.committed, truth.committed + count
         if end < truth.limit and end < tape.final and truth.stop.isdisjoint(tape.tokens[first:end]):
             truth.committed = end
@@ -477,5 +477,5 @@ class Oracle:
         truth.blocks, truth.slots, truth.state_slot, truth.num_cached = [], [], -1, 0
 
     def still_in_batch(self, step: int) -> list[RowTruth]:
-        """Return the previous step's rows that are also rows of the last launched step."""
+        """Return the rows of a step that are also rows of the last launched step."""
         return [row for row in self.steps[step].rows if row.key in self._in_batch]

@@ -1,4 +1,4 @@
-"""Value oracle: every value that a request computes, by position, from its prompt alone.
+"""Tape: a request's model values (tokens, KV, hidden, logits) by position, from its prompt.
 
 A tape holds the values at all positions of a prompt and its continuation under a request's rules, greedy or sampled
 with the noise of each position; they are computed once and looked up later. It ignores stop conditions, so that steps
@@ -27,7 +27,7 @@ _LOGIT_SHIFT = np.uint64(model.LOGIT_SHIFT)
 
 
 class SpoiledLogit(NamedTuple):
-    """A logit that an event sets to NaN or infinity: column in the row, token, value."""
+    """A logit that an event sets to NaN or infinity: (column in the row, token, value)."""
 
     column: int
     token: int
@@ -35,7 +35,7 @@ class SpoiledLogit(NamedTuple):
 
 
 class Tape:
-    """The values of one prompt and its continuation, by position.
+    """A request's tokens, KV words, recurrent states and logits at each position.
 
     - `tokens` has one token more than there are computed positions.
     - `hidden` is the last hidden word, `inputs` the input of the recurrent layer, `drafter` the reference drafter.
@@ -67,7 +67,7 @@ class Tape:
         self.drafter = TRUTHS[spec.drafter](self, spec)
 
     def extend(self, length: int) -> None:
-        """Compute all positions below `length`."""
+        """Compute the values of all positions below `length`."""
         while len(self.kv) < length:
             self._next()
 
@@ -77,12 +77,12 @@ class Tape:
         return self.inputs[end - count : end] if end >= count else [0] * (count - end) + self.inputs[:end]
 
     def logits_at(self, position: int, count: int) -> list[int]:
-        """Return hashes of the processed logits after `count` positions."""
+        """Return the logits hashes of `count` positions, from `position` on."""
         first = position - self._first_logits
         return self.logits[first : first + count]
 
     def logprobs_after(self, position: int, count: int, mode: str) -> tuple[int | float, ...]:
-        """Return `count` logprobs after a position: the actual token, then the most likely ones."""
+        """Return the logprobs of the token after a position and of the `count` - 1 likeliest."""
         found = self._logprobs.get((position, count, mode))
         if found is None:
             logits: list[float] = self._logits(self.hidden[position]).tolist()
@@ -94,7 +94,7 @@ class Tape:
         return found
 
     def line_at(self, position: int, spoiled: SpoiledLogit | None = None) -> list[float]:
-        """Return the processed logits after a position, with a corrupted logit if given."""
+        """Return the processed logits after a position, one of them corrupted if given."""
         logits = self._logits(self.hidden[position]).tolist()
         if spoiled is not None:
             logits[spoiled.token] = spoiled.value
@@ -109,7 +109,7 @@ class Tape:
         self.drafter.follow(position)
 
     def _compute(self) -> int:
-        """Run the target's layers at the next position, and return the last hidden word."""
+        """Run the target model at the next position; return its last hidden word."""
         position = len(self.kv)
         hidden = model.embed(self.tokens[position])
         word = model.kv_word(hidden, position, 0)
@@ -129,7 +129,7 @@ class Tape:
         return hidden
 
     def argmax(self, hidden: int) -> int:
-        """Return the token with the largest `model.logit`, the lowest id of equal ones."""
+        """Return the token with the largest logit for a hidden word; the lowest id on a tie."""
         return int(self._logits(hidden).argmax())
 
     def scores(self, hidden: int) -> list[int]:
@@ -137,7 +137,7 @@ class Tape:
         return found
 
     def _choose(self, hidden: int, rules: Rules) -> int:
-        """Return the token of the largest processed logit (lowest id first), or the sampled token."""
+        """Return the next token: the argmax of processed logits, or sampled with its noise."""
         logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1, self.edges)
         if changes_logits(rules.params):
             self.logits.append(hash_of(logits))
@@ -161,7 +161,7 @@ class Tape:
             self.final = len(self.tokens) + 1
 
     def _logits(self, hidden: int) -> NDArray[np.uint64]:
-        """Return `model.logit` of every token."""
+        """Return the logits of all tokens for a hidden word."""
         x: NDArray[np.uint64] = self._vocabulary + np.uint64(hidden)
         x ^= x >> _SHIFTS[0]
         x *= _MULTIPLIER
@@ -171,14 +171,14 @@ class Tape:
 
 
 class Tapes:
-    """Bounded cache of tapes by prompt, specification and rules."""
+    """Bounded cache of tapes (model values by position), by prompt and sampling rules."""
 
     def __init__(self) -> None:
         self._tapes: dict[tuple[object, ...], Tape] = {}
         self._num_tokens = 0
 
     def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None) -> Tape:
-        """Return the tape of a prompt under some rules, computed for all positions below `length`.
+        """Return the values of all positions below `length` for a prompt under sampling rules.
 
         Never a longer tape, though it would serve a correct engine: the verdict on a faulty engine must not depend on
         earlier runs.
@@ -197,12 +197,12 @@ class Tapes:
 
 
 def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
-    """Return the number of positions that a run can reach, draft tokens in flight included."""
+    """Return how many positions a run can reach, with the draft tokens still in flight."""
     return length_limit(spec, num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
 
 
 def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return the draft token to propose at each position: the true token, or a wrong one."""
+    """Return the draft token to propose at each position: right for bit 1, wrong for bit 0."""
     tokens, vocab_size = tape.tokens[: spec.max_model_len], spec.vocab_size
     for position in compress(range(num_prompt, len(tokens)), map("0".__eq__, cycle(bits))):
         tokens[position] = (tokens[position] + 1) % vocab_size

@@ -1,4 +1,4 @@
-"""Expected state of a request, a row, a step, and of the KV cache when blocks are freed."""
+"""Expected (true) state of a request, a row, a step, and of KV blocks when they are freed."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -67,16 +67,16 @@ class Truth:
 
     @property
     def who(self) -> str:
-        """Request and incarnation, as in reports."""
+        """The request name and incarnation, as printed in reports."""
         return f"{self.name}/{self.incarnation}"
 
     @property
     def commit(self) -> str:
-        """Commit key of a value without a row, as in reports: request/incarnation/epoch."""
+        """Key of a value that belongs to no row, as in reports: request/incarnation/epoch."""
         return f"{self.who}/{self.epoch}"
 
     def chunk_end(self, kept: int, committed: int) -> int:
-        """Return and store the drafter's KV word at the end of a discarded prefill chunk.
+        """Store and return the drafter's KV word at the end of a non-final prefill chunk.
 
         The word is computed with the last known token as the next token.
         """
@@ -89,14 +89,14 @@ class Truth:
         return word
 
     def prefixes_until(self, length: int, numbers: Prefixes) -> list[int]:
-        """Return the numbers of all prefixes that end with a full block below position `length`."""
+        """Return the prefix numbers of the request's full blocks below position `length`."""
         numbers.extend(self.prefixes, self.tape.tokens, length)
         return self.prefixes[: length // numbers.block_size]
 
 
 @dataclass(slots=True, eq=False)
 class RowTruth:
-    """Expected values of one row of one step: counts before it, and its outcome. Never changed.
+    """Expected values of one row of one step: its counts before and its results; immutable.
 
     - Tokens at positions `computed` to `kept - 1` are kept; `base` is the position of the first verified token.
     - `drafts`: draft tokens as scheduled, NO_DRAFT included; `drawn`: the distributions of sampled ones.
@@ -128,18 +128,18 @@ class RowTruth:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Its request and epoch."""
+        """The row's (request, epoch); the epoch counts preemptions."""
         return self.row.request, self.row.epoch
 
     @property
     def commit(self) -> str:
-        """The commit key, as in reports: request/incarnation/epoch/step."""
+        """Key of the row's results, as printed in reports: request/incarnation/epoch/step."""
         return f"{self.truth.who}/{self.row.epoch}/{self.row.step_in_epoch}"
 
 
 @dataclass(slots=True, eq=False)
 class StepTruth:
-    """Expected values of one step: rows in row order, requests, padded shape. Never changed."""
+    """Expected values of one step: its rows in batch order and its padded shape; immutable."""
 
     step: int
     k_step: int

@@ -167,7 +167,7 @@ def check(
     kind: TargetKind | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Verdict:
-    """Run a trace with generated prompts under its own schedule; return the confirmed verdict.
+    """Run an explicit trace (prompts as token ids) under its schedule; return the final verdict.
 
     `kind` defaults to the engine of the configuration.
 

@@ -1,1 +1,1 @@
-"""Shrinking: make a failing trace small, and recognise whether it still shows the same bug."""
+"""Shrinking: simplify a failing trace while it still shows the same bug."""

@@ -29,7 +29,7 @@ _HARM = "harm"
 
 
 class Signature(Value):
-    """The first wrong thing in a run, without details of one trace.
+    """What failed first in a run (plane, variable, rule), without one trace's details.
 
     - `variable`: the first wrong variable; `writer`: the lane and op that wrote it last, if recorded.
     - `lanes`: the actors of the first unordered pair of accesses.
@@ -46,14 +46,14 @@ class Signature(Value):
 
     @property
     def bug(self) -> str:
-        """Return the bug's identity; a missing order counts before its consequences."""
+        """Return a text that identifies the bug; a race counts before its consequences."""
         if self.lanes:
             return f"lanes {' before '.join(self.lanes)}"
         unlike = f"unlike {self.reference}" if self.reference is not None else self.rule
         return f"{self.plane} {self.variable} {unlike}".rstrip()
 
     def matches(self, other: "Signature") -> bool:
-        """Return whether a smaller trace fails alike: in the same plane, variable and rule.
+        """Return whether a smaller trace has the same failure: plane, variable and rule.
 
         A race is the same between the same lanes, for any memory, and also if it makes a value wrong. A failure after a
         race matches only a failure after the same race.
@@ -65,7 +65,7 @@ class Signature(Value):
         return self.is_bare_race or self._cause == other._cause
 
     def is_still(self, other: "Signature") -> bool:
-        """Return whether the same trace, on a changed engine, still fails as this one does.
+        """Return whether the same trace, on a patched engine, still has this failure.
 
         A failure still is the same after another race, or without one; a race is the same between the same lanes.
         """
@@ -73,12 +73,12 @@ class Signature(Value):
 
     @property
     def is_bare_race(self) -> bool:
-        """Whether it is a missing order without a wrong value."""
+        """Whether the finding is a race that has produced no wrong value."""
         return self.plane == RACES
 
     @property
     def harm(self) -> "Signature":
-        """Return a signature that matches any failure after this race, but not the bare race."""
+        """Return a signature that matches any failure caused by this race, not the race alone."""
         return Signature(plane=_HARM, variable="", lanes=self.lanes)
 
     @property
@@ -87,7 +87,7 @@ class Signature(Value):
 
 
 def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
-    """Return the signature of a finding on a trace; None for any other verdict."""
+    """Return the signature of a finding; None for a verdict that is no finding."""
     match verdict:
         case Diverged(difference=difference):
             return _of_difference(difference)
@@ -114,14 +114,14 @@ def _of_difference(difference: Difference) -> Signature:
 
 
 def _rule(broken: Violation) -> str:
-    """Return the broken rule with its kind of entry, and whether it concerns a request."""
+    """Return the text of a broken scheduling rule, with its log entry kind, without names."""
     rule = broken.rule.format(**broken.values)
     about = f"request R: {rule}" if broken.request else rule
     return f"{broken.entry}: {about}" if broken.entry else about
 
 
 def _wait(waits: NotDrained | LanesWait) -> str:
-    """Return what a run without progress waits for: the host's or the first lane's wait."""
+    """Return what a hanging run waits for: the host's wait, or the first stream's."""
     match waits:
         case NotDrained():
             return "not drained after N steps"
@@ -138,7 +138,7 @@ def _lanes(order: MissingOrder | None) -> tuple[str, ...]:
 
 
 def _general(text: str, trace: Trace) -> str:
-    """Return an exception's message without the parts that belong to one trace."""
+    """Return an exception's message with request names and numbers replaced."""
     for event in trace.events:
         name = getattr(event, "request", None)
         if name:

@@ -1,4 +1,4 @@
-"""Reductions: passes that make one explicit trace simpler, as lists of candidates.
+"""Reductions: passes that propose simpler variants (candidates) of one failing trace.
 
 A pass returns its candidates for one trace in slots, boldest first: None if a slot has nothing to do. Slots of the
 passes over fields keep their meaning when a field is lowered, so that a cursor may stay in place.
@@ -24,7 +24,7 @@ CHUNKS = (16, 8, 4, 2, 1)
 
 
 def simpler_params(params: SamplingParams) -> Iterator[tuple[str, object]]:
-    """Yield names of non-default sampling parameters, each with a simpler value."""
+    """Yield (name, simpler value) for each non-default sampling parameter."""
     for name, field in SamplingParams.model_fields.items():
         value = getattr(params, name)
         if value != field.default:
@@ -47,14 +47,14 @@ def _simpler(name: str, value: object) -> Iterator[object]:
 
 
 def _shorter(value: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    """Yield a list without some of its neighbours, never empty."""
+    """Yield the tuple with one run of elements removed, never empty."""
     for size in CHUNKS:
         for start in range(0, len(value), size) if len(value) > size else ():
             yield value[:start] + value[start + size :]
 
 
 def _smaller_grammars(grammar: Grammar) -> Iterator[Grammar]:
-    """Yield the grammar with a state replaced by an end, then with some edges removed."""
+    """Yield the grammar with a state made final, then with some edges removed."""
     for state in range(1, len(grammar)):
         if grammar[state]:
             yield _reachable((*grammar[:state], (), *grammar[state + 1 :]))
@@ -95,7 +95,7 @@ POINTS = ("schedule", "condense", "launched", "wait_output", "process")
 
 
 def valid(trace: Trace) -> bool:
-    """Return whether an engine could run this trace."""
+    """Return whether the trace can run: its events and specification fit together."""
     return not problems(trace)
 
 
@@ -104,12 +104,12 @@ def _with(trace: Trace, **changes: object) -> Trace:
 
 
 def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace under the plainest schedule."""
+    """Yield the trace under the default schedule "eager" (each op runs at once), no holds."""
     yield _with(trace, schedule=Schedule()) if trace.schedule != Schedule() else None
 
 
 def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield traces that may show a wrong value of a race.
+    """Yield traces in which a race may become visible: late device, longer or other outputs.
 
     They have a late device, more output tokens, or other accepted drafts.
 
@@ -124,13 +124,13 @@ def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _running(event: Submit, script: str | None, longer: int, **changes: object) -> Submit:
-    """Return a submit with an accept script (None: its own) and `longer` more output tokens."""
+    """Return a submit with other draft acceptance (`script`) and `longer` more output tokens."""
     accept = event.accept if script is None else script
     return event.model_copy(update={"accept": accept, "max_tokens": event.max_tokens + longer, **changes})
 
 
 def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield eager schedules in which only the first access of the missing order is delayed."""
+    """Yield eager schedules that delay only one op: the first access of the race."""
     plain = trace.schedule.policy == "eager" and len(trace.schedule.holds) <= 1
     order = missing_order_of(verdict)
     for hold in () if plain or order is None else _delayed(order):
@@ -138,7 +138,7 @@ def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _delayed(order: MissingOrder) -> Iterator[Hold]:
-    """Yield holds of a missing order's first op until its second op, or nearby host points."""
+    """Yield ways to delay a race's first op: until its second op, or until a host point."""
     first, second = order.first, order.second
     if HOST in (first.lane, first.op):
         return
@@ -150,20 +150,20 @@ def _delayed(order: MissingOrder) -> Iterator[Hold]:
 
 
 def to_lazy(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace under the second plainest policy."""
+    """Yield the trace under the schedule policy "lazy" (ops run as late as possible)."""
     is_worse = trace.schedule.policy not in ("eager", "lazy")
     yield _with(trace, schedule=Schedule(policy="lazy")) if is_worse else None
 
 
 def without_holds(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace without any holds, then without each hold."""
+    """Yield the trace without all delays ("holds") of its schedule, then without each."""
     holds = trace.schedule.holds
     for kept in [(), *(holds[:index] + holds[index + 1 :] for index in range(len(holds)))] if holds else []:
         yield _with(trace, schedule=_changed(trace.schedule, "holds", kept))
 
 
 def up_to_the_failure(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace without `expect`, then without the events after the step that failed."""
+    """Yield the trace without expected situations, then without events after the failure."""
     yield _with(trace, expect={}) if trace.expect else None
     if isinstance(verdict, Diverged):
         events = tuple(event for event in trace.events if event.tick <= verdict.difference.step)
@@ -171,7 +171,7 @@ def up_to_the_failure(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def without_requests(size: int) -> Pass:
-    """Return the pass that removes `size` requests with all their events."""
+    """Return a pass that removes `size` requests, with all their events."""
 
     def candidates(trace: Trace, verdict: Verdict) -> Candidates:
         names = [event.request for event in trace.events if event.do == "submit"]
@@ -183,7 +183,7 @@ def without_requests(size: int) -> Pass:
 
 
 def without_events(size: int) -> Pass:
-    """Return the pass that removes `size` neighbouring events, except the only submit of a name."""
+    """Return a pass that removes `size` consecutive events, but no request's only submit."""
 
     def candidates(trace: Trace, verdict: Verdict) -> Candidates:
         submits = Counter(event.request for event in trace.events if event.do == "submit")
@@ -196,12 +196,12 @@ def without_events(size: int) -> Pass:
 
 
 def to_default_spec(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace on the default engine."""
+    """Yield the trace on an engine with all options at their defaults."""
     yield _with(trace, spec=EngineSpec()) if trace.spec != EngineSpec() else None
 
 
 def to_default_keys(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with one key of its specification reset to its default."""
+    """Yield the trace with one engine option reset to its default."""
     for key, field in EngineSpec.model_fields.items():
         changed = getattr(trace.spec, key) != field.default
         # Only one sampling method has rates.
@@ -210,7 +210,7 @@ def to_default_keys(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with seed 0, without faults, and with each fault removed."""
+    """Yield the trace with seed 0; then with no planted bug ("fault"); then with one fewer."""
     yield _with(trace, seed=0) if trace.seed else None
     yield _with(trace, faults=()) if trace.faults else None
     for fault in trace.faults if len(trace.faults) > 1 else ():
@@ -218,7 +218,7 @@ def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def earlier(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with all events moved to earlier ticks, then with each pause removed."""
+    """Yield the trace with each idle gap between events removed, first the one at the start."""
     ticks = sorted({event.tick for event in trace.events})
     for before, after in zip([-1, *ticks], ticks, strict=False):
         pause = after if before < 0 else after - before - 1
@@ -227,7 +227,7 @@ def earlier(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def lower_fields(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with one field of one event at its default, lower, or shorter."""
+    """Yield the trace with one event field set to its default, a lower or a shorter value."""
     for index, event in enumerate(trace.events):
         for key in type(event).model_fields:
             if key not in ("do", "request"):
@@ -258,7 +258,7 @@ def _with_prompts(trace: Trace, prompts: dict[int, tuple[int, ...]]) -> Trace | 
 
 
 def without_params(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace without sampling parameters, of all requests, then of each.
+    """Yield the trace with default sampling parameters: of all requests, then of each.
 
     Each is tried with the replacements of `INSTEAD`.
     """
@@ -273,7 +273,7 @@ def without_params(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def inside_params(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with one simpler value inside the sampling parameters of one request."""
+    """Yield the trace with one sampling parameter of one request simplified."""
     for index, event in enumerate(trace.events):
         params = event.params if isinstance(event, Submit) else SamplingParams()
         for name, value in simpler_params(params):
@@ -281,7 +281,7 @@ def inside_params(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def two_fields(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with two fields simplified together.
+    """Yield the trace with two fields simplified at once.
 
     For fields that cannot be simplified alone.
     """
@@ -294,7 +294,7 @@ def two_fields(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _simplest(trace: Trace) -> Iterator[Callable[[Trace], Trace]]:
-    """Yield functions that set one field of a trace to its simplest value, if it is not."""
+    """Yield functions that each set one field to its simplest value, if it has another."""
     for index, event in enumerate(trace.events):
         for key in type(event).model_fields:
             value = None if key in ("do", "request") else _plainest(event, key)
@@ -306,7 +306,7 @@ def _simplest(trace: Trace) -> Iterator[Callable[[Trace], Trace]]:
 
 
 def _plainest(event: AnyEvent, key: str) -> object:
-    """Return the simplest value of a field; of a list that must not be empty, its first element."""
+    """Return the simplest value of a field; for a list that must not be empty, one element."""
     value = getattr(event, key)
     if isinstance(value, tuple) and type(event).model_fields[key].is_required():
         return value[:1]
@@ -324,7 +324,7 @@ def _spec_at_once(trace: Trace, key: str, value: object) -> Trace:
 
 
 def _replaced(trace: Trace, index: int, key: str, value: object) -> Trace | None:
-    """Return the trace with another value in an event's field.
+    """Return the trace with one event field changed; None if the value is not allowed.
 
     None if the field does not allow it.
     """
@@ -339,7 +339,7 @@ def _replaced(trace: Trace, index: int, key: str, value: object) -> Trace | None
 
 
 def _lower(event: AnyEvent, key: str) -> tuple[object, ...]:
-    """Return simpler values for a field, boldest first.
+    """Return simpler values for a field, the simplest first.
 
     The same number for every field of a kind.
     """
@@ -364,7 +364,7 @@ def _lower(event: AnyEvent, key: str) -> tuple[object, ...]:
 
 
 def _changed(value: Any, key: str, to: object) -> Any:
-    """Return a value with another field, validated."""
+    """Return a copy of a value with one field changed, validated."""
     assert isinstance(value, Value)
     return type(value).model_validate({name: getattr(value, name) for name in type(value).model_fields} | {key: to})
 

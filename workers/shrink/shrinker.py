@@ -24,7 +24,7 @@ Finding = Annotated[Diverged | Crashed | Stuck, Field(discriminator="kind")]
 
 
 class Tried(Value):
-    """Result of trying `count` candidates in order.
+    """Result of running `count` candidates in order; `found` is a failing last one's verdict.
 
     Only the last may have failed, with verdict `found`.
     """
@@ -34,7 +34,7 @@ class Tried(Value):
 
 
 class Shrinking(Value):
-    """The progress of shrinking one trace.
+    """Immutable state of shrinking one trace: the smallest so far, and the next candidate.
 
     - `trace`: the smallest so far; it fails with `verdict`.
     - `made_at`: the pass and slot that made it. Its candidates are those from there to the last pass (lap 0), then
@@ -55,7 +55,7 @@ class Shrinking(Value):
 
     @classmethod
     def of(cls, trace: Trace, verdict: Diverged | Crashed | Stuck, limit: int = LIMIT) -> "Shrinking":
-        """Return the initial state for an explicit trace that fails with a verdict."""
+        """Return the initial state for a failing explicit trace (prompts as token ids)."""
         target = signature_of(verdict, trace)
         assert target is not None, "a finding has a signature"
         # An engine that reports the effect of a race itself needs no search for it.
@@ -65,18 +65,18 @@ class Shrinking(Value):
 
     @property
     def wanted(self) -> Signature:
-        """Return the signature that the next proposals must fail with."""
+        """Return the signature that a candidate must fail with, to be accepted next."""
         if self.met is None:
             return self.target
         at, _ = next(self._untried(), (self.at, None))
         return self.target.harm if at[0] in _SEEKING else self.target
 
     def proposals(self, most: int) -> list[Trace]:
-        """Return the next candidates to try, in order; none once shrinking has ended."""
+        """Return the next candidates to run, in order; none once shrinking has ended."""
         return [trace for _, trace in self._next(most)]
 
     def after(self, tried: Tried) -> "Shrinking":
-        """Return the state after trying proposals, up to the first that fails as wanted."""
+        """Return the state after running proposals, up to the first accepted one."""
         (lap, index, slot), trace = self._next(tried.count)[-1]
         state = {"spent": self.spent + tried.count, "at": (lap, index, slot + 1)}
         if tried.found is not None:
@@ -88,7 +88,7 @@ class Shrinking(Value):
         return self.model_copy(update=state)
 
     def _next(self, most: int) -> list[tuple[tuple[int, int, int], Trace]]:
-        """Return the next candidates that must all fail with the same signature."""
+        """Return up to `most` next candidates that share one required failure signature."""
         found: list[tuple[tuple[int, int, int], Trace]] = []
         for at, trace in islice(self._untried(), min(most, self.limit - self.spent)):
             if found and (found[0][0][0] in _SEEKING) is not (at[0] in _SEEKING):
@@ -97,7 +97,7 @@ class Shrinking(Value):
         return found
 
     def _untried(self) -> Iterator[tuple[tuple[int, int, int], Trace]]:
-        """Yield the smallest trace's candidates from `at` on, each with its lap, pass and slot."""
+        """Yield the smallest trace's remaining candidates, each with (lap, pass, slot)."""
         first, _ = self.made_at
         laps = [(0, index) for index in range(first, len(PASSES))] + [(1, index) for index in range(first + 1)]
         for lap, index in laps:
@@ -110,7 +110,7 @@ class Shrinking(Value):
         yield from self._harmful()
 
     def _harmful(self) -> Iterator[tuple[tuple[int, int, int], Trace]]:
-        """Yield candidates that may show a wrong value of a bare race, from `at` on."""
+        """Yield remaining candidates in which a race may cause a wrong value."""
         for lap, trace in zip(_SEEKING, (self.trace, self.met), strict=True):
             for slot, candidate in enumerate(to_harm(trace, self.verdict) if self.met and trace else ()):
                 if (lap, 0, slot) >= self.at and candidate is not None and valid(candidate):
@@ -121,12 +121,12 @@ Try = Callable[[list[Trace], Signature], Tried]
 
 
 def shrink(state: Shrinking, attempt: Try, most: int = 1) -> Shrinking:
-    """Return the final state of shrinking, trying at most `most` candidates at a time."""
+    """Run candidates, at most `most` at a time, until none is left; return the final state."""
     while candidates := state.proposals(most):
         state = state.after(attempt(candidates, state.wanted))
     return state
 
 
 def num_exceptions(trace: Trace) -> int:
-    """Return a schedule's number of holds, plus one if its policy is not eager."""
+    """Return how far a schedule is from plain: delayed ops, plus 1 if not eager."""
     return len(trace.schedule.holds) + (trace.schedule.policy != "eager")
