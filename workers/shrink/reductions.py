@@ -104,12 +104,12 @@ def _with(trace: Trace, **changes: object) -> Trace:
 
 
 def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace under the default schedule "eager" (each op runs at once), no holds."""
+    """Yield the trace under the default schedule "eager": each op runs as soon as it can."""
     yield _with(trace, schedule=Schedule()) if trace.schedule != Schedule() else None
 
 
 def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield traces in which a race may become visible: late device, longer or other outputs.
+    """Yield traces that may make a race visible: late device, more output or other draft tokens.
 
     They have a late device, more output tokens, or other accepted drafts.
 
@@ -124,7 +124,7 @@ def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _running(event: Submit, script: str | None, longer: int, **changes: object) -> Submit:
-    """Return a submit with other draft acceptance (`script`) and `longer` more output tokens."""
+    """Return a submit with other accepted draft tokens (`script`), `longer` more output tokens."""
     accept = event.accept if script is None else script
     return event.model_copy(update={"accept": accept, "max_tokens": event.max_tokens + longer, **changes})
 
@@ -150,7 +150,7 @@ def _delayed(order: MissingOrder) -> Iterator[Hold]:
 
 
 def to_lazy(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace under the schedule policy "lazy" (ops run as late as possible)."""
+    """Yield the trace under policy "lazy": each op runs only when something waits for it."""
     is_worse = trace.schedule.policy not in ("eager", "lazy")
     yield _with(trace, schedule=Schedule(policy="lazy")) if is_worse else None
 
