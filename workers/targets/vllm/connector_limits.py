@@ -1,4 +1,8 @@
-"""Limits of specs and events with a KV connector: a store, vLLM's offloading, or a handoff."""
+"""Limits of engine specs and trace events with a KV connector (store, offloading, handoff).
+
+A limit returns an `Excess` (what is refused, and what is allowed), or None. A store is an in-memory KV store; a handoff
+prefills in a producer engine and decodes in a consumer engine.
+"""
 
 from scenarios.capabilities import Excess
 from scenarios.events import (
@@ -15,7 +19,7 @@ from scenarios.spec import EngineSpec, Offloading
 
 
 def no_offloading_of_hybrid_models(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: no offloading with layers hybrid, and no KV connector at all with gated delta nets."""
+    """Limit: no offloading for hybrid models; gated delta nets allow no KV connector at all."""
     key = next(iter(_connectors(spec)), None)
     if key is None or spec.layers != "hybrid":
         return None
@@ -36,7 +40,7 @@ def no_offloading_of_hybrid_models(spec: EngineSpec) -> Excess[EngineSpec] | Non
 
 
 def no_connector_with_sliding_windows(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: no KV connector with sliding-window layers."""
+    """Limit: no KV connector for models with sliding-window layers."""
     key = next(iter(_connectors(spec)), None)
     if key is None or spec.layers != "windows":
         return None
@@ -51,7 +55,7 @@ def no_connector_with_sliding_windows(spec: EngineSpec) -> Excess[EngineSpec] | 
 
 
 def hybrid_store_is_asynchronous_and_cached(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: with a store, a hybrid model loads asynchronously and has a prefix cache."""
+    """Limit: with a KV store, a hybrid model needs asynchronous loads and the prefix cache."""
     if spec.transfer is None or spec.layers != "hybrid":
         return None
     if spec.transfer.loads != "asynchronous":
@@ -77,12 +81,12 @@ def at_most_one_connector(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def _connectors(spec: EngineSpec) -> list[str]:
-    """Return the spec keys of the KV connectors that are set."""
+    """Return the spec's keys that configure a KV connector and are set."""
     return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
 
 
 def simple_connector_needs_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: connector `simple` needs the prefix cache, and default values of its other keys."""
+    """Limit: offloading connector `simple` needs the prefix cache, its other keys at defaults."""
     if spec.offloading is None or spec.offloading.connector != "simple":
         return None
     allowed = "with connector simple only the default is allowed"
@@ -100,7 +104,7 @@ def simple_connector_needs_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] 
 
 
 def simple_connector_needs_streams(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: connector `simple` needs a device with streams, so no CPU."""
+    """Limit: offloading connector `simple` needs device streams, which a CPU does not have."""
     if spec.offloading is None or spec.offloading.connector != "simple":
         return None
     fixed = spec.model_copy(update={"offloading": spec.offloading.model_copy(update={"connector": "chunked"})})
@@ -108,7 +112,7 @@ def simple_connector_needs_streams(spec: EngineSpec) -> Excess[EngineSpec] | Non
 
 
 def producer_pool_fits_max_model_len(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: the block pool of a handoff's producer fits a request of `max_model_len` tokens."""
+    """Limit: a handoff's producer engine has blocks for a request of `max_model_len` tokens."""
     handoff, least = spec.handoff, spec.max_blocks_per_request
     if handoff is None or handoff.producer_blocks >= least:
         return None
@@ -117,7 +121,7 @@ def producer_pool_fits_max_model_len(spec: EngineSpec) -> Excess[EngineSpec] | N
 
 
 def no_control_events_with_handoff(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no control event and no dummy step with a handoff, which has two engines."""
+    """Limit: no control event (such as a pause) or dummy step with the two engines of a handoff."""
     if spec.handoff is None or not (event.do in CONTROL_EVENTS or isinstance(event, DummyStep)):
         return None
     reason = "the event addresses one engine, and a handoff has two"
@@ -125,14 +129,14 @@ def no_control_events_with_handoff(event: AnyEvent, spec: EngineSpec) -> Excess[
 
 
 def no_disturbances_of_offloading(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no `disturb_transfer` with vLLM's own offloading connectors."""
+    """Limit: no `disturb_transfer` event (delay, fail, ...) with vLLM's offloading connectors."""
     if spec.offloading is None or not isinstance(event, DisturbTransfer):
         return None
     return Excess("", event.do, "not allowed with offloading", None, "loads of vLLM's own connector do not fail")
 
 
 def no_cache_clearing_with_connector(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: with a KV connector, pause and sleep keep the KV cache, and weights stay the same."""
+    """Limit: with a KV connector, no event clears KV-cache blocks in use or changes the weights."""
     if not spec.has_connector:
         return None
     reason = "vLLM refuses to free blocks of a transfer in flight"
@@ -155,7 +159,7 @@ def no_cache_clearing_with_connector(event: AnyEvent, spec: EngineSpec) -> Exces
 
 
 def no_dummy_step_with_connector(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no dummy step with a KV connector."""
+    """Limit: no dummy step (a batch without requests) with a KV connector."""
     if not spec.has_connector or not isinstance(event, DummyStep):
         return None
     return Excess(

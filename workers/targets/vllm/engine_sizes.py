@@ -1,4 +1,4 @@
-"""Sizes derived from a spec: CUDA graphs, and blocks for recurrent states and windows.
+"""Sizes derived from an engine spec: CUDA graphs, state blocks and sliding-window blocks.
 
 Both the process that makes the engine and the judge need them.
 """
@@ -19,7 +19,7 @@ WINDOW_LAYERS = ("sliding_attention", "full_attention", "sliding_attention", "sl
 
 
 def graph_sizes(spec: EngineSpec) -> Sequence[int]:
-    """Return the CUDA graph sizes to configure, in tokens.
+    """Return the CUDA graph capture sizes to configure, in tokens.
 
     For full graphs vLLM rounds each size up to a multiple of `1 + num_speculative_tokens`.
     """
@@ -30,7 +30,7 @@ def graph_sizes(spec: EngineSpec) -> Sequence[int]:
 
 
 def state_blocks_max(spec: EngineSpec) -> int:
-    """Return the most blocks that the recurrent states of one request take.
+    """Return the maximum number of blocks for the recurrent states of one request.
 
     The pool has these in addition to `num_blocks`, so that a request may use all of the latter. Each group of recurrent
     layers has a state block, one more if the prefix cache keeps states at block ends, and one for each draft token. A
@@ -44,7 +44,7 @@ def state_blocks_max(spec: EngineSpec) -> int:
 
 
 def window_blocks_max(spec: EngineSpec) -> int:
-    """Return the most blocks that the sliding-window layers of one request take.
+    """Return the maximum number of blocks for the sliding-window layers of one request.
 
     The pool has these in addition to `num_blocks`. They hold the window and the tokens of the steps in flight; the
     window may begin and end inside a block.
@@ -57,7 +57,7 @@ def window_blocks_max(spec: EngineSpec) -> int:
 
 
 def graph_seqs_max(spec: EngineSpec) -> int:
-    """Return the largest `max_num_seqs` that full CUDA graphs of a hybrid model allow.
+    """Return the largest `max_num_seqs` for which vLLM captures full graphs of a hybrid model.
 
     vLLM captures no full graph with more recurrent states than blocks (#34094).
     """

@@ -1,4 +1,4 @@
-"""Find an installation of vLLM, in its own virtual environment, and launch engine processes."""
+"""Find vLLM's installation (a virtual environment), and launch its engine processes."""
 
 import os
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ GPU_ENVIRONMENT = {"TRITON_F32_DEFAULT": "ieee", "VLLM_USE_FLASHINFER_SAMPLER": 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRunner:
-    """One of vLLM's two model runners: its engine name in this project and its environment.
+    """One of vLLM's two model runners: its `--engine` name, environment variables, packages.
 
     `packages` are folders of the CPU installation that only this runner has on its path.
     """
@@ -50,26 +50,26 @@ SECOND_RUNNER = ModelRunner("v2", VLLM, {}, packages=("triton",))
 
 
 def home_of(config: RunConfig) -> Path:
-    """Return the installation's folder: `engine_home`, or the checkout's default for the device."""
+    """Return the folder of vLLM's installation: `engine_home`, or the default for the device."""
     by_default = GPU_HOME if config.device == "cuda" else HOME
     return Path(config.engine_home) if config.engine_home else ROOT / by_default
 
 
 def install_advice(target: str) -> str:
-    """Return the instruction for installing a target, from a checkout or an installed wheel."""
+    """Return the text that says how to install a target, from a checkout or an installed wheel."""
     return install_advice_for(target, GPU_HOME if target == "vllm-gpu" else HOME, ROOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """An installation of vLLM in a folder, for one model runner on one device."""
+    """Installation of vLLM in a folder, used with one model runner on one device."""
 
     home: Path
     runner: ModelRunner
     device: Device = "sim"
 
     def python(self) -> Path:
-        """Return the path of the Python interpreter that vLLM is installed for.
+        """Return the path of the Python interpreter in vLLM's virtual environment.
 
         Raises:
             DeviceError: vLLM is not installed; the message has the command that installs it.
@@ -92,7 +92,7 @@ class Installation:
         hash_seed: str = "0",
         fixes: str = "",
     ) -> Launch:
-        """Return the command and environment of a child process.
+        """Return the command line and environment that start an engine's child process.
 
         `overlay` is a source tree laid over the installed one; `fixes` names the findings to fix in the sources.
 
@@ -114,5 +114,5 @@ class Installation:
 
 @cache
 def keeper_of(of: Installation, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
-    """Return the keeper of the child process for an installation, overlay and fixes."""
+    """Return the `Keeper` of the child process for an installation, overlay and fixes."""
     return keeper_until_exit(of.runner.engine, partial(of.launch, overlay, kernels, fixes=fixes))

@@ -1,4 +1,7 @@
-"""Capabilities of vLLM with each model runner, and the limits of its specs and events."""
+"""Capabilities of vLLM with each model runner, and limits of engine specs and trace events.
+
+A limit returns an `Excess` (what is refused, and what is allowed), or None.
+"""
 
 from dataclasses import replace
 
@@ -33,7 +36,7 @@ _WINDOW_DRAFTERS = ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram")
 
 
 def reasoning_end_is_in_vocabulary(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: the token that ends reasoning is in the vocabulary."""
+    """Limit: the token id that ends reasoning is less than the vocabulary size."""
     if spec.reasoning_end is None or spec.reasoning_end < spec.vocab_size:
         return None
     last = spec.vocab_size - 1
@@ -50,7 +53,7 @@ def no_logits_processor_with_drafts(spec: EngineSpec) -> Excess[EngineSpec] | No
 
 
 def dflash_needs_token_budget(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: with dflash a step fits a token, its draft tokens and a lookahead slot for each."""
+    """Limit: with dflash a step fits one token, its drafts, and a lookahead slot per draft."""
     least = 1 + 2 * spec.num_speculative_tokens
     if spec.drafter != "dflash" or spec.num_speculative_tokens == 0 or spec.max_num_batched_tokens >= least:
         return None
@@ -60,7 +63,7 @@ def dflash_needs_token_budget(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def drafter_supports_hybrid_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: a hybrid target supports the drafters eagle, ngram_gpu and ngram.
+    """Limit: a hybrid target model supports only the drafters eagle, ngram_gpu and ngram.
 
     The others have a KV-cache group of their own, or read hidden states of several target layers.
     """
@@ -72,7 +75,7 @@ def drafter_supports_hybrid_model(spec: EngineSpec) -> Excess[EngineSpec] | None
 
 
 def recurrent_layers_need_hybrid_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: `recurrent_layers` is for hybrid models only."""
+    """Limit: spec key `recurrent_layers` needs a hybrid model."""
     if spec.layers == "hybrid" or spec.recurrent_layers == "short_conv":
         return None
     fixed = spec.model_copy(update={"recurrent_layers": "short_conv"})
@@ -80,7 +83,7 @@ def recurrent_layers_need_hybrid_model(spec: EngineSpec) -> Excess[EngineSpec] |
 
 
 def drafter_supports_sliding_windows(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: a sliding-window target supports every drafter except mtp and dflash.
+    """Limit: a sliding-window target model supports all drafters except mtp and dflash.
 
     These are part of the target, or read hidden states of all layers of the model with full attention.
     """
@@ -92,7 +95,7 @@ def drafter_supports_sliding_windows(spec: EngineSpec) -> Excess[EngineSpec] | N
 
 
 def window_keys_need_window_layers(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: `window` and `window_heads` are for sliding-window models only."""
+    """Limit: spec keys `window` and `window_heads` need a sliding-window model."""
     for key in ("window", "window_heads") if spec.layers != "windows" else ():
         seen, default = getattr(spec, key), EngineSpec.model_fields[key].default
         if seen != default:
@@ -102,7 +105,10 @@ def window_keys_need_window_layers(spec: EngineSpec) -> Excess[EngineSpec] | Non
 
 
 def match_tokens_need_hybrid_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: `match_tokens` needs a hybrid model with a prefix cache; some options exclude it."""
+    """Limit: `match_tokens` (hits inside a block) needs a hybrid model with a prefix cache.
+
+    Offloading, a handoff and drafter eagle exclude it.
+    """
     if not spec.match_tokens:
         return None
     fixed = spec.model_copy(update={"match_tokens": 0})
@@ -117,14 +123,14 @@ def match_tokens_need_hybrid_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec
 
 
 def no_set_k_with_ngram_gpu(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no `set_k` with ngram_gpu, which asserts a constant number of draft tokens."""
+    """Limit: no `set_k` event (another number of draft tokens) with drafter ngram_gpu."""
     if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
         return None
     return Excess("k", event.k, "not allowed with drafter ngram_gpu", None, "it asserts a constant number")
 
 
 def no_load_weights_with_mtp(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no `load_weights` with mtp: its target has one version of its weights."""
+    """Limit: no `load_weights` event with drafter mtp, whose target has one version of weights."""
     if not isinstance(event, LoadWeights) or spec.drafter != "mtp":
         return None
     allowed = "not allowed with drafter mtp"
@@ -276,7 +282,7 @@ SECOND_RUNNER = replace(
 
 
 def on_a_cpu(capabilities: Capabilities) -> Capabilities:
-    """Return the capabilities on a CPU, which lacks CUDA graphs, gated delta nets and streams."""
+    """Return the capabilities on a CPU, without CUDA graphs, gated delta nets and streams."""
     on_a_device = (_NO_DRAFTS_WITH_HYBRID, simple_connector_needs_streams)
     limits = replace(capabilities.limits, spec=(*capabilities.limits.spec, *on_a_device))
     lacking = ("graphs", "recurrent_layers")

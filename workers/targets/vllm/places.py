@@ -1,4 +1,6 @@
-"""Source locations in vLLM reported with a finding, by plane and variable or contract.
+"""Source locations in vLLM that a report adds to a finding, by variable or contract.
+
+Variables are grouped by plane: what a judge compares together, such as `counts` or `control`.
 
 A crash is looked up by the function that raised: its locations make the data that this function works on. A race is
 looked up by a function that uses the memory: its locations decide when. Wrong outputs are also looked up by the

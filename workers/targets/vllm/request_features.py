@@ -1,4 +1,4 @@
-"""Request features of vLLM: parameters, runners that lack a feature, and delivered outputs."""
+"""Request features of vLLM: parameters, runners that lack one, and delivered outputs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ _TEXT = "is text for vLLM, and this is a list of tokens"
 
 
 def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: some allowed token is neither an early stop token nor the end of a bad word."""
+    """Limit: `allowed_tokens` contains a token that neither `min_tokens` nor a bad word masks."""
     if not isinstance(event, Submit) or not event.params.allowed_tokens:
         return None
     params = event.params
@@ -53,7 +53,7 @@ def _grammar(submit: Submit) -> str | None:
 
 
 def has_text(submit: Submit) -> bool:
-    """Return whether a request needs text as well as tokens: for stop words, or to cut them off."""
+    """Return whether a request needs detokenized text, for stop words or to cut them off."""
     return bool(submit.params.stop_words) or not submit.params.include_stop_str_in_output
 
 
@@ -172,7 +172,7 @@ def _less_one(number: int) -> int | None:
 
 
 def delivered(output: Any, width: int) -> Output:
-    """Return the tokens, logprobs, finish reason and stop reason of an engine core's output.
+    """Return the tokens, logprobs, finish reason and stop reason of an `EngineCoreOutput`.
 
     Rows of logprobs are as wide as the widest request of the batch needs: the first `width` columns are the request's.
     """
@@ -191,12 +191,12 @@ def delivered(output: Any, width: int) -> Output:
 
 
 def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
-    """Return ids and logprobs as one list: each id followed by its logprob."""
+    """Return token ids and logprobs in one list, each id followed by its logprob."""
     return [value for pair in zip(ids, logprobs, strict=True) for value in pair]
 
 
 class Text:
-    """Text of a request, produced by vLLM's detokenizer, which also finds stop words.
+    """Detokenizer of one request, vLLM's own, which also finds stop words.
 
     `has_stopped` is true if a stop word ended the request while the engine core still runs it.
     """

@@ -1,4 +1,4 @@
-"""Situations of vLLM alone, and the situation areas that each of its source files affects."""
+"""Situations that generation adds for vLLM only, and the areas that vLLM's files affect."""
 
 from collections.abc import Mapping, Sequence
 

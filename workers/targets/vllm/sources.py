@@ -16,7 +16,7 @@ def is_complete(tree: Path) -> bool:
 
 
 def version(tree: str, home: Path) -> str:
-    """Return the version of a complete overlay, else of the installation; "" if it is unknown."""
+    """Return the version of a complete overlay, or else of the installation; "" if unknown."""
     if not tree or not is_complete(Path(tree)):
         return _installed(home)
     file = Path(tree, "vllm", "_version.py")

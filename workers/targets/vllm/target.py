@@ -27,9 +27,9 @@ _DEFINITION_IS_WRONG = (
 
 
 class Vllm(ChildKind):
-    """vLLM with the model runner that it selects itself, installed or with an overlay.
+    """Engine `vllm`: the installed or overlaid vLLM, with the model runner that it selects.
 
-    For every spec allowed here that is the second runner; its Triton kernels run as their definitions, or interpreted.
+    For every allowed spec vLLM selects its second runner; Triton kernels run as their definitions, or interpreted.
     """
 
     name = VLLM
@@ -47,7 +47,7 @@ class Vllm(ChildKind):
     smoke = ("batch", "chunks_beside_drafts", "pool_too_small", "shared_prefixes")
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
-        """Return the capabilities on the configured device.
+        """Return the capabilities on the device of a run configuration.
 
         On a GPU, offloading and handoffs are not observed; on a CPU there are no CUDA graphs.
         """
@@ -61,7 +61,7 @@ class Vllm(ChildKind):
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
-        """Install a release, reusing an installation's packages; its child process ends on exit."""
+        """Install a vLLM release; yield the configuration that runs it; stop its process on exit."""
         python = Installation(home_of(config), FIRST_RUNNER).python()
         environment = environment_of(Release(sources.PACKAGE, version), folder, python)
         released = config.model_copy(update={"engine_home": str(environment)})
@@ -72,7 +72,7 @@ class Vllm(ChildKind):
 
     @contextmanager
     def over(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
-        """Run an installation with an overlay of vLLM's sources; its child processes end on exit."""
+        """Yield a configuration that overlays a source tree; stop its child processes on exit."""
         laid = config.model_copy(update={"engine_path": str(tree)})
         try:
             yield laid
@@ -98,7 +98,7 @@ class Vllm(ChildKind):
 
 
 class VllmV1(Vllm):
-    """vLLM with its first model runner, which needs no Triton; its releases can be bisected."""
+    """Engine `vllm-v1`: vLLM with its first model runner, which needs no Triton."""
 
     name = VLLM_V1
     executed = Path(__file__).parent / "executed_v1.json"

@@ -1,1 +1,4 @@
-"""Export of a vLLM finding: a test file that needs only vLLM and pytest, and an issue."""
+"""Export of a finding (a trace on which vLLM fails) as a test for vLLM and pytest.
+
+An issue text comes with the test.
+"""

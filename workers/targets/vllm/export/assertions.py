@@ -1,4 +1,7 @@
-"""Assertions of exported tests: a broken contract, a comparison of runs, or a wrong count."""
+"""Assertions of exported tests: a broken output contract, differing runs, or wrong counts.
+
+A contract is a rule for the outputs of one request, such as `min_tokens` or its grammar.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
@@ -16,7 +19,7 @@ Other: TypeAlias = Literal["", "synchronous", "without_speculation", "alone"]
 
 
 class Assertion(NamedTuple):
-    """Assertion of a test: its last lines, their driver functions, and the run to compare with.
+    """Last lines of an exported test, the driver functions they call, and the run compared with.
 
     The lines name the outputs of the request `outputs`, those in the other run `others`. `watches` is the driver file
     whose step checks or records something.
@@ -30,7 +33,7 @@ class Assertion(NamedTuple):
 
 
 def assertion_of(finding: Finding, level: Level) -> Assertion:
-    """Return the assertion of the test of a finding.
+    """Return the assertion that an exported test makes for a finding.
 
     Raises:
         ExportError: the finding is about a value that no test on a CPU observes.
@@ -79,7 +82,7 @@ def _comparison(found: Difference, submit: Submit) -> Assertion:
 
 
 def _draft_slots(finding: Finding, found: Difference) -> Assertion:
-    """Return a comparison with a run without drafts: misplaced draft entries change tokens."""
+    """Return a token comparison with a run without drafts, for misplaced draft KV entries."""
     named = dict(enumerate(finding.trace.submitted()))
     submit = next((each for index, each in named.items() if found.request == f"submit {index}"), None)
     if submit is None or submit.params.temperature:
@@ -89,7 +92,7 @@ def _draft_slots(finding: Finding, found: Difference) -> Assertion:
 
 
 def _counts(finding: Finding, found: Difference) -> Assertion:
-    """Return the check of the runner's computed-token counts against the delivered tokens."""
+    """Return a check of the runner's computed-token counts against the delivered tokens."""
     submits = finding.trace.submits()
     if len(submits) != 1:
         raise ExportError("it is about counts of one request among several: a test checks only one")
@@ -155,7 +158,7 @@ def _grammar(found: Difference, submit: Submit) -> list[str]:
 
 
 def _width(submit: Submit) -> int:
-    """Return the number of logprobs of each output token."""
+    """Return the number of logprobs that a request gets for each output token."""
     named = submit.params.logprob_tokens
     return 1 + len(named) if named else submit.params.num_logprobs
 

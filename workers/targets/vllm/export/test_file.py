@@ -1,4 +1,4 @@
-"""Text of an exported test: the driver functions that its trace needs, and one test."""
+"""Text of an exported test file: the driver functions that its trace needs, and the test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ _WINDOW_LAYERS = 4
 
 @dataclass(slots=True)
 class Writer:
-    """Writes the lines of one test, and collects the names that they use."""
+    """Writes the source lines of one exported test, and collects the driver names it uses."""
 
     trace: Trace
     level: Level
@@ -55,7 +55,7 @@ class Writer:
         return self.trace.spec
 
     def lines(self, name: str) -> list[str]:
-        """Return the test, preceded by a `run` function if two engines run the same calls."""
+        """Return the test function; if two engines run the trace, a function `run` precedes it."""
         calls = Caller(self.trace, self.level, self.features).calls()
         self.uses |= calls.uses | self.assertion.uses
         is_patched = self.spec.depth > 1 or self._has_no_pinned_memory()
@@ -67,13 +67,13 @@ class Writer:
         return [heading, *indented(body)]
 
     def extra_files(self) -> list[str]:
-        """Return the driver files that redefine parts of the default ones."""
+        """Return the driver files whose functions replace those of the default files."""
         return ["connector"] * (self.spec.transfer is not None) + [self.assertion.watches] * bool(
             self.assertion.watches
         )
 
     def _function(self, calls: list[str]) -> list[str]:
-        """Return the function that runs the trace in an engine with the given options."""
+        """Return the function `run`, which runs the trace in an engine with given options."""
         made = self._made("engine", self._options(), Code("**options"))
         return ["def run(model, **options):", *indented([*made, *calls, "return engine.outputs"])]
 
@@ -89,7 +89,7 @@ class Writer:
         ]
 
     def _models(self) -> list[str]:
-        """Return the lines that write the models; a scheduler alone needs only a config."""
+        """Return the lines that save the test's models; for a scheduler alone only their configs."""
         spec, lines = self.spec, list[str]()
         if spec.depth > 1:
             self.uses.add("keep_async_scheduling")
@@ -120,7 +120,7 @@ class Writer:
         return lines
 
     def _target(self, target: Call | Code) -> list[str]:
-        """Return the lines that write the target's model, after a different draft model if any."""
+        """Return the lines that save the target model, preceded by its draft model if it has one."""
         spec, lines = self.spec, list[str]()
         saved = Call("save_model", [_folder("model"), target, spec.vocab_size])
         if spec.layers != "windows":
@@ -147,7 +147,7 @@ class Writer:
         return {"speculative_config": found} if found is not None else {}
 
     def _options(self) -> dict[str, object]:
-        """Return the options of an engine, without asynchrony and speculation."""
+        """Return engine arguments, except `async_scheduling` and `speculative_config`."""
         options = engine_options(self.spec, self.window_blocks_max)
         if self._has_grammars():
             options["skip_tokenizer_init"] = False
@@ -171,7 +171,7 @@ class Writer:
         return ids_of(self.trace)[self.assertion.submit]
 
     def _end(self) -> list[str]:
-        """Return the lines after the calls: the outputs to check, and the assertions."""
+        """Return the test's last lines: the outputs to check, then the assertions."""
         submit, lines = self.assertion.submit, list(self.assertion.lines)
         if submit is None:
             return lines
@@ -218,7 +218,7 @@ def _folder(name: str) -> Code:
 def exported_test(
     finding: Finding, features: RequestFeatures, runs_on_cpu: bool, window_blocks_max: int
 ) -> ExportedTest:
-    """Return the test of a finding.
+    """Return the exported test of a finding: the text of its file and of its test function.
 
     `runs_on_cpu` says whether the model runner runs on a CPU; `window_blocks_max` is added to the block pool.
 

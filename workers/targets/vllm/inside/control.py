@@ -1,4 +1,6 @@
-"""Control plane of a session: pause, sleep, weights, dummy steps, draft count, neighbour.
+"""Control events on an engine: pause, sleep, weights, dummy steps, draft count, neighbour.
+
+The neighbour is a second engine in the same process.
 
 Events other than requests call the methods of vLLM's `EngineCoreProc`. As for a server's client, a pause is complete
 once the engine is idle.
@@ -17,18 +19,18 @@ from workers.targets.vllm.inside.transfer.engine import execute_dummy_batch
 
 
 class NeighbourEngine(Protocol):
-    """Another engine of this process, which repeats the same request."""
+    """Second engine in this process, which runs the same request again and again."""
 
     def step(self) -> Sequence[tuple[int, ...]]:
-        """Run a step; return the output tokens of the requests that have finished."""
+        """Run a step; return the output tokens of each request that finished in it."""
 
     def close(self) -> None:
-        """Finish its work and release the engine."""
+        """Run the engine's request to its end, and release the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionServices:
-    """Services for a session: weight files and checksums by version, and a neighbour engine.
+    """Services for one trace: weight files and checksums by version, and a second engine.
 
     `weights` returns the folder of a version of the weights, `checksums` those of an engine made with that version.
     """
@@ -46,7 +48,7 @@ Note = Callable[[str, int, Sequence[int]], None]
 
 
 class ControlPlane:
-    """Control plane of one engine during one session.
+    """Applies pause, sleep, weight-reload and similar events to one engine during one trace.
 
     `is_modified`: the engine has lost its weights or has others than it was made with, so no later trace may use it.
     """
@@ -71,11 +73,11 @@ class ControlPlane:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether the control plane has work left: a pause to end, or a neighbour's steps."""
+        """Return whether a pause has not ended yet, or the neighbour engine has steps left."""
         return self._pausing is not None or self._tick < self._neighbour_until
 
     def happen(self, event: AnyEvent) -> bool:
-        """Apply an event between two steps; return whether it was one of the control plane."""
+        """Apply a trace event between two steps; return False if it is no control event."""
         self.settle()
         match event:
             case Pausing():
@@ -99,7 +101,7 @@ class ControlPlane:
         return True
 
     def settle(self) -> None:
-        """Complete pauses once the engine is idle, and resume after a pause that is over."""
+        """Complete pauses once the engine is idle, and resume after a pause whose ticks are over."""
         engine = self._engine
         if not self._incomplete and self._pausing is None:
             return
@@ -114,7 +116,7 @@ class ControlPlane:
             self._end(self._pausing)
 
     def stepped(self, executed: bool) -> None:
-        """Run a planned dummy step and the neighbour's step after a step of the engine.
+        """After an engine step, run a planned dummy step and a step of the neighbour engine.
 
         `executed`: the step ran the model.
         """
@@ -137,14 +139,14 @@ class ControlPlane:
         self._tick += 1
 
     def close(self) -> None:
-        """Restore the engine's draft count, and finish the neighbour's request."""
+        """Restore the engine's number of draft tokens, and finish the neighbour's request."""
         if self._lookup is None and getattr(self._engine.scheduler, "dynamic_sd_lookup", None) is not None:
             self._engine.scheduler.dynamic_sd_lookup = None
         if self._neighbour is not None:
             self._neighbour.close()
 
     def cleared(self) -> None:
-        """Record that the engine clears its KV cache."""
+        """Record the observation that the engine has cleared its KV cache."""
         self._note("cleared", 0, ())
 
     def _pause(self, event: Pausing) -> None:
@@ -180,7 +182,7 @@ class ControlPlane:
             self.is_modified |= event.level == LOSING_WEIGHTS
 
     def _end(self, pausing: Pausing) -> None:
-        """End a pause completely."""
+        """Resume scheduling after a pause, or wake the engine fully after a sleep."""
         if isinstance(pausing, Sleep):
             self._wake_engine(pausing, None)
         else:
@@ -204,7 +206,7 @@ class ControlPlane:
                 self._ended()
 
     def _wake_engine(self, sleep: Sleep, tags: list[str] | None) -> bool:
-        """Wake an engine and load lost or replaced weights; return whether it is fully awake."""
+        """Wake an engine, and reload lost or replaced weights; return whether it is fully awake."""
         engine = self._engine
         wakes_weights = tags is None or "weights" in tags
         are_asleep = "weights" in engine.model_executor.sleeping_tags
@@ -218,7 +220,7 @@ class ControlPlane:
         return is_awake
 
     def _reload(self) -> None:
-        """Load the current version of the weights in place, from its files."""
+        """Reload the current version of the weights in place, from its files."""
         folder = self._services.weights(self._version)
         self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
         self._compare_weights()

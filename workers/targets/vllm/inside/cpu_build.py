@@ -9,7 +9,7 @@ _COUNTS_A_DRAW = 4
 
 
 def keep_async_scheduling(before: Any) -> Any:
-    """Wrap the platform's config check to keep `async_scheduling` as configured."""
+    """Wrap the CPU platform's `check_and_update_config` to keep `async_scheduling` as set."""
 
     def check_and_update_config(cls: Any, config: Any) -> None:
         asked = config.scheduler_config.async_scheduling
@@ -20,7 +20,7 @@ def keep_async_scheduling(before: Any) -> Any:
 
 
 def once(before: Any) -> Any:
-    """Wrap the registration of CPU kernels so that it runs once."""
+    """Wrap `register_triton_kernel_overrides` so that CPU kernels are registered only once."""
     done: list[bool] = []
 
     def register_triton_kernel_overrides(cls: Any) -> None:
@@ -32,7 +32,7 @@ def once(before: Any) -> Any:
 
 
 def ignore_pinned_memory(before: Any) -> Any:
-    """Wrap `torch.zeros` to ignore `pin_memory`."""
+    """Wrap `torch.zeros` to ignore its argument `pin_memory`."""
 
     @wraps(before)
     def zeros(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
@@ -43,7 +43,7 @@ def ignore_pinned_memory(before: Any) -> Any:
 
 
 def expand_to_tokens(before: Any) -> Any:
-    """Replace a kernel that repeats each request's value for all of its tokens."""
+    """Replace `expand_batch_to_tokens`: repeat each request's value for all of its tokens."""
 
     @wraps(before)
     def expand_batch_to_tokens(
@@ -57,7 +57,7 @@ def expand_to_tokens(before: Any) -> Any:
 
 
 def reject_padding(before: Any) -> Any:
-    """Wrap the rejection sampler to reject padding draft tokens."""
+    """Wrap the random rejection sampler to reject padding draft tokens (negative token ids)."""
 
     @wraps(before)
     def rejection_random_sample(
@@ -81,26 +81,26 @@ def reject_padding(before: Any) -> Any:
 
 
 class RewindableGenerator(torch.Generator):
-    """CPU generator that can undo its latest sample, like a GPU generator with its offset."""
+    """CPU generator that can return to the state before its latest sample, like a GPU's."""
 
     _drawn_from: torch.Tensor
 
     def remember(self) -> None:
-        """Save the state before the next sample."""
+        """Save the generator's state, to which `set_offset` returns."""
         self._drawn_from = self.get_state()
 
     def get_offset(self) -> int:
-        """Return the offset that a GPU generator would count for one sample."""
+        """Return the constant by which one sample advances the offset of a GPU generator."""
         return _COUNTS_A_DRAW
 
     def set_offset(self, offset: int) -> torch.Generator:
-        """Undo the latest sample."""
+        """Restore the state that `remember` saved, before the latest sample: offset 0."""
         assert offset == 0, f"only the latest sample can be undone, got offset {offset}"
         return self.set_state(self._drawn_from)
 
 
 def save_generator_states(before: Any) -> Any:
-    """Wrap the sampler so that each generator saves its state first."""
+    """Wrap `TopKTopPSampler.forward_cpu` so that each generator saves its state first."""
 
     @wraps(before)
     def forward_cpu(self: Any, logits: Any, generators: dict[int, RewindableGenerator], *limits: Any) -> Any:
@@ -112,7 +112,7 @@ def save_generator_states(before: Any) -> Any:
 
 
 def skip_without_rows(before: Any) -> Any:
-    """Wrap the top-k filter to accept a batch without top-k rows."""
+    """Wrap `apply_top_k_only` to return the logits unchanged if the batch has no top-k rows."""
 
     @wraps(before)
     def apply_top_k_only(logits: torch.Tensor, k: torch.Tensor) -> Any:
@@ -122,7 +122,7 @@ def skip_without_rows(before: Any) -> Any:
 
 
 def rotate_flat_heads(before: Any) -> Any:
-    """Wrap the rotary embedding to accept queries and keys with a separate head dimension."""
+    """Wrap `RotaryEmbedding.forward_cpu` to pass queries and keys with their heads flattened."""
 
     @wraps(before)
     def forward_cpu(

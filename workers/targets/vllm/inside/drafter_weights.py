@@ -1,4 +1,4 @@
-"""Drafter weights: keep them during sleep, and compute their digests.
+"""Weights of a drafter: keep them during sleep, and compute their digests.
 
 A drafter with a model has own parameters, and shares some with its target.
 """
@@ -13,7 +13,7 @@ _KEPT_NAMES_ARGUMENT = "sleep_preserve_parameter_names"
 
 
 def sleep_arguments(arguments: type) -> Mapping[str, Any]:
-    """Return engine arguments that keep a drafter's weights during sleep; {} in older releases."""
+    """Return engine arguments that keep drafter weights during sleep; {} for older releases."""
     return (
         {_KEPT_NAMES_ARGUMENT: [_DRAFTER_NAMES]}
         if _KEPT_NAMES_ARGUMENT in {field.name for field in fields(arguments)}
@@ -22,7 +22,7 @@ def sleep_arguments(arguments: type) -> Mapping[str, Any]:
 
 
 def own_digests(engine: Any) -> Mapping[str, str]:
-    """Return digests of the drafter's own weights, without shared ones; {} if sleep loses them."""
+    """Return digests of drafter weights not shared with the target; {} if sleep loses them."""
     worker = engine.model_executor.driver_worker.worker
     drafter = worker.get_draft_model()
     if drafter is None or not getattr(engine.vllm_config.model_config, _KEPT_NAMES_ARGUMENT, None):

@@ -1,4 +1,4 @@
-"""Observer of a drafter with a model: the inputs of each draft pass, and the draft tokens.
+"""Observer of drafters that run a model: inputs of each draft pass, and the draft tokens.
 
 Drafters without a model are not observed, nor are passes in CUDA graphs without observing tasks.
 """
@@ -27,7 +27,7 @@ NO_DRAFTER: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """A drafter with a model: one of its layers, its KV caches, and its recorded traits.
+    """Drafter that runs a model: one of its layers, its KV caches, and traits for the judge.
 
     A drafter that reads hidden states gets, with each state, the token after it. At the end of a prefill chunk the
     first runner gives it a later token instead: `findings/vllm_drafter_chunk_ends`.
@@ -41,7 +41,7 @@ class Drafter:
 
 
 def drafter_of(runner: Any) -> Drafter | None:
-    """Return the drafter of a model runner, None if it has no model with a KV cache."""
+    """Return a model runner's drafter, or None if the drafter has no model with a KV cache."""
     is_second = hasattr(runner, "speculator")
     proposer = runner.speculator if is_second else getattr(runner, "drafter", None)
     layers = getattr(proposer, "_draft_attn_layer_names", None) or getattr(proposer, "draft_attn_layer_names", None)
@@ -66,13 +66,13 @@ def drafter_of(runner: Any) -> Drafter | None:
 
 
 def in_one_graph(runner: Any) -> bool:
-    """Return whether all passes of the second runner's drafter may be in one CUDA graph."""
+    """Return whether one CUDA graph may contain all draft passes of the second model runner."""
     return bool(runner.compilation_config.cudagraph_mode.has_full_cudagraphs())
 
 
 @contextmanager
 def observing_captured_passes(runner: Any) -> Iterator[None]:
-    """Capture tasks that observe the drafter's passes together with its CUDA graphs.
+    """While CUDA graphs are captured, also capture tasks that observe each draft pass.
 
     Not for dflash, which writes part of its KV cache outside of its graph.
     """
@@ -88,7 +88,7 @@ def observing_captured_passes(runner: Any) -> Iterator[None]:
 
 
 class DrafterObserver:
-    """Observer of one drafter; wraps its methods until `release`.
+    """Observes the draft passes of one drafter; wraps its methods until `release`.
 
     For passes in CUDA graphs, the pass index is counted when the device executes the pass.
     """
@@ -119,7 +119,7 @@ class DrafterObserver:
             proposer.model.precompute_and_store_context_kv = self._observed_keep
 
     def release(self) -> None:
-        """Unwrap the drafter's methods."""
+        """Restore the drafter's unwrapped methods."""
         model = self._drafter.proposer.model
         del self._drafter.proposer.propose, model.compute_logits
         self._release_calls()
@@ -145,7 +145,7 @@ class DrafterObserver:
         return drafts
 
     def _begin(self, names: list[str]) -> None:
-        """Start the observation of a step's draft passes; `names` is empty for a dummy run."""
+        """Start observing a step's draft passes; `names` (request ids) is empty for a dummy run."""
         self._names, self._index = names, 0
         if self._drafter.captured is None:
             return
@@ -156,12 +156,12 @@ class DrafterObserver:
         self._record.call_when_reached(reach)
 
     def _next(self) -> int:
-        """Return the index of the draft pass that the device executes."""
+        """Count a draft pass that the device executes; return its index in the step."""
         self._index_reached += 1
         return self._index_reached - 1
 
     def _record_captured(self, point: str, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Record the observation of a pass in a CUDA graph."""
+        """Record the tensors of a draft pass that was replayed in a CUDA graph."""
         names, step = self._reached
         if not names:
             return
@@ -195,7 +195,7 @@ class DrafterObserver:
         return self._run_pieces(model, inputs, *arguments, **options)
 
     def _pass(self, options: Mapping[str, Any]) -> None:
-        """Observe the model inputs of a draft pass; dummy passes are skipped."""
+        """Observe the model inputs of a draft pass, unless it is a dummy pass."""
         if not self._names:
             return
         tensors = _without_padding(pass_inputs(options, self._drafter.layer), len(self._names))
@@ -206,6 +206,6 @@ class DrafterObserver:
 
 
 def _without_padding(tensors: Mapping[str, torch.Tensor], count: int) -> dict[str, torch.Tensor]:
-    """Return a pass's tensors cut to its `count` requests, without padding rows."""
+    """Return a draft pass's tensors without the padding rows after its `count` requests."""
     num = {"starts": count + 1, "seq_lens": count, "tables": count}
     return {name: tensor[: num[name]] if name in num else tensor for name, tensor in tensors.items()}

@@ -1,4 +1,4 @@
-"""vLLM engines by spec: made on first use, and kept for later traces.
+"""Pool of vLLM engines by spec: made on first use, and kept for later traces.
 
 Several engines live in one process; the first takes seconds to make, each further one a fifth of a second.
 """
@@ -80,7 +80,7 @@ _HELPERS = (
 
 
 class Engines:
-    """Engines of this process that are not in use, least recently used first."""
+    """Idle engines of this process, by spec, least recently used first."""
 
     def __init__(self, cache: Path, runner: RunnerName, device: str, definitions: Definitions) -> None:
         self._cache, self.runner, self._device, self.definitions = cache, runner, device, definitions
@@ -114,7 +114,7 @@ class Engines:
         consumer: Any,
         probes: Counter[str],
     ) -> Producer:
-        """Return the producer that prefills prompts for the consumer engine."""
+        """Return a producer: an engine that prefills the prompts of the consumer's requests."""
         spec = spec.model_copy(update={"num_blocks": handoff.producer_blocks})
         engine = self._idle(spec, is_producer=True)
         recorder = observe(engine, of=PRODUCER) if observe is not None else None
@@ -122,12 +122,12 @@ class Engines:
         return Producer(engine, sent, recorder, partial(self._put_back, spec, is_producer=True))
 
     def _weights(self, spec: EngineSpec, version: int) -> Path:
-        """Return the folder of a version of the target's weights; 0 is the initial version."""
+        """Return the folder of one version of the target's weights; version 0 is the initial one."""
         kind, quality = _target_of(spec)
         return model_folder(self._cache, kind, f"v{version}" if version else quality, spec.vocab_size)
 
     def _checksums_of(self, spec: EngineSpec, version: int) -> Mapping[str, str]:
-        """Return checksums by tensor of an engine made with this version of the weights."""
+        """Return weight checksums by tensor name, from an engine made with this version."""
         key = *_target_of(spec), spec.vocab_size, version
         if key not in self._checksums:
             heads = ("drafter", "drafter_quality", "num_speculative_tokens") if spec.drafter == "mtp" else ()
@@ -146,13 +146,13 @@ class Engines:
         return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of)
 
     def _idle(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
-        """Return an idle engine with an empty prefix cache."""
+        """Take an engine of this spec from the pool, or make one, and empty its prefix cache."""
         engine = self._take(spec, is_producer=is_producer)
         assert engine.reset_prefix_cache(), "an idle engine has no block in use"
         return engine
 
     def _take(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
-        """Return an idle engine of this spec, and remove it from the idle ones."""
+        """Remove an idle engine of this spec from the pool, or make one, and return it."""
         engine = self._engines.pop((spec.model_dump_json(), is_producer), None)
         if engine is not None:
             return engine
@@ -164,7 +164,7 @@ class Engines:
         return self._made(spec, is_producer=is_producer)
 
     def _put_back(self, spec: EngineSpec, engine: Any, *, is_producer: bool = False) -> None:
-        """Put an idle engine back for later traces."""
+        """Put an idle engine back into the pool, for later traces."""
         key = spec.model_dump_json(), is_producer
         assert key not in self._engines, "two engines of one specification"
         self._engines[key] = engine
@@ -245,7 +245,7 @@ class Engines:
 
 
 def _target_of(spec: EngineSpec) -> tuple[str, str]:
-    """Return kind and quality of the target's model; an mtp drafter is part of that model."""
+    """Return (kind, quality) of the target model, which contains an mtp drafter's head."""
     if spec.num_speculative_tokens and spec.drafter == "mtp":
         return "mtp", spec.drafter_quality
     if spec.layers == "windows":

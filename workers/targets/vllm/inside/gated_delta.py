@@ -1,4 +1,4 @@
-"""Gated delta nets on the simulated device: what definitions of single kernels do not cover.
+"""Replacements in vLLM that let gated delta nets run on the simulated device.
 
 vLLM's prefill kernels refuse float32, which the test models have: one device task replaces them all.
 """
@@ -17,7 +17,7 @@ from workers.targets.vllm.inside.kernels.delta_rule import advanced
 
 
 def allow_no_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Wrap `set_moe_parameters` to skip a model without experts."""
+    """Wrap `set_moe_parameters` to accept a model without mixture-of-experts layers."""
 
     @wraps(before)
     def set_moe_parameters(self: Any) -> None:
@@ -28,7 +28,7 @@ def allow_no_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def prefill_by_task(before: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Replace the prefill kernels: enqueue a task for all rows with several tokens or no state."""
+    """Replace the prefill kernels by one device task for all rows of several tokens or no state."""
 
     @wraps(before)
     def chunk_gated_delta_rule(
@@ -79,7 +79,7 @@ def advance_rows(
     output: Array,
     after: Array,
 ) -> None:
-    """Advance each row's recurrent state by all of its tokens in turn, and write the outputs.
+    """Advance each batch row's recurrent state by all of its tokens; write their outputs.
 
     Shapes: queries and keys [T, H, K] of length one, values and output [T, HV, V], gates and betas [T, HV], states
     before and after [rows, HV, V, K], starts [rows + 1].
@@ -94,7 +94,7 @@ def advance_rows(
 
 
 def exponential(before: Any) -> Callable[[Any], Any]:
-    """Return Triton's `exp` under the name that its interpreter supports."""
+    """Replace vLLM's `exp` by `triton.language.exp`, the name that the interpreter supports."""
 
     def exp(values: Any) -> Any:
         import triton.language  # noqa: PLC0415  Triton may be missing
@@ -105,7 +105,7 @@ def exponential(before: Any) -> Callable[[Any], Any]:
 
 
 def block_size_helpers(before: Any) -> SimpleNamespace:
-    """Return stand-ins for the Triton functions that vLLM calls before a kernel launch."""
+    """Return stand-ins for `triton.cdiv` and `triton.next_power_of_2`, for use without Triton."""
     return SimpleNamespace(cdiv=before.cdiv, next_power_of_2=lambda size: 1 << max(0, size - 1).bit_length())
 
 

@@ -1,4 +1,4 @@
-"""CUDA graphs of an engine: configuration for spec key `graphs`, observation of replays.
+"""CUDA graphs of an engine: configuration from spec key `graphs`, observation of replays.
 
 A replay calls no Python method of the model, so its inputs are observed where the replay is launched. If all draft
 passes are in one graph, tasks captured with the graph observe each pass; only the simulated device supports this.
@@ -19,7 +19,7 @@ BREAKABLE = "VLLM_USE_BREAKABLE_CUDAGRAPH"
 
 
 def arguments_of(spec: EngineSpec) -> Mapping[str, Any]:
-    """Return vLLM's arguments for CUDA graphs: no compilation, no warm-up of kernels."""
+    """Return engine arguments for CUDA graphs, without compilation and kernel warm-up."""
     if spec.graphs == "none":
         return {"enforce_eager": True}
     sizes = list(graph_sizes(spec))
@@ -28,10 +28,10 @@ def arguments_of(spec: EngineSpec) -> Mapping[str, Any]:
 
 
 def prepare_graphs(spec: EngineSpec) -> None:
-    """Prepare the process for the CUDA graphs of the next engine.
+    """Prepare the process for the next engine's CUDA graphs: memory pool, piecewise or full.
 
-    Its graphs get a memory pool of their own, as in a separate process. Piecewise graphs are broken at attention
-    layers, because nothing is compiled; vLLM caches this environment variable, so the cache is disabled.
+    The engine's graphs get a memory pool of their own, as in a separate process. Piecewise graphs are broken at
+    attention layers, because nothing is compiled; vLLM caches this environment variable, so the cache is disabled.
     """
     from vllm import envs  # noqa: PLC0415  import after our replacements in vLLM
     from vllm.platforms import current_platform  # noqa: PLC0415  import after our replacements in vLLM
@@ -69,7 +69,7 @@ Callback: TypeAlias = Callable[[str, Mapping[str, torch.Tensor]], None]
 
 
 class CapturedPasses:
-    """Draft passes in CUDA graphs: a captured task reports their tensors at each replay."""
+    """Draft passes captured in CUDA graphs; tasks in a graph report the tensors at each replay."""
 
     def __init__(self, proposer: Any, layer: str) -> None:
         # Set during a session only.
@@ -81,7 +81,7 @@ class CapturedPasses:
         proposer.model.compute_logits = self._captured_logits
 
     def end_capture(self, proposer: Any) -> None:
-        """Unwrap the drafter: the capture is complete."""
+        """Restore the drafter's unwrapped methods after the capture."""
         del proposer.model.forward, proposer.model.compute_logits
 
     def _captured_forward(self, *arguments: Any, **options: Any) -> Any:
@@ -111,7 +111,7 @@ class CapturedPasses:
 
 
 def pass_inputs(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tensor]:
-    """Return the inputs of a model's forward pass, with the metadata of one attention layer."""
+    """Return the input tensors of a model's forward pass, with one layer's attention metadata."""
     from vllm.forward_context import get_forward_context  # noqa: PLC0415  import after our replacements in vLLM
 
     context = get_forward_context()
@@ -127,7 +127,7 @@ def pass_inputs(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tenso
 
 
 def bounds_of(layer: str) -> list[int]:
-    """Return the host's upper bounds of the sequence lengths, by row; [] if it has none."""
+    """Return the host's upper bounds of sequence lengths by row; [] if the metadata has none."""
     from vllm.forward_context import get_forward_context  # noqa: PLC0415
 
     bounds: list[int] = getattr(get_forward_context().attn_metadata[layer], "bounds", [])
@@ -135,7 +135,7 @@ def bounds_of(layer: str) -> list[int]:
 
 
 def observe_calls(model: Any, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
-    """Wrap the calls of a model by `made`; return a function that unwraps them.
+    """Wrap the calls of a model or its graph wrapper by `made`; return a function that unwraps.
 
     A wrapper that replays CUDA graphs does not call the model's methods, so the wrapper itself is wrapped.
     """
@@ -146,7 +146,7 @@ def observe_calls(model: Any, made: Callable[[Callable[..., Any]], Callable[...,
     called = made(partial(kind.__call__, model))
 
     class Observed(kind):  # type: ignore[misc, valid-type]
-        """The graph wrapper with observed calls."""
+        """Subclass of the model's graph wrapper, with observed calls."""
 
         def __call__(self, *arguments: Any, **options: Any) -> Any:
             return called(*arguments, **options)

@@ -1,4 +1,4 @@
-"""Worker and attention backend that let vLLM's GPU model runner use the simulated device."""
+"""Worker and attention backend that run vLLM's GPU model runner on the simulated device."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -25,14 +25,14 @@ from workers.targets.vllm.inside.platform import DEVICE
 
 
 class TaggedMemory:
-    """Memory of the simulated device that one worker has allocated, by pool tag."""
+    """Simulated device memory of one worker, by vLLM's sleep tag (`weights`, `kv_cache`, ...)."""
 
     def __init__(self) -> None:
         self._tags: dict[str, int] = {}
 
     @contextmanager
     def pool(self, tag: str) -> Iterator[None]:
-        """Tag all memory allocated in this context; the innermost of nested pools counts."""
+        """Tag all memory that is allocated in this context; an inner pool overrides an outer one."""
         device = activate()
         if tag not in self._tags:
             self._tags[tag] = device.new_tag()
@@ -40,7 +40,7 @@ class TaggedMemory:
             yield
 
     def parts(self) -> Mapping[str, Sequence[torch.Tensor]]:
-        """Return the allocated bytes in use, by tag."""
+        """Return byte tensors that cover the allocated memory of each tag."""
         return {tag: activate().tagged(number) for tag, number in self._tags.items()}
 
 
@@ -48,7 +48,7 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
     """vLLM's GPU worker without memory profiling and warm-up."""
 
     def init_device(self) -> None:
-        """Set the device, and make the model runner that vLLM would make on a GPU."""
+        """Set the device, and make the same model runner as vLLM's GPU worker."""
         self.device = DEVICE
         init_worker_distributed_environment(
             self.vllm_config, self.rank, self.distributed_init_method, self.local_rank, "gloo"
@@ -58,11 +58,11 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
         self._init_workspace_and_model_runner()
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
-        """Return a tagged memory pool; a sleep discards or offloads the pool's content by its tag."""
+        """Return a context whose allocations get this tag; sleep discards or offloads memory by tag."""
         return self.pools.pool(tag)
 
     def determine_available_memory(self) -> int:
-        """Return the configured KV-cache size."""
+        """Return the configured KV-cache size in bytes; nothing is profiled."""
         size: int = self.cache_config.kv_cache_memory_bytes
         return size
 
@@ -75,7 +75,7 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
 
 
 class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
-    """Attention metadata that stays on the device; attention tasks compute the kernel schedule.
+    """Builds attention metadata from device tensors, which attention tasks read when they run.
 
     Hence a CUDA graph works for any batch, and a drafter's metadata is valid for its next pass after the update of its
     buffers. With graphs all later draft passes share one metadata object, as with GPU kernels; without graphs each pass
@@ -91,7 +91,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
         self.supports_draft_decode_metadata_update = not vllm_config.model_config.enforce_eager
 
     def update_draft_decode_metadata(self, metadata: Any) -> None:
-        """Reset bounds and copied lengths for the next draft pass."""
+        """Reset the sequence-length bounds and copied lengths for the next draft pass."""
         metadata.bounds = []
         metadata.lengths = None
 
@@ -117,7 +117,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
 
 
 class AttentionTask:
-    """Attention over the KV cache as of the task's run; holds only numbers of its arguments."""
+    """Attention over the KV cache when a device task runs; holds sizes and scales, no tensors."""
 
     def __init__(self, impl: Any, builder: Any, layer: Any, num_reqs: int, causal: bool) -> None:
         self._impl, self._builder = impl, builder
@@ -173,7 +173,7 @@ class AttentionTask:
 
 
 class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
-    """vLLM's CPU attention kernels as tasks that read sequence lengths when they run."""
+    """Enqueues vLLM's CPU attention kernels as device tasks, which read lengths when they run."""
 
     def forward(
         self,
@@ -239,13 +239,13 @@ def _copy(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor]:
-    """Return the blocks that a step reads or writes; the whole cache without a KV connector."""
+    """Return the KV-cache blocks that a step accesses; without a KV connector the whole cache."""
     touched = get_kv_transfer_group().touched() if has_kv_transfer_group() else None
     return (cache,) if touched is None else [cache[block] for block in touched[is_written]]
 
 
 def used_parts(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
-    """Return the tensors that a launch uses; a KV connector narrows caches to the step's blocks."""
+    """Return the tensors that a kernel accesses; a KV connector narrows caches to step blocks."""
     agent: Any = get_kv_transfer_group() if has_kv_transfer_group() else None
     return agent.used_parts(name, tensors, is_written) if hasattr(agent, "used_parts") else tensors
 
@@ -254,7 +254,7 @@ activate().used_parts = used_parts
 
 
 def _keys_and_values(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return views of keys and values of a cache [blocks, heads, block size, 2 x head size]."""
+    """Return key and value views of a KV cache [blocks, heads, block size, 2 x head size]."""
     num_blocks, num_heads, block_size, _ = cache.size()
     keys, values = cache.view((num_blocks, num_heads, 2 * block_size, -1)).chunk(2, dim=2)
     return keys, values
@@ -262,11 +262,11 @@ def _keys_and_values(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @register_backend(AttentionBackendEnum.CUSTOM)
 class Attention(CPUAttentionBackend):  # type: ignore[misc]
-    """Attention backend of the simulated device."""
+    """Attention backend class that vLLM selects on the simulated device."""
 
     @staticmethod
     def get_name() -> str:
-        """Return vLLM's name for a custom backend."""
+        """Return `CUSTOM`, vLLM's registry name for a custom attention backend."""
         return "CUSTOM"
 
     @staticmethod

@@ -12,15 +12,15 @@ from workers.targets.vllm.request_features import NO_REPEATS
 
 @cache
 def no_repeats() -> type:
-    """Return the processor's class; its requests may move between batch rows."""
+    """Return the class of the logits processor, which vLLM makes for each engine."""
     from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # noqa: PLC0415
 
     class NoRepeats(AdapterLogitsProcessor):  # type: ignore[misc]
-        """Applies to each request on its own."""
+        """Bans the latest output token of each request that asks for it in `extra_args`."""
 
         @classmethod
         def validate_params(cls, sampling_params: Any) -> None:
-            """Accept any request."""
+            """Accept any request: its parameters need no validation."""
 
         def is_argmax_invariant(self) -> bool:
             return False

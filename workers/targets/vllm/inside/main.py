@@ -37,7 +37,7 @@ _LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
 
 
 def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | None, str]:
-    """Load vLLM on a device for a model runner; return engines, device and version.
+    """Load vLLM on a device for a model runner; return its engine pool, device and version.
 
     The device is None on a CPU. The arguments are the device, the runner, how kernels run, the folder of models, the
     fixes to apply, and optionally a source tree to lay over the installed package.
@@ -74,7 +74,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
 
 
 def lay_over(folder: Path, package: str = PACKAGE) -> None:
-    """Put a source tree before the installed vLLM: complete, or a few changed files."""
+    """Import vLLM from a source tree before the installed one: complete, or changed files only."""
     sys.meta_path.insert(0, Overlay("vllm", folder, is_complete=is_complete(folder)))
     if package == PACKAGE:
         # vLLM's sources look up the distribution `vllm`; the CPU build has another name.
@@ -82,7 +82,7 @@ def lay_over(folder: Path, package: str = PACKAGE) -> None:
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:
-    """Register the simulated device with vLLM before any module that looks for a device."""
+    """Make the simulated device, and register it before vLLM's modules look for a device."""
     installed = Path(str(distribution(PACKAGE).locate_file("")))
     launchers = [folder / each for folder in (installed, *filter(None, [sources])) for each in _LAUNCHERS]
     device = SimulatedDevice(own=("vllm.v1.",), pools=("_uva_bufs",), sources=sources, launchers=launchers)
@@ -93,13 +93,13 @@ def _device(sources: Path | None = None) -> SimulatedDevice:
 
 
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
-    """Return the host of vLLM's engines, and vLLM's version."""
+    """Return the `Host` that runs traces on vLLM's engines, and vLLM's version."""
     engines, device, version = start(arguments)
     return Host(engines, device, engines.definitions.interpreted), version
 
 
 def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay: str) -> WatchedTests:
-    """Load vLLM on the simulated device in a process that runs vLLM's own tests, and watch them.
+    """Load vLLM on the simulated device, and observe vLLM's own tests in this process.
 
     Fixes of known races are applied, so that a reported race is new.
     """

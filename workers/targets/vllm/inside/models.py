@@ -56,7 +56,7 @@ _ARCHITECTURES = (
 
 
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
-    """Return the folder of a model; create it if it does not exist.
+    """Return the folder of a test model; write the model there on first use.
 
     `kind` is a dense one, hybrid, gated, windows, wide-windows, dflash, or mtp (a target with a draft head of that
     quality). Targets other than mtp have versions v1, v2, ... in addition to `good`.
@@ -65,10 +65,9 @@ def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
 
 
 def inspect_here() -> None:
-    """Make vLLM inspect these model classes in this process.
+    """Register vLLM's model classes as objects, so that vLLM inspects them in this process.
 
-    It does so for classes registered as objects. For classes registered by name it starts a process without our
-    overlay.
+    For classes registered by name vLLM starts a process, which lacks our overlay.
     """
     from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415  after the overlay is installed
 
@@ -77,7 +76,7 @@ def inspect_here() -> None:
 
 
 def _model(kind: str, quality: str, vocab_size: int) -> Model:
-    """Return the configuration and weights of a model."""
+    """Return the configuration and weights of a test model."""
     match kind, quality:
         case "hybrid", version:
             name = "hybrid" if version == "good" else f"hybrid {version}"
@@ -97,7 +96,7 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
 
 
 def _hybrid(generator: torch.Generator, vocab_size: int) -> Weights:
-    """Return weights with tied embeddings, scaled down so that layers dominate and tokens vary."""
+    """Return weights of a hybrid model; tied embeddings are small so that the layers decide."""
     weights = {
         "model.embed_tokens.weight": normal(generator, vocab_size, HIDDEN, scale=EMBEDDING_SCALE),
         "model.embedding_norm.weight": torch.full((HIDDEN,), HEAD_SCALE / EMBEDDING_SCALE),
@@ -135,7 +134,7 @@ def _hybrid_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights
 
 
 def _gated(version: str, vocab_size: int) -> Weights:
-    """Return weights of a gated-delta-net model, with the dense target's embeddings and head."""
+    """Return gated-delta-net weights; version `good` has the attention model's embeddings."""
     target, generator = target_weights(vocab_size), generator_of(f"gated {version}", vocab_size)
     weights = {name: target[name] for name in ("model.embed_tokens.weight", "lm_head.weight")}
     if version != "good":
@@ -182,14 +181,14 @@ def _gated_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
 
 
 def _unbiased(weights: Weights) -> Weights:
-    """Return weights with zero biases of queries, keys and values."""
+    """Return the weights, plus zero biases for the query, key and value projections."""
     projections = [name for name in weights if name.rpartition("_proj")[0][-1:] in ("q", "k", "v")]
     biases = {name.replace("weight", "bias"): torch.zeros(len(weights[name])) for name in projections}
     return weights | biases
 
 
 def _mtp(quality: str, vocab_size: int) -> Weights:
-    """Return a draft head that mixes the token's embedding with the target's hidden state."""
+    """Return weights of an MTP draft head, which mixes token embedding and target hidden state."""
     generator, prefix = generator_of(f"mtp {quality}", vocab_size), "model.mtp_layers.0"
     one = torch.eye(HIDDEN)
     match quality:
@@ -206,7 +205,7 @@ def _mtp(quality: str, vocab_size: int) -> Weights:
 
 
 def _dflash(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return a dflash drafter, which at any quality predicts no better than chance."""
+    """Return weights of a dflash drafter, whose drafts at any quality are as good as chance."""
     generator = generator_of(f"dflash {quality}", vocab_size)
     layer = layer_weights(generator, "layers.0", 0.2)
     attention = "layers.0.self_attn"

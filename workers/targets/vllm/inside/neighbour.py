@@ -1,4 +1,4 @@
-"""Neighbour: another engine in the process, which repeats one request, step by step."""
+"""Neighbour: a second engine in this process, which runs one request again and again."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _SUBMIT = Submit(tick=0, request="neighbour", prompt=tuple(number * 7 % 31 for n
 
 
 class RepeatedRequest:
-    """Engine that repeats its request; `give_back` receives the engine on `close`."""
+    """Runs one request repeatedly on its engine; `close` passes the engine to `give_back`."""
 
     def __init__(self, engine: Any, give_back: Callable[[Any], None]) -> None:
         self._engine, self._give_back = engine, give_back
@@ -20,13 +20,13 @@ class RepeatedRequest:
         self._count = 0
 
     def step(self) -> Sequence[tuple[int, ...]]:
-        """Run a step; return the output tokens of the requests that have finished."""
+        """Run a step; return the output tokens of each request that finished in it."""
         if not (self._engine.scheduler.has_requests() or self._engine.batch_queue):
             self._submit()
         return self._step()
 
     def close(self) -> None:
-        """Run until the request finishes, and give the engine back."""
+        """Run until the request finishes, then give the engine back to the pool."""
         while self._engine.scheduler.has_requests() or self._engine.batch_queue:
             self._step()
         self._give_back(self._engine)

@@ -1,4 +1,4 @@
-"""Recorder of a scheduler: plans, block tables of running requests, results of each step."""
+"""Recorder of a scheduler: its output (plan), block tables and results of each step."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from workers.targets.vllm.inside.transfer.groups import group_numbers, window_nu
 
 
 class PlanRecorder:
-    """Records a scheduler's plans and results; wraps its methods until `release`.
+    """Records the scheduler output (plan) and results of each step; wraps until `release`.
 
     `number_of` maps an engine's request id to the request's number in the trace; `seen` receives the observations.
     """
@@ -33,16 +33,16 @@ class PlanRecorder:
         self._manager.get_computed_blocks = self._observed_lookup
 
     def release(self) -> None:
-        """Unwrap the scheduler's methods."""
+        """Restore the scheduler's unwrapped methods."""
         del self._scheduler.update_from_output
         del self._manager.block_pool.get_new_blocks, self._manager.get_computed_blocks
 
     def stop(self) -> None:
-        """Record no results from here on."""
+        """Forget the steps in flight: their results are not recorded."""
         self._steps.clear()
 
     def opened(self, vllm_config: Any, traits: Mapping[str, Any]) -> None:
-        """Record sizes of an engine and traits of its drafter."""
+        """Record the sizes of an engine and the traits of its drafter, before the first step."""
         groups = self._scheduler.kv_cache_config.kv_cache_groups
         sizes = {
             "vocab_size": vllm_config.model_config.get_vocab_size(),
@@ -59,7 +59,7 @@ class PlanRecorder:
         self._seen.note("opened", [], **sizes, **traits)
 
     def scheduled(self, plan: Any, **more: Any) -> None:
-        """Record a plan with the block tables of all running requests, and the values of `more`."""
+        """Record a scheduler output with the block tables of all running requests, and `more`."""
         # A plan without tokens may also copy blocks, before the next planned step.
         copies = getattr(plan, "kv_cache_block_copies", None)
         if copies:
@@ -101,7 +101,7 @@ class PlanRecorder:
         self._lookups.clear()
 
     def drained(self, more: Mapping[str, int]) -> None:
-        """Record leaks once no request is left: blocks and requests still held, and `more`."""
+        """Record leaked blocks and requests, and the counts in `more`, once no request is left."""
         scheduler = self._scheduler
         held = {
             "blocks": self._num_blocks - scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),

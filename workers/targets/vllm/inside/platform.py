@@ -29,7 +29,7 @@ _NEWER_KERNELS = ("copy_and_expand_dflash_inputs_kernel_impl",)
 
 
 class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
-    """A device with streams, events and pinned memory, which runs vLLM's custom CPU kernels."""
+    """vLLM platform with streams, events and pinned memory, and with vLLM's CPU kernels."""
 
     _enum = PlatformEnum.OOT
     device_name = "sim"
@@ -43,11 +43,11 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
 
     @classmethod
     def set_device(cls, device: torch.device) -> None:
-        """Do nothing: there is one device."""
+        """Do nothing: a process has a single simulated device, so there is no device to select."""
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
-        """Set this device's worker class; keep `async_scheduling` as configured."""
+        """Set the simulated device's worker class; keep `async_scheduling` as configured."""
         vllm_config.parallel_config.worker_cls = "workers.targets.vllm.inside.lanes.SimulatedWorker"
 
     @classmethod
@@ -64,7 +64,7 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
 
 
 def install(device: SimulatedDevice) -> None:
-    """Register the device with vLLM, before other modules of vLLM are loaded."""
+    """Make the simulated device vLLM's platform, before other modules of vLLM are loaded."""
     platforms: Any = vllm.platforms
     platforms._current_platform = SimulatedPlatform()
     SimulatedPlatform.import_kernels()

@@ -1,4 +1,7 @@
-"""Producer: an engine that prefills prompts of a consumer's requests, under the same ids."""
+"""Producer: an engine that prefills the prompts of a second engine, the consumer.
+
+A request has the same id in both engines.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +16,7 @@ from workers.targets.vllm.inside.transfer.handoff import PREFILL_PARAMS, num_pre
 
 
 class Producer:
-    """Producer of one trace; `give_back` receives its engine if no request is left."""
+    """Producer engine of one trace; `close` passes it to `give_back` if no request is left."""
 
     def __init__(
         self, engine: Any, flights: Flights, recorder: StepRecorder | None, give_back: Callable[[Any], None]
@@ -32,7 +35,7 @@ class Producer:
         scheduler._preempt_request = self._counted_preemption
 
     def submit(self, request_id: str, event: Submit, arrival: int) -> None:
-        """Submit a request for prefill: its prompt, and one output token that nothing reads."""
+        """Submit a request for prefill only: its prompt, and one output token that is ignored."""
         wanted = {"num_logprobs": 0, "logprob_tokens": (), "num_prompt_logprobs": 0, "min_tokens": 0}
         assert isinstance(event.prompt, tuple), "the trace is explicit"
         has_states = len(self.engine.scheduler.kv_cache_config.kv_cache_groups) > 1
@@ -48,7 +51,7 @@ class Producer:
         add_to_engine(self.engine, request_id, asked, arrival, transfer=PREFILL_PARAMS)
 
     def is_prefilling(self, request_id: str) -> bool:
-        """Return whether a request's prompt is not yet prefilled."""
+        """Return whether a request is still in the producer."""
         return request_id in self._waiting
 
     def abort(self, request_id: str, *, within_step: bool) -> None:
@@ -61,7 +64,7 @@ class Producer:
             self.engine.abort_requests([request_id])
 
     def preempt(self, request_id: str) -> None:
-        """Preempt a request if it runs."""
+        """Preempt a request if it is running."""
         scheduler = self.engine.scheduler
         request = scheduler.requests.get(request_id)
         if request in scheduler.running:
@@ -93,21 +96,21 @@ class Producer:
         return {output.request_id: output.kv_transfer_params for output in ended}
 
     def order_later_loads(self, consumer: Any) -> None:
-        """Make later loads of the consumer wait for all work launched so far."""
+        """Make the consumer's later loads wait for all device work launched so far."""
         consumer.scheduler.connector.flights.agent.mover.copies.loads_after = self._written
 
     def drained(self) -> bool:
         return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)
 
     def ended(self) -> None:
-        """Record leaks if no request is left."""
+        """Record leaked blocks and requests if no request is left."""
         if self._recorder is not None:
             self._recorder.finish()
             if self.drained():
                 self._recorder.drained(self.flights.left())
 
     def close(self) -> None:
-        """Unwrap the engine, and give it back if no request is left."""
+        """Restore the engine's methods, and give the engine back if no request is left."""
         if not self.drained():
             return
         scheduler = self.engine.scheduler

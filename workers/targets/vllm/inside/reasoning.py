@@ -9,7 +9,7 @@ def parser_until(token: int) -> str:
     from vllm.reasoning import ReasoningParser, ReasoningParserManager  # noqa: PLC0415
 
     class Until(ReasoningParser):  # type: ignore[misc]
-        """Reasoning up to and including a token."""
+        """Parser of reasoning that ends with the given token."""
 
         def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
             return token in input_ids

@@ -1,4 +1,4 @@
-"""Recorder of an engine's steps, from outside: plans, model inputs, and results.
+"""Recorder of an engine's steps: scheduler outputs (plans), model inputs, and results.
 
 Device tensors are read back in order on the engine's own stream; the race detector does not count these reads as
 accesses or synchronization. The model runner is wrapped where its inputs are ready, the scheduler where it processes
@@ -27,16 +27,16 @@ Inputs = Callable[..., None]
 
 
 class RunnerObserver(Protocol):
-    """Observer of a model runner; wraps its methods until `release`."""
+    """Observes a model runner's inputs; wraps the runner's methods until `release`."""
 
     def release(self) -> None:
-        """Unwrap the runner's methods."""
+        """Restore the runner's unwrapped methods."""
 
     def mirrored(self) -> dict[str, int]:
-        """Return computed-token counts by request that the host corrects after a launch."""
+        """Return the host's computed-token count of each request, if corrected after a launch."""
 
     def held(self) -> dict[str, int]:
-        """Return the number of requests and rows that the runner still holds."""
+        """Return how many requests and batch rows the runner still holds."""
 
 
 def runner_of(engine: Any) -> Any:
@@ -45,7 +45,7 @@ def runner_of(engine: Any) -> Any:
 
 
 def zeroer_of(runner: Any) -> Any:
-    """Return the object that zeroes new KV-cache blocks, or None."""
+    """Return the runner's `KVBlockZeroer`, or None if new KV-cache blocks are not zeroed."""
     return getattr(runner, "kv_block_zeroer", None) or getattr(runner, "_kv_block_zeroer", None)
 
 
@@ -65,7 +65,7 @@ def window_tensors(groups: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[
 
 
 def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """Return a step's inputs with one mapping per KV-cache group, from names with group numbers."""
+    """Return a step's inputs by KV-cache group, which is parsed from the names of `values`."""
     inputs: dict[str, Any] = {}
     states: dict[int, dict[str, list[Any]]] = {}
     windows: dict[int, dict[str, list[Any]]] = {}
@@ -82,7 +82,7 @@ def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
 
 
 def _judge_names(point: str, name: str) -> tuple[str, ...]:
-    """Return the names under which judges look up a tensor, without its group number."""
+    """Return the variable names under which judges find a tensor, without its group number."""
     kind, _, group = name.rpartition("_")
     name = kind if group.isdecimal() else name
     if point in ("drafting", "context"):
@@ -92,7 +92,7 @@ def _judge_names(point: str, name: str) -> tuple[str, ...]:
 
 
 class FirstRunnerObserver:
-    """Observer of the first model runner, which keeps its batch rows between steps."""
+    """Observes the first model runner (v1), which keeps its batch rows between steps."""
 
     def __init__(self, runner: Any, inputs: Inputs) -> None:
         self._runner, self._inputs = runner, inputs
@@ -143,7 +143,7 @@ class FirstRunnerObserver:
 
 
 class SecondRunnerObserver:
-    """Observer of the second model runner: token counts are on the device, bounds on the host."""
+    """Observes the second model runner (v2), whose exact token counts are on the device."""
 
     def __init__(self, runner: Any, inputs: Inputs) -> None:
         self._runner, self._inputs = runner, inputs
@@ -159,7 +159,7 @@ class SecondRunnerObserver:
             self._observe_replays(graphs, runner.model_state)
 
     def _observe_replays(self, graphs: Any, state: Any) -> None:
-        """Wrap the launch of CUDA graphs, which call no method of the model."""
+        """Wrap the replay of CUDA graphs, in which no Python method of the model is called."""
         replay, run_pieces, prepare_metadata = graphs.run_fullgraph, graphs.run_pw_graph, state.prepare_attn
 
         def prepared(*arguments: Any, **options: Any) -> Any:
@@ -185,11 +185,11 @@ class SecondRunnerObserver:
             del graphs.run_fullgraph, graphs.run_pw_graph, self._runner.model_state.prepare_attn
 
     def mirrored(self) -> dict[str, int]:
-        """Return {}: this runner's host counts are upper bounds, which are never corrected."""
+        """Return {}: this runner's host counts are upper bounds and are never corrected."""
         return {}
 
     def held(self) -> dict[str, int]:
-        """Return the number of requests, and of rows that are not free."""
+        """Return how many requests and occupied batch rows the runner still holds."""
         states = self._runner.req_states
         num_rows = states.max_num_reqs - len(states.free_indices)
         return {"requests of the runner": len(states.req_id_to_index), "rows of the runner": num_rows}
@@ -236,7 +236,7 @@ _RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
 
 
 class StepRecorder(PlanRecorder):
-    """Observations of one engine, appended to the session's list `seen` in device order."""
+    """Records the steps of one engine in the trace's list `seen`, in device order."""
 
     def __init__(
         self,
@@ -271,21 +271,21 @@ class StepRecorder(PlanRecorder):
         super().release()
 
     def take(self) -> list[Message]:
-        """Return the observations since the last call; of device work only if it has run."""
+        """Return the observations since the last call, without those of unfinished device work."""
         return self._seen.take()
 
     def stepped(self) -> None:
-        """Record the host's token counts, if they are corrected after each launch."""
+        """Record the host's computed-token counts, if the runner corrects them after a launch."""
         counts = self._runner.mirrored()
         if self._seen.step >= 0 and counts:
             self._seen.note("corrected", list(counts), mirror_computed=list(counts.values()))
 
     def controlled(self, what: str, version: int, tokens: Sequence[int]) -> None:
-        """Record a control operation on the engine, after the latest planned step."""
+        """Record a control event (such as a pause) as an observation of the latest planned step."""
         self._seen.note("controlled", [], what=what, version=version, tokens=list(tokens))
 
     def note(self, point: str, names: list[str], **values: Any) -> None:
-        """Record another observation of the latest planned step."""
+        """Record an observation, named by `point`, of the latest planned step."""
         self._seen.note(point, names, **values)
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""Observes recurrent states: the state block of each row, and how many tokens it contains."""
+"""Observer of recurrent states: each row's state block, and the tokens that it contains."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -10,7 +10,7 @@ from workers.targets.child.inside.readback import Parts
 
 
 def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
-    """Return state slots by row for each group with recurrent states, and where rows continue.
+    """Return each row's state slot per recurrent KV-cache group, and where the row continues.
 
     A row continues after the `kept` first tokens of the step before. Some rows write one state after all of their
     tokens (`whole`), others one after each token; gated delta nets put each of these in a block of its own (`left`).
@@ -24,7 +24,7 @@ def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
 
 
 def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
-    """Return after how many tokens of the last step each row's state is copied to a new block.
+    """Return, per row, after how many last-step tokens its state is copied to a new block.
 
     0 if it is not copied. Only with draft tokens and states kept at block ends.
     """
@@ -36,7 +36,7 @@ def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
 
 
 def _convolution_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
-    """Return the state slots of short convolutions.
+    """Return state slots and continuation points of short-convolution layers, by row.
 
     Decode rows, with or without draft tokens, come first and continue from a state. Prefill rows continue after the
     first token of the step before, and write one state after all of their tokens.
@@ -56,7 +56,10 @@ def _convolution_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
 
 
 def _delta_net_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
-    """Return the state slots of gated delta nets; rows with and without drafts may alternate."""
+    """Return state slots and continuation points of gated-delta-net layers, by row.
+
+    Rows with and without draft tokens may alternate.
+    """
     found: dict[str, list[torch.Tensor]] = {name: [] for name in ("states", "goes_on", "kept", "whole", "left")}
     for verifies, first, count in _runs(metadata):
         rows = slice(first, first + count)
@@ -78,7 +81,7 @@ def _delta_net_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
 
 
 def _runs(metadata: Any) -> Iterator[tuple[bool, int, int]]:
-    """Yield runs of rows that verify drafts or do not: (verifies, index in its kind, count)."""
+    """Yield runs of rows with or without drafts: (has drafts, first index in its kind, count)."""
     others = metadata.num_decodes + metadata.num_prefills
     if metadata.spec_sequence_masks_cpu is None:
         yield False, 0, others

@@ -1,4 +1,4 @@
-"""Names of vLLM that are replaced from outside, each with a reason; nothing else is changed."""
+"""Attributes of vLLM that we replace, each with a reason; nothing else in vLLM is changed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ from workers.targets.vllm.names import RunnerName
 
 @dataclass(frozen=True, slots=True)
 class RunnerReplacement(Replacement):
-    """A name that is replaced on some devices, for some model runners."""
+    """Replacement of an attribute of vLLM on some devices, for some model runners."""
 
     devices: tuple[str, ...] = ("cpu",)
     runners: tuple[RunnerName, ...] = ("v1",)
@@ -64,7 +64,7 @@ def _remembering_pointers(before: Any) -> Any:
 
 
 def cuda_library_functions(before: Any) -> SimpleNamespace:
-    """Return the CUDA library functions that kernels call, with the interpreter's functions."""
+    """Return a stand-in for CUDA's device library: `log1p` by Triton's own logarithm."""
     from vllm.triton_utils import tl  # noqa: PLC0415  interpreted if configured before
 
     return SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))
@@ -306,7 +306,7 @@ def _without_triton(definitions: Definitions) -> list[Replacement]:
 
 
 def replacements_on(device: str, runner: RunnerName, definitions: Definitions) -> list[Replacement]:
-    """Return the replacements on a device for a model runner, Triton kernels included."""
+    """Return all replacements on a device for a model runner, those of Triton kernels first."""
     of_kernels: Sequence[Replacement] = ()
     if device == "sim":
         of_kernels = interpreted(definitions) if runner == "v2" else _without_triton(definitions)

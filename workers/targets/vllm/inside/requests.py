@@ -17,7 +17,10 @@ def add_to_engine(
     resumable: bool = False,
     transfer: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add a request to an engine, or a session part; `transfer` are its `kv_transfer_params`."""
+    """Add a request, or a further input of a streaming session, to an engine.
+
+    `transfer` are the request's `kv_transfer_params`.
+    """
     request = request_of(request_id, event, arrival, resumable=resumable)
     if transfer is not None:
         others = request.sampling_params.extra_args or {}
@@ -30,7 +33,7 @@ def add_to_engine(
 
 
 def request_of(request_id: str, event: Submit, arrival: int = 0, *, resumable: bool = False) -> Any:
-    """Return a request as vLLM's front end passes it to the engine core."""
+    """Return the `EngineCoreRequest` that vLLM's front end would make of a submit event."""
     from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415  import after our replacements in vLLM
 
     assert isinstance(event.prompt, tuple), "the trace is explicit"
@@ -51,7 +54,7 @@ def request_of(request_id: str, event: Submit, arrival: int = 0, *, resumable: b
 
 
 def sampling_params(event: Submit) -> Any:
-    """Return vLLM's sampling parameters of a request."""
+    """Return vLLM's `SamplingParams` for a submit event."""
     from vllm.sampling_params import SamplingParams, StructuredOutputsParams  # noqa: PLC0415
 
     found = FIRST.sampling(event)

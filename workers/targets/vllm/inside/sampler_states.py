@@ -12,7 +12,7 @@ from workers.targets.child.inside.observations import Observations
 
 
 class SamplerObserver:
-    """Observer of one runner's sampler; wraps the runner's `sample` until `release`."""
+    """Observes the sampler of one model runner; wraps its `sample` until `release`."""
 
     def __init__(self, runner: Any, record: Observations) -> None:
         self._runner, self._record = runner, record
@@ -20,7 +20,7 @@ class SamplerObserver:
         runner.sample = self._observed_sample
 
     def release(self) -> None:
-        """Unwrap the runner's `sample`."""
+        """Restore the runner's unwrapped `sample`."""
         del self._runner.sample
 
     def _observed_sample(self, hidden_states: Any, batch: Any, *arguments: Any, **options: Any) -> Any:
@@ -72,7 +72,7 @@ _PENALTIES = ("presence", "frequency", "repetition")
 
 
 def _rows(state: Mapping[str, Any], indexes: Sequence[int], num_logprobs: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the state of the batch rows, by their indexes in the tensors of all requests."""
+    """Return the sampler state of each batch row; `indexes` are the rows' request indexes."""
     return [
         _row({name: part[index] for name, part in state.items()}, of)
         for index, of in zip(indexes, num_logprobs, strict=True)

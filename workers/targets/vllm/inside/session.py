@@ -1,4 +1,4 @@
-"""Session: one trace on one engine of vLLM, step by step.
+"""Session: one trace on one vLLM engine, step by step.
 
 Before a step, events become calls that a server makes (add or abort a request, reset the prefix cache), or changes
 inside the scheduler (preempt a request, do not schedule it for some steps). `control` handles pauses and the like.
@@ -29,7 +29,7 @@ _END_OF_SESSION = Submit(tick=0, request="end", prompt=(0,), max_tokens=1)
 
 
 class Session:
-    """Requests of a trace on an engine; `_ids` maps a name to its latest engine request id.
+    """One trace on an engine; `_ids` maps a request's name to its latest engine request id.
 
     The engine gets a new id even if a name is reused. `give_back` receives the engine if no request is left.
     """
@@ -97,7 +97,7 @@ class Session:
         return {**memory_of(self.engine), **transfer_memory}
 
     def close(self) -> None:
-        """Unwrap the engine, and give it back if no request is left."""
+        """Restore the engine's methods, and give the engine back if no request is left."""
         if runner_of(self.engine).device.type == "cuda":
             # Errors of asynchronous kernels are raised in this session.
             torch.cuda.synchronize()
@@ -221,7 +221,7 @@ class Session:
         self._add(request_id, event, resumable=session is not None)
 
     def _begin_part(self, request_id: str) -> None:
-        """Start a session's next part: its trace request takes over the engine request."""
+        """Start the next input of a streaming session, a trace request on the same engine request."""
         self.probes["session_part"] += 1
         self._take(request_id, self._parts[request_id].popleft(), self._tokens[request_id][:-1])
 
@@ -240,7 +240,7 @@ class Session:
             self._texts[request_id] = Text(tokenizer, request_of(request_id, event))
 
     def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
-        """Add a request to the engine, or a session part."""
+        """Add a request, or a further input of a streaming session, to the engine."""
         add_to_engine(self.engine, request_id, event, self._num_taken, resumable=resumable)
 
     def _abort(self, event: Abort) -> None:
@@ -347,7 +347,7 @@ class Session:
         return plan
 
     def _count(self, plan: Any) -> None:
-        """Count the situations of a step that has been scheduled."""
+        """Record a scheduled step, and count the situations in it, such as resumed requests."""
         if self._recorder is not None:
             self._recorder.scheduled(plan)
         self.probes["empty_step"] += not plan.total_num_scheduled_tokens
@@ -362,7 +362,7 @@ class Session:
         self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
 
     def _delivery_of(self, output: Any) -> Delivery:
-        """Return the delivery of one output; handle the end of its request."""
+        """Return one engine output as a delivery to the client; handle the end of its request."""
         request_id = output.request_id
         new = delivered(output, self._width[request_id])
         text = self._texts.get(request_id)
@@ -378,7 +378,7 @@ class Session:
         return Delivery(request=name, output=new, is_late=request_id in self._aborted)
 
     def _end(self, request_id: str) -> None:
-        """Mark a request as ended, and start its session's next part if there is one."""
+        """Mark a request as ended; start the next input of its streaming session if one waits."""
         self._alive.discard(request_id)
         if request_id not in self.engine.scheduler.requests:
             self._parts.pop(request_id, None)
@@ -387,12 +387,12 @@ class Session:
 
 
 def submit_of(request_id: str) -> int:
-    """Return the number of the trace request that has this engine request id."""
+    """Return the trace's submit number that an engine request id ends with."""
     return int(request_id.rpartition("-")[2])
 
 
 def memory_of(engine: Any) -> Mapping[str, object]:
-    """Return the objects that hold an engine's tensors, by their name in reports."""
+    """Return the objects whose attributes hold an engine's tensors, by their name in reports."""
     runner = runner_of(engine)
     drafter = drafter_of(runner)
     # The first name of a tensor counts: name the drafter's caches before the target's.

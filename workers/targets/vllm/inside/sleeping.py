@@ -1,4 +1,4 @@
-"""Sleep mode on devices here: sleeping memory is overwritten, so that a use is noticed.
+"""Sleep mode without unmapping: sleeping memory is overwritten, so that its use is noticed.
 
 In a server, an allocator unmaps the memory; the simulated device cannot. vLLM's pool tags say what sleeps, and what of
 it is kept on the host.
@@ -18,7 +18,7 @@ _LOST = 12689.568359375
 
 
 class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
-    """Sleep backend of one worker, and the allocator that it calls."""
+    """Sleep backend of one worker, which is also the memory allocator that it calls."""
 
     def __init__(self, worker: Any) -> None:
         super().__init__()
@@ -28,24 +28,24 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     @classmethod
     def install(cls, engine: Any) -> None:
-        """Make an engine use this sleep backend."""
+        """Install this sleep backend in the worker of an engine."""
         worker = engine.model_executor.driver_worker.worker
         if not isinstance(worker._sleep_mode_backend, cls):
             worker._sleep_mode_backend = cls(worker)
 
     def suspend(self, level: int = 1) -> None:
-        """Discard or offload memory, as vLLM does at this level."""
+        """Discard or offload memory, by the tags that vLLM's backend selects for this sleep level."""
         with self._as_allocator():
             super().suspend(level)
 
     def resume(self, tags: list[str] | None = None) -> None:
-        """Restore memory, as vLLM does for these tags."""
+        """Restore the memory of these tags (None: all), as vLLM's backend requests it."""
         with self._as_allocator():
             super().resume(tags)
 
     @torch.no_grad()
     def sleep(self, offload_tags: Sequence[str]) -> None:
-        """Overwrite all memory; keep copies of the tags to offload."""
+        """Overwrite the worker's memory; first copy the memory of `offload_tags` to the host."""
         for tag, parts in self._parts().items():
             if tag not in self._asleep:
                 self._asleep[tag] = [(part, part.cpu().clone() if tag in offload_tags else None) for part in parts]
@@ -54,7 +54,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     @torch.no_grad()
     def wake_up(self, tags: Sequence[str] | None = None) -> None:
-        """Restore the memory of the given tags and of tags that cannot stay asleep; None: of all."""
+        """Restore the given tags (None: all), and always the tags that vLLM cannot defer."""
         woken = [
             tag
             for tag in self._asleep
@@ -68,7 +68,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     @contextmanager
     def _as_allocator(self) -> Iterator[None]:
-        """Make this vLLM's memory allocator in the context."""
+        """Make this object vLLM's memory allocator inside the context."""
         module: Any = vllm.device_allocator
         before, module.get_mem_allocator_instance = module.get_mem_allocator_instance, lambda: self
         try:
@@ -77,12 +77,12 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
             module.get_mem_allocator_instance = before
 
     def _parts(self) -> Mapping[str, Sequence[torch.Tensor]]:
-        """Return the tensors under each tag: the worker's pools; on a GPU weights and KV caches."""
+        """Return the tensors of each tag: the worker's pools; on a GPU weights and KV caches."""
         pools = getattr(self._worker, "pools", None)
         return {"weights": self._weights(), "kv_cache": self._caches()} if pools is None else pools.parts()
 
     def _weights(self) -> list[torch.Tensor]:
-        """Return parameters and buffers of the target and the drafter, each once."""
+        """Return the float parameters and buffers of target and drafter, each tensor once."""
         runner = self._worker.model_runner
         tensors = [
             tensor

@@ -8,7 +8,7 @@ from vllm.model_executor.models.utils import extract_layer_index
 
 
 class WideWindowsAttention(LlamaAttention):  # type: ignore[misc]
-    """Attention with the number of heads of its layer type."""
+    """Llama attention whose number of heads depends on the layer type."""
 
     def __init__(self, config: Any, *, prefix: str, **options: Any) -> None:
         if config.layer_types[extract_layer_index(prefix)] == "sliding_attention":
@@ -17,7 +17,7 @@ class WideWindowsAttention(LlamaAttention):  # type: ignore[misc]
 
 
 class WideWindowsForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
-    """Llama model that uses this attention in every layer."""
+    """Llama model with `WideWindowsAttention` in every layer."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         layer: Any = partial(LlamaDecoderLayer, attn_layer_type=WideWindowsAttention)

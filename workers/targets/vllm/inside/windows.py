@@ -29,7 +29,7 @@ WIDE = "WideWindowsForCausalLM"
 
 
 def model(kind: str, version: str, vocab_size: int) -> Model:
-    """Return configuration and weights of a target with sliding windows, wide or not.
+    """Return (configuration, weights) of a sliding-window target; `wide-windows` has more heads.
 
     Embeddings and head are the dense target's, for which the drafters are made. The engine sets the window length.
     """
@@ -52,7 +52,7 @@ def model(kind: str, version: str, vocab_size: int) -> Model:
 
 
 def _wide(generator: torch.Generator, prefix: str) -> Weights:
-    """Return attention weights with more heads."""
+    """Return attention weights with `WIDE_HEADS` heads, more than in full-attention layers."""
     inner, width = HIDDEN**-0.5, WIDE_HEADS * HEAD_DIM
     return {
         f"{prefix}.q_proj.weight": normal(generator, width, HIDDEN, scale=3 * inner),
@@ -63,12 +63,12 @@ def _wide(generator: torch.Generator, prefix: str) -> Weights:
 
 
 def kind_of(spec: EngineSpec) -> str:
-    """Return the kind of the target model of a sliding-window spec."""
+    """Return which test model a sliding-window spec uses: `windows` or `wide-windows`."""
     return "windows" if spec.window_heads == 1 else "wide-windows"
 
 
 def arguments_of(spec: EngineSpec) -> dict[str, Any]:
-    """Return vLLM's arguments for a sliding-window spec, and register the wide model class."""
+    """Return vLLM's arguments for a sliding-window spec; register the wide model class if used."""
     if spec.layers != "windows":
         return {}
     if spec.window_heads != 1:

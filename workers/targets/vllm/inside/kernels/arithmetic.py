@@ -1,4 +1,4 @@
-"""Shared arithmetic with the results of Triton's interpreter: reductions, random numbers."""
+"""Reductions and random numbers in NumPy, with the same results as Triton's interpreter."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ _SALT = 0x9E3779B9
 
 
 def padded(line: Array, width: int, value: Any) -> Array:
-    """Return the values followed by `value`, up to `width`."""
+    """Return `line` followed by copies of `value`, up to length `width`."""
     block = np.full(width, value, dtype=line.dtype)
     block[: len(line)] = line
     return block
 
 
 def highest(line: Array, width: int) -> tuple[Any, int]:
-    """Return (maximum, its first index) of a block of `width` lanes, padded with -inf."""
+    """Return (maximum, its first index) of a block, padded with -inf to `width` lanes."""
     value = np.fmax.reduce(line) if len(line) else LOWEST
     place = int(line.argmax()) if len(line) else 0
     # With -0 and +0, or with NaN, the result depends on the order of lanes: reduce the whole block.
@@ -36,7 +36,7 @@ def highest(line: Array, width: int) -> tuple[Any, int]:
 
 
 def total(line: Array, width: int) -> Any:
-    """Return the sum of a block of `width` lanes, padded with 0."""
+    """Return the sum of a block, padded with 0 to `width` lanes."""
     enough = max(_ADDED_AT_ONCE, 1 << (len(line) - 1).bit_length())
     return np.sum(line if len(line) == width else padded(line, min(enough, width), 0))
 
@@ -55,7 +55,7 @@ def uniform(seed: int, offset: int) -> Any:
 
 
 def noise(seed: int, position: int, keys: Array, in_float64: bool) -> Any:
-    """Return the Gumbel noise of token ids at a position of a request, from a hash."""
+    """Return Gumbel noise for token ids, from a hash of seed, position and each token id."""
     if in_float64:
         low = _hashed(seed, position, keys, 0).astype(np.uint64)
         high = _hashed(seed, position, keys, _SALT).astype(np.uint64)
@@ -79,7 +79,7 @@ def _log_of_rest(u: Array) -> Array:
 
 
 def _hashed(seed: int, position: int, keys: Array, domain: int) -> Array:
-    """Return the 32-bit Murmur3 hash of each key."""
+    """Return the 32-bit Murmur3 hash of seed, position and each key."""
     h: Any = domain
     for word in (seed & _MASK, (seed >> 32) & _MASK, position & _MASK):
         h = _mixed(h, word)

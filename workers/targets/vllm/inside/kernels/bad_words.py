@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.sample.bad_words`."""
+"""NumPy definition of the bad-words kernel in `vllm.v1.worker.gpu.sample.bad_words`."""
 
 from workers.simulated_torch.kernel_definitions import Definition, Given
 from workers.targets.vllm.inside.kernels.arithmetic import LOWEST
@@ -7,7 +7,7 @@ MODULE = "vllm.v1.worker.gpu.sample.bad_words"
 
 
 def apply_bad_words(programs: tuple[int, ...], given: Given) -> None:
-    """Mask each bad word's last token if its other tokens precede it, draft tokens included."""
+    """Mask a bad word's last token where its other tokens precede, including draft tokens."""
     num_rows, num_words = programs[:2]
     for row in range(num_rows):
         state = given.expanded_idx_mapping_ptr[row]

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.block_table`."""
+"""NumPy definitions of the kernels in `vllm.v1.worker.gpu.block_table`."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.block_table"
 
 
 def gather_block_tables(programs: tuple[int, ...], given: Given) -> None:
-    """Copy the batch rows' block ids into the block table of each group; padding rows get 0."""
+    """Copy each batch row's block ids to each group's block table; padding rows get 0."""
     num_groups, num_rows = programs[:2]
     for group in range(num_groups):
         stride = given.block_table_strides[group]
@@ -23,7 +23,7 @@ def gather_block_tables(programs: tuple[int, ...], given: Given) -> None:
 
 
 def compute_slot_mappings(programs: tuple[int, ...], given: Given) -> None:
-    """Write each token's slot mapping for each group; padding tokens and unused rows get PAD_ID."""
+    """Write each token's slot in each KV-cache group; padding tokens and unused rows get PAD_ID."""
     num_groups, num_rows = programs[0], programs[1] - 1
     for group in range(num_groups):
         size, first = given.block_sizes[group], group * given.slot_mappings_stride

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.buffer_utils`: staged writes of the host."""
+"""NumPy definition of the kernel in `vllm.v1.worker.gpu.buffer_utils`: staged host writes."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.buffer_utils"
 
 
 def apply_write(programs: tuple[int, ...], given: Given) -> None:
-    """Copy each staged part to its row of the output, or of its group's output tensor."""
+    """Copy each write that the host staged to its row of the output (or its group's output)."""
     begin = 0
     for number in range(programs[0]):
         end = given.write_cu_lens_ptr[number]
@@ -17,7 +17,7 @@ def apply_write(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _write(number: int, begin: int, count: int, given: Given) -> None:
-    """Write `count` staged values, from index `begin` of the contents."""
+    """Copy one staged write: `count` values, from index `begin` of the staged contents."""
     to, stride = given.output_ptr, given.output_stride
     if given.MULTI_GROUP:
         group = given.write_group_ids_ptr[number]
@@ -27,7 +27,7 @@ def _write(number: int, begin: int, count: int, given: Given) -> None:
 
 
 def apply_write_in_chunks(programs: tuple[int, ...], given: Given) -> None:
-    """Like `apply_write`, up to the chunks of the grid's second dimension per part."""
+    """Like `apply_write`, but each write has at most the grid's `programs[1]` chunks."""
     begin, reach = 0, programs[1] * given.BLOCK_SIZE
     for number in range(programs[0]):
         end = given.write_cu_lens_ptr[number]

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `...layers.mamba.ops.causal_conv1d`: short convolutions.
+"""NumPy definitions of the short-convolution kernels in `...mamba.ops.causal_conv1d`.
 
 Not defined, hence interpreted: states at block ends, and rows of different lengths without draft tokens.
 """
@@ -15,7 +15,7 @@ MODULE = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
 
 
 def causal_conv1d_fwd(programs: tuple[int, ...], given: Given) -> None:
-    """Convolve chunks of tokens after each row's state; the first chunk writes the new state."""
+    """Convolve prefill tokens, starting from each row's state; the first chunk writes the state."""
     size, keep = given.dim, given.KERNEL_WIDTH - 1
     strides_x, strides_o = (given.stride_x_token, given.stride_x_dim), (given.stride_o_token, given.stride_o_dim)
     strides = given.stride_istate_token, given.stride_istate_dim
@@ -41,7 +41,7 @@ def causal_conv1d_fwd(programs: tuple[int, ...], given: Given) -> None:
 
 
 def causal_conv1d_update(programs: tuple[int, ...], given: Given) -> None:
-    """Convolve the next tokens of each row after its state, and write the new state.
+    """Convolve each row's decode tokens, starting from its state, and write the new state.
 
     With draft tokens a state has a column for each: a row continues after its accepted ones, and all are written.
     """
@@ -72,7 +72,7 @@ def causal_conv1d_update(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _convolved(before: Array, tokens: Array, given: Given) -> Array:
-    """Return the convolution of tokens that follow `before`."""
+    """Return the convolution outputs of `tokens`, which follow the input tokens `before`."""
     width, size, count = given.KERNEL_WIDTH, given.dim, len(tokens)
     weights = given.w_ptr.rows(0, (width, size), (given.stride_w_width, given.stride_w_dim))
     every = np.concatenate([before, tokens])
@@ -85,7 +85,7 @@ def _convolved(before: Array, tokens: Array, given: Given) -> Array:
 
 
 def _is_plain(given: Mapping[str, Any]) -> bool:
-    """Return whether a launch keeps no states at block ends, and computes in float32."""
+    """Return whether the definition covers a launch: float32, no states kept at block ends."""
     tensors = (given["x_ptr"], given["w_ptr"], given["o_ptr"], given["bias_ptr"])
     in_float32 = all(each is None or each.dtype == torch.float32 for each in tensors)
     return in_float32 and not given.get("IS_APC_ENABLED") and not given["launch_pdl"]

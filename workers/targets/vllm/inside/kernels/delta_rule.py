@@ -1,4 +1,4 @@
-"""Arithmetic of gated delta nets with the results of Triton's interpreter."""
+"""Arithmetic of gated delta nets in NumPy, with the same results as Triton's interpreter."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ EPSILON = np.float32(1e-6)
 
 
 def advanced(state: Array, query: Array, key: Array, value: Array, gate: Array, beta: Array) -> Array:
-    """Advance each head's state by one token, in place, and return the output.
+    """Advance each head's recurrent state by one token, in place; return each head's output.
 
     The state decays by the gate; then its value for the key is replaced by `value`, in the proportion `beta`.
     Shapes: state [H, V, K], query and key [H, K], value [H, V], gate and beta [H]; all float32.
@@ -33,12 +33,12 @@ def decay(rates: Array, steps: Array, threshold: float) -> Array:
 
 
 def sigmoid(values: Array) -> Array:
-    """Return the sigmoid of each value."""
+    """Return 1 / (1 + exp(-value)) of each value, in float32."""
     one = np.float32(1)
     found: Array = one / (one + np.exp(-values))
     return found
 
 
 def squares(rows: Array) -> Any:
-    """Return the sum of squares of each row, plus epsilon."""
+    """Return the sum of squares of each row plus `EPSILON`, with a last dimension of 1."""
     return (np.sum(rows * rows, axis=-1) + EPSILON)[..., None]

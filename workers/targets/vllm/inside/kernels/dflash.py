@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.spec_decode.dflash.speculator`."""
+"""NumPy definition of the drafter-input kernel in `...gpu.spec_decode.dflash.speculator`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.dflash.speculator"
 
 
 def prepare_dflash_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Write slots of the target's tokens, and queries per row: its next token, then mask tokens."""
+    """Write the context tokens' slots, and each row's queries: the next token, then mask tokens."""
     num_rows, reach = programs[0], programs[1] * given.BLOCK_SIZE
     num_queries, shift = given.num_query_per_req, 0 if given.SAMPLE_FROM_ANCHOR else 1
     for row in range(num_rows):
@@ -51,7 +51,7 @@ def prepare_dflash_inputs(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _slots(given: Given, row: int, positions: Array) -> Array:
-    """Return the slot mapping of a row's positions; positions in the null block get PAD_SLOT_ID."""
+    """Return the slot of each position of a row; positions in the null block get PAD_SLOT_ID."""
     stride = given.block_table_stride
     table = given.block_table_ptr.at(row * stride + np.minimum(positions // given.block_size, stride - 1))
     blocks = table.astype(np.int64)
@@ -60,7 +60,7 @@ def _slots(given: Given, row: int, positions: Array) -> Array:
 
 
 def _pad(num_rows: int, given: Given) -> None:
-    """Fill the padding rows: they attend to nothing, sample nothing and store nothing."""
+    """Fill the padding rows: sequence length 0, no row to sample, slots PAD_SLOT_ID."""
     rows, steps, queries = given.max_num_reqs - num_rows, given.num_speculative_steps, given.num_query_per_req
     given.out_query_start_loc_ptr.span(num_rows, rows + 1)[:] = num_rows * queries
     given.out_seq_lens_ptr.span(num_rows, rows)[:] = 0
@@ -82,7 +82,7 @@ def _pad(num_rows: int, given: Given) -> None:
 
 
 def _is_whole(given: Mapping[str, Any]) -> bool:
-    """Return whether context parallelism is off."""
+    """Return whether the definition covers a launch: no context parallelism."""
     return bool(given["CP_SIZE"] == 1)
 
 

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `...ops.fused_gdn_prefill_post_conv` for gated delta nets."""
+"""NumPy definition of the gated-delta-net kernel `...ops.fused_gdn_prefill_post_conv`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ MODULE = "vllm.third_party.flash_linear_attention.ops.fused_gdn_prefill_post_con
 
 
 def post_conv(programs: tuple[int, ...], given: Given) -> None:
-    """Split the convolution's output into queries, keys (normalized) and values; compute gates."""
+    """Split the convolution's output into queries, keys and values; compute gates and betas."""
     count, heads, one = given.L, given.HV, np.float32(1)
     widths = given.H * given.K, given.H * given.K, heads * given.V
     first = 0

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `...ops.fused_recurrent`: gated delta nets, rows of one token."""
+"""NumPy definition of the gated-delta-net kernel for rows of one token (`fused_recurrent`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ MODULE = "vllm.third_party.flash_linear_attention.ops.fused_recurrent"
 
 
 def packed_decode(programs: tuple[int, ...], given: Given) -> None:
-    """Advance each row's state by its token, in place; a row without a state outputs zeros."""
+    """Advance each decode row's state by one token, in place; a row without a slot outputs 0."""
     size, keys, heads = given.K, given.H, given.HV
     share = heads // keys
     rates, bias = given.A_log.span(0, heads), given.dt_bias.span(0, heads)
@@ -38,7 +38,7 @@ def packed_decode(programs: tuple[int, ...], given: Given) -> None:
 
 
 def is_in_float32(given: Mapping[str, Any], names: str) -> bool:
-    """Return whether heads fill their blocks and the named tensors are float32."""
+    """Return whether the head size K fills its block, and all named tensors are float32."""
     return given["K"] == given["BK"] and all(given[name].dtype == torch.float32 for name in names.split())
 
 

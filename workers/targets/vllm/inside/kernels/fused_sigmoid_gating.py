@@ -1,4 +1,4 @@
-"""Definition of the kernel of `...ops.fused_sigmoid_gating`: rows with draft tokens."""
+"""NumPy definition of the gated-delta-net kernel for draft tokens (`fused_sigmoid_gating`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ MODULE = "vllm.third_party.flash_linear_attention.ops.fused_sigmoid_gating"
 
 
 def delta_rule_update(programs: tuple[int, ...], given: Given) -> None:
-    """Advance each row's state by its tokens, and write the state after each to its own slot.
+    """Advance each row's state token by token; write the state after each token to its own slot.
 
     With draft tokens, a row starts from the state after the accepted tokens of the step before.
     """
@@ -49,7 +49,7 @@ def delta_rule_update(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _is_plain(given: Mapping[str, Any]) -> bool:
-    """Return whether a launch has state slots for its rows, and one gate per head."""
+    """Return whether the definition covers a launch: state slots per row, a gate per head."""
     has_slots = given["IS_VARLEN"] and given["USE_INITIAL_STATE"] and given["IS_CONTINUOUS_BATCHING"]
     is_gated = given["INPLACE_FINAL_STATE"] and not given["IS_KDA"] and given["beta"] == 1
     return has_slots and is_gated and is_in_float32(given, "A_log a b dt_bias q k v o h0 ht")

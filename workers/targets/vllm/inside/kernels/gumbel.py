@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `...gpu.sample.gumbel`: temperature and sampling."""
+"""NumPy definitions of the kernels in `...gpu.sample.gumbel`: temperature and sampling."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _STEP_BITS = 32
 
 
 def apply_temperature(programs: tuple[int, ...], given: Given) -> None:
-    """Divide each logits row by its request's temperature, unless that is 0 or 1."""
+    """Divide each logits row by its request's temperature; skip temperatures 0 and 1."""
     for row in range(programs[0]):
         temperature = np.float32(given.temperature_ptr[given.expanded_idx_mapping_ptr[row]])
         if temperature not in (0, 1):
@@ -24,12 +24,12 @@ def apply_temperature(programs: tuple[int, ...], given: Given) -> None:
 
 
 def gumbel_sample(programs: tuple[int, ...], given: Given) -> None:
-    """Write each logits block's sampled token and noisy logit; at temperature 0 without noise."""
+    """Write the sampled token and noisy logit of each logits block; temperature 0: no noise."""
     _sample(programs, given, of_steps=False)
 
 
 def gumbel_sample_of_steps(programs: tuple[int, ...], given: Given) -> None:
-    """Like `gumbel_sample`, with another seed at each draft step if draft logits are cached."""
+    """Like `gumbel_sample`, but with a seed per draft step if draft logits are cached."""
     _sample(programs, given, of_steps=True)
 
 
@@ -58,7 +58,7 @@ def _sample(programs: tuple[int, ...], given: Given, of_steps: bool) -> None:
 def noised(
     line: Array, first: int, width: int, temperature: Any, drawn_at: tuple[int, int], in_float64: bool
 ) -> tuple[Any, int]:
-    """Return (maximum, its index) of a block of logits, with noise unless the temperature is 0."""
+    """Return (maximum, its index) of a logits block with Gumbel noise; temperature 0: no noise."""
     if in_float64:
         line = line.astype(np.float64)
     if temperature != 0:
@@ -67,7 +67,7 @@ def noised(
 
 
 def _keep_logits(row: int, state: int, first: int, count: int, given: Given) -> None:
-    """Cache a block of a request's logits before temperature, if a cache is given."""
+    """Copy a block of draft logits, before temperature, to the logits cache if there is one."""
     if given.logits_cache_ptr is None:
         return
     column = _column(row, given)
@@ -78,7 +78,7 @@ def _keep_logits(row: int, state: int, first: int, count: int, given: Given) -> 
 
 
 def _column(row: int, given: Given) -> int:
-    """Return the draft step under which a logits row is cached."""
+    """Return the column of a logits row in the draft-logits cache: its draft step."""
     found: int = given.logits_cache_col_ptr[row if given.PER_TOKEN_COL else 0]
     return found
 

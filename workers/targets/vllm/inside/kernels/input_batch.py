@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.input_batch`: inputs and token counts."""
+"""NumPy definitions of the kernels in `vllm.v1.worker.gpu.input_batch`."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.input_batch"
 
 
 def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Copy the prompt tokens of a step, and each row's next prompt tokens."""
+    """Copy each row's prompt tokens of this step to the input ids; save the tokens after them."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         length, computed = given.prefill_lens_ptr[state], given.num_computed_tokens_ptr[state]
@@ -37,7 +37,7 @@ def prepare_pos_seq_lens(programs: tuple[int, ...], given: Given) -> None:
 
 
 def combine_sampled_and_draft_tokens(programs: tuple[int, ...], given: Given) -> None:
-    """Write last sampled tokens and draft tokens into the input ids, and the logits indices."""
+    """Write last sampled and draft tokens to the input ids, and each row's logits indices."""
     num_new = given.NUM_NEW_SAMPLED_TOKENS
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
@@ -58,7 +58,7 @@ def combine_sampled_and_draft_tokens(programs: tuple[int, ...], given: Given) ->
 
 
 def get_num_sampled_and_rejected(programs: tuple[int, ...], given: Given) -> None:
-    """Count sampled and rejected tokens per row; rows with an unfinished prefill have none."""
+    """Count each row's sampled and rejected tokens; rows with an unfinished prefill count 0."""
     for row in range(programs[0]):
         is_chunk = given.seq_lens_ptr[row] < given.prefill_len_ptr[given.idx_mapping_ptr[row]]
         sampled = 0 if is_chunk else given.num_sampled_ptr[row]
@@ -68,7 +68,7 @@ def get_num_sampled_and_rejected(programs: tuple[int, ...], given: Given) -> Non
 
 
 def post_update(programs: tuple[int, ...], given: Given) -> None:
-    """Append sampled tokens to requests; update output counts and computed-token counts."""
+    """Append sampled tokens to their requests; update output and computed-token counts."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         if state < 0:
@@ -97,7 +97,7 @@ def post_update_num_computed_tokens(programs: tuple[int, ...], given: Given) -> 
 
 
 def expand_idx_mapping(programs: tuple[int, ...], given: Given) -> None:
-    """Write each logits row's request index, and its position among the request's logits rows."""
+    """Write each logits row's request index, and its position among that request's rows."""
     for row in range(programs[0]):
         first = given.cu_num_logits_ptr[row]
         shown = min(given.cu_num_logits_ptr[row + 1] - first, given.BLOCK_SIZE)

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `...sample.logit_bias`: allowed tokens, biases, `min_tokens`."""
+"""NumPy definition of the kernel in `...sample.logit_bias`: allowed tokens, biases, stops."""
 
 from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 from workers.targets.vllm.inside.kernels.arithmetic import LOWEST, highest
@@ -26,7 +26,7 @@ def apply_logit_bias(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _mask_stops(state: int, line: int, stops: Array, given: Given) -> None:
-    """Mask a logits row's stop tokens; restore them if all is masked and the request wants that."""
+    """Mask a row's stop tokens; restore them if no token is left and the request asks for it."""
     ids = line + stops
     restores = given.CHECK_ALL_MASKED_ROWS and given.restore_when_all_masked_ptr[state]
     before = given.logits_ptr.at(ids) if restores else None

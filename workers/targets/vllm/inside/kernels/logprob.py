@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.sample.logprob`: logprobs and ranks."""
+"""NumPy definitions of the kernels in `...gpu.sample.logprob`: logprobs and token ranks."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MODULE = "vllm.v1.worker.gpu.sample.logprob"
 
 
 def topk_log_softmax(programs: tuple[int, ...], given: Given) -> None:
-    """Write the logprobs of `topk` given tokens of each logits row."""
+    """Write the logprobs of `topk` given token ids for each logits row."""
     size, width = given.vocab_size, given.BLOCK_SIZE
     for row in range(programs[0]):
         line = given.logits_ptr.span(row * given.logits_stride, size)
@@ -25,7 +25,10 @@ def topk_log_softmax(programs: tuple[int, ...], given: Given) -> None:
 
 
 def ranks(programs: tuple[int, ...], given: Given) -> None:
-    """Count each row's logits that are not below its token's logit; padding lanes are -inf."""
+    """Write each token's rank: the number of its row's logits at least as high as its own.
+
+    Padding lanes of the last block are -inf and count for a token whose logit is -inf.
+    """
     behind = -given.vocab_size % given.BLOCK_SIZE
     for row in range(programs[0]):
         line = given.logits_ptr.span(row * given.logits_stride, given.vocab_size)
@@ -34,7 +37,7 @@ def ranks(programs: tuple[int, ...], given: Given) -> None:
 
 
 def fill_logprob_token_ids(programs: tuple[int, ...], given: Given) -> None:
-    """Write each row's tokens with logprobs: the sampled one, then the requested or likeliest."""
+    """Write each row's token ids for logprobs: the sampled one, then requested or top-k ones."""
     for row in range(programs[0]):
         tokens, valid = row * given.out_token_ids_stride, row * given.out_valid_mask_stride
         given.out_token_ids_ptr[tokens] = given.sampled_token_ids_ptr[row]

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `...model_states.mamba_hybrid`: accepted-token counts."""
+"""NumPy definitions of the accepted-token-count kernels in `...model_states.mamba_hybrid`."""
 
 from workers.simulated_torch.kernel_definitions import Definition, Given
 
@@ -6,7 +6,7 @@ MODULE = "vllm.v1.worker.gpu.model_states.mamba_hybrid"
 
 
 def scatter_num_accepted(programs: tuple[int, ...], given: Given) -> None:
-    """Write each request's number of accepted tokens of a step, at least 1."""
+    """Write each request's accepted-token count: its sampled tokens of the step, at least 1."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         if state >= 0:
@@ -14,7 +14,7 @@ def scatter_num_accepted(programs: tuple[int, ...], given: Given) -> None:
 
 
 def fill_num_accepted(programs: tuple[int, ...], given: Given) -> None:
-    """Write the same number of accepted tokens for each request."""
+    """Write the same accepted-token count, `num_sampled`, for each request of the batch."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         if state >= 0:

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.mamba_utils`, which copy recurrent states."""
+"""NumPy definitions of the recurrent-state copy kernels in `vllm.v1.worker.mamba_utils`."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ MODULE = "vllm.v1.worker.mamba_utils"
 
 
 def _requests(programs: tuple[int, ...], given: Given) -> Iterator[int]:
-    """Yield the request index of each row of a launch."""
+    """Yield the request index of each batch row of a launch, except rows without a request."""
     for row in range(min(programs[0], given.num_reqs)):
         at = given.idx_mapping_ptr[row] if given.HAS_IDX_MAPPING else row
         if at >= 0:
@@ -18,7 +18,7 @@ def _requests(programs: tuple[int, ...], given: Given) -> Iterator[int]:
 
 
 def preprocess(programs: tuple[int, ...], given: Given) -> None:
-    """Advance each request to the state block in which a step ends.
+    """Set each request's current state block to the block in which the step ends.
 
     The previous block and accepted tokens are kept for `precopy`; in a new block the accepted count is reset to 1.
     """
@@ -44,7 +44,7 @@ def precopy(programs: tuple[int, ...], given: Given) -> None:
 
 
 def postprocess(programs: tuple[int, ...], given: Given) -> None:
-    """Keep each request's state at the last block end that its accepted tokens have passed.
+    """Copy each request's state to the last block end that its accepted tokens have passed.
 
     If that block is the request's current one, its accepted count is reset to 1.
     """
@@ -68,7 +68,7 @@ def postprocess(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _copy(given: Given, state: int, row: int, columns: tuple[int, int], bias: int) -> None:
-    """Copy one state of a request from one block-table column to another.
+    """Copy one recurrent state of a request from one block-table column to another.
 
     A convolution state is copied without its first `bias` tokens; other states have one column per token.
     """

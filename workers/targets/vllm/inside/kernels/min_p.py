@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.sample.min_p`."""
+"""NumPy definition of the min-p kernel in `vllm.v1.worker.gpu.sample.min_p`."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MODULE = "vllm.v1.worker.gpu.sample.min_p"
 
 
 def apply_min_p(programs: tuple[int, ...], given: Given) -> None:
-    """Mask the tokens less likely than `min_p` times the likeliest one."""
+    """Mask tokens whose probability is below `min_p` times the highest one."""
     for row in range(programs[0]):
         part = np.float32(given.min_p_ptr[given.expanded_idx_mapping_ptr[row]])
         if part == 0:

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `...spec_decode.ngram.speculator`: n-gram lookup of drafts."""
+"""NumPy definitions of the n-gram lookup kernels in `...spec_decode.ngram.speculator`."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.ngram.speculator"
 
 
 def ngram_scan(programs: tuple[int, ...], given: Given) -> None:
-    """Write each token block's best match of the last tokens: the longest, among these the last."""
+    """Write, per token block, the longest (then the last) match of a request's last tokens."""
     num_rows, num_blocks = programs[:2]
     width, shortest, longest = given.BLOCK_L, given.MIN_N, given.MAX_N
     for row in range(num_rows):
@@ -32,7 +32,7 @@ def ngram_scan(programs: tuple[int, ...], given: Given) -> None:
 
 
 def ngram_finalize(programs: tuple[int, ...], given: Given) -> None:
-    """Write the tokens after each row's best match as drafts; without any, the last sampled one."""
+    """Write the tokens after each row's best match as drafts; for missing ones the last sampled."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         scores = given.scratch_ptr.span(row * given.scratch_stride, given.N_BLOCKS)

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.sample.penalties`: penalties and counts."""
+"""NumPy definitions of the penalty and token-count kernels in `...gpu.sample.penalties`."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ _BITS = 32
 
 
 def apply_penalties(programs: tuple[int, ...], given: Given) -> None:
-    """Apply penalties to each logits row, counting the draft tokens before it as output."""
+    """Apply penalties to each logits row; draft tokens before the row count as output tokens."""
     size, tokens = given.vocab_size, np.arange(given.vocab_size, dtype=np.int32)
     for row in range(programs[0]):
         state = given.expanded_idx_mapping_ptr[row]
@@ -41,7 +41,7 @@ def _bits(words: Array, count: int) -> Array:
 
 
 def bincount(programs: tuple[int, ...], given: Given) -> None:
-    """Mark the prompt tokens of each request, and count its initial output tokens."""
+    """Mark each request's prompt tokens in a bitmask, and count its output tokens so far."""
     num_rows, num_blocks = programs[:2]
     width = given.BLOCK_SIZE
     for row in range(num_rows):

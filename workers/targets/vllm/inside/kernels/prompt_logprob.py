@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.sample.prompt_logprob`."""
+"""NumPy definition of the kernel in `vllm.v1.worker.gpu.sample.prompt_logprob`."""
 
 from workers.simulated_torch.kernel_definitions import Definition, Given
 
@@ -6,7 +6,7 @@ MODULE = "vllm.v1.worker.gpu.sample.prompt_logprob"
 
 
 def prompt_logprobs_token_ids(programs: tuple[int, ...], given: Given) -> None:
-    """Write the next token for each prompt token of a step."""
+    """Write, for each token of a step, the token id that follows it in its request."""
     for row in range(programs[0]):
         state, start = given.idx_mapping_ptr[row], given.query_start_loc_ptr[row]
         count = given.query_start_loc_ptr[row + 1] - start

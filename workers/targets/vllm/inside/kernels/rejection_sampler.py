@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.spec_decode.rejection_sampler`."""
+"""NumPy definitions of the kernels in `vllm.v1.worker.gpu.spec_decode.rejection_sampler`."""
 
 import numpy as np
 
@@ -16,7 +16,10 @@ def flatten_sampled(programs: tuple[int, ...], given: Given) -> None:
 
 
 def gather_draft_sampled(programs: tuple[int, ...], given: Given) -> None:
-    """Write each logits row's input token and position; drafts still in the prefill become -1."""
+    """Write each logits row's input token and position; draft placeholders become token -1.
+
+    A placeholder is a draft token of a row whose prefill was not complete.
+    """
     count = min(given.num_logits, programs[0] * given.BLOCK_SIZE)
     tokens = given.logits_indices_ptr.span(0, count)
     ids, positions = given.input_ids_ptr.at(tokens), given.positions_ptr.at(tokens)

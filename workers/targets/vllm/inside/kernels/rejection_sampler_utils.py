@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `...rejection_sampler_utils`: rejection sampling.
+"""NumPy definitions of the rejection-sampling kernels in `...rejection_sampler_utils`.
 
 Not defined, hence interpreted: block verification, synthetic acceptance rates, and watermarks.
 """
@@ -17,7 +17,10 @@ _ZERO = np.float32(0)
 
 
 def compute_local_logits_stats(programs: tuple[int, ...], given: Given) -> None:
-    """Write each logits block's best token, or maximum and sum of exponentials; no bonus rows."""
+    """Write the best token, or maximum and sum of exponentials, of each logits block.
+
+    Bonus rows are skipped.
+    """
     num_lines, num_blocks = programs[:2]
     for line in range(num_lines):
         step = given.expanded_local_pos_ptr[line]
@@ -47,7 +50,7 @@ def compute_local_logits_stats(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _is_bonus(line: int, step: int, given: Given) -> bool:
-    """Return whether a logits row is a bonus row, i.e. no draft token follows it."""
+    """Return whether a logits row samples the bonus token, i.e. no draft token follows it."""
     if hasattr(given, "num_logits"):
         return line + 1 >= given.num_logits or bool(given.expanded_local_pos_ptr[line + 1] == 0)
     return bool(step >= given.num_speculative_steps)
@@ -60,7 +63,7 @@ def _mass(logits: Array, width: int) -> tuple[Any, Any]:
 
 
 class _Sums(NamedTuple):
-    """Per-block maxima and sums of exponentials of logits rows."""
+    """Maxima and sums of exponentials of logits rows, one per vocabulary block."""
 
     maxima: Memory
     maxima_stride: int
@@ -68,7 +71,7 @@ class _Sums(NamedTuple):
     masses_stride: int
 
     def of(self, line: int, num_blocks: int, width: int) -> Any:
-        """Return the log-sum-exp of a logits row."""
+        """Return the log-sum-exp of a logits row over its vocabulary blocks."""
         maxima = padded(self.maxima.span(line * self.maxima_stride, num_blocks), width, LOWEST)
         masses = padded(self.masses.span(line * self.masses_stride, num_blocks), width, _ZERO)
         most = np.nanmax(maxima)
@@ -76,7 +79,7 @@ class _Sums(NamedTuple):
 
 
 def rejection(programs: tuple[int, ...], given: Given) -> None:
-    """Write each row's accepted draft tokens, their number, and log-sum-exps at the rejection."""
+    """Write each row's accepted draft tokens, their count, and log-sum-exps for resampling."""
     for row in range(programs[0]):
         state, first = given.idx_mapping_ptr[row], given.cu_num_logits_ptr[row]
         num_drafts = given.cu_num_logits_ptr[row + 1] - first - 1
@@ -101,7 +104,7 @@ def rejection(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _best(line: int, given: Given) -> int:
-    """Return the best token of a logits row."""
+    """Return the token with the highest logit of a logits row."""
     maxima = given.target_local_max_ptr.span(line * given.target_local_max_stride, given.vocab_num_blocks)
     block = highest(maxima, 1 + given.PADDED_VOCAB_NUM_BLOCKS)[1]
     found: int = given.target_local_argmax_ptr[line * given.target_local_argmax_stride + block]
@@ -111,7 +114,7 @@ def _best(line: int, given: Given) -> int:
 def _is_kept(
     state: int, first: int, step: int, draft: int, drawn: tuple[int, Any], given: Given
 ) -> tuple[bool, tuple[Any, Any]]:
-    """Return whether random acceptance keeps a draft token, and log-sum-exps (target, drafter)."""
+    """Return (whether a sampled row accepts a draft token, log-sum-exps of target and drafter)."""
     seed, temperature = drawn
     line, blocks = first + step, (given.vocab_num_blocks, given.PADDED_VOCAB_NUM_BLOCKS)
     u = uniform(seed, given.pos_ptr[line])
@@ -136,7 +139,7 @@ def _is_kept(
 
 
 def resample(programs: tuple[int, ...], given: Given) -> None:
-    """Write sampled token and noisy logit per block of the logits row after the accepted drafts."""
+    """Sample from the logits row after the accepted drafts: token and noisy logit per block."""
     num_rows, num_blocks = programs[:2]
     for row in range(num_rows):
         line = given.cu_num_logits_ptr[row] + given.rejected_step_ptr[row]
@@ -162,7 +165,7 @@ def resample(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _residual(row: int, state: int, first: int, logits: Array, temperature: Any, given: Given) -> Array:
-    """Return log(target - draft probability) of a block's tokens, -inf if not positive."""
+    """Return log(target - draft probability) of a block's tokens; -inf where it is not positive."""
     at = state * given.draft_logits_stride_0 + given.rejected_step_ptr[row] * given.draft_logits_stride_1 + first
     proposed = given.draft_logits_ptr.span(at, len(logits)).astype(np.float32, copy=False) / temperature
     likely = logits - np.float32(given.target_rejected_logsumexp_ptr[row])
@@ -171,7 +174,7 @@ def _residual(row: int, state: int, first: int, logits: Array, temperature: Any,
 
 
 def insert_resampled(programs: tuple[int, ...], given: Given) -> None:
-    """Append the token sampled after each row's accepted draft tokens, and count it."""
+    """Append the resampled token after each row's accepted draft tokens, and count it."""
     for row in range(programs[0]):
         count = given.num_sampled_ptr[row]
         line = given.cu_num_logits_ptr[row] + count

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `...standalone_ar.speculator`: inputs of a draft model."""
+"""NumPy definition of the draft-model input kernel in `...standalone_ar.speculator`."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator"
 
 
 def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Write a draft model's first inputs: accepted tokens, last sampled token, 0 for the rest."""
+    """Write a draft model's first inputs: accepted tokens, last sampled token, then zeros."""
     num_rows, longest, end = programs[0], given.max_model_len, 0
     for row in range(num_rows):
         state, start = given.idx_mapping_ptr[row], given.query_start_loc_ptr[row]

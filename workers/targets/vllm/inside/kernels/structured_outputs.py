@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.gpu.structured_outputs`: grammar bitmasks."""
+"""NumPy definition of the grammar-bitmask kernel in `...gpu.structured_outputs`."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MODULE = "vllm.v1.worker.gpu.structured_outputs"
 
 
 def apply_grammar_bitmask(programs: tuple[int, ...], given: Given) -> None:
-    """Mask a logits row's tokens with bit 0; bits beyond the bitmask count as 0."""
+    """Mask the tokens of a logits row whose bit is 0; tokens beyond the bitmask have bit 0."""
     size = min(given.vocab_size, programs[1] * given.BLOCK_SIZE)
     for number in range(programs[0]):
         row, position = divmod(given.logits_indices_ptr[number], given.MASK_STRIDE)

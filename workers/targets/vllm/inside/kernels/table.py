@@ -1,4 +1,4 @@
-"""Table of all definitions of vLLM's kernels, by the kernel's qualified name."""
+"""Table of the NumPy definitions, by the qualified name of the Triton kernel they replace."""
 
 from workers.simulated_torch.kernel_definitions import Definition
 from workers.targets.vllm.inside.kernels import (

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `...target_dependent_ar.speculator`: inputs of drafters."""
+"""NumPy definitions of the drafter-input kernels in `...target_dependent_ar.speculator`."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator"
 
 
 def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Write a drafter's first inputs: each row's tokens shifted by one, without rejected ones."""
+    """Write a drafter's first inputs: each row's accepted tokens, shifted left by one."""
     num_rows, end = programs[0], 0
     for row in range(num_rows):
         state, start = given.idx_mapping_ptr[row], given.query_start_loc_ptr[row]
@@ -33,7 +33,7 @@ def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
 
 
 def prepare_decode_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Write a drafter's inputs for its second draft token: one token per row."""
+    """Write a drafter's inputs of its second pass: each row's first draft token."""
     num_rows, longest = programs[0] - 1, given.max_model_len
     for row in range(num_rows):
         given.input_ids_ptr[row] = given.draft_tokens_ptr[row * given.draft_tokens_stride]
@@ -49,7 +49,7 @@ def prepare_decode_inputs(programs: tuple[int, ...], given: Given) -> None:
 
 
 def update_draft_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Store each row's draft token; write the inputs for the next one, unless it is the last."""
+    """Store each row's draft token; write the next draft pass's inputs, except after the last."""
     size, longest = given.hidden_size, given.max_model_len
     for row in range(programs[0]):
         draft, step = given.draft_tokens_ptr[row], given.current_draft_step_ptr[0]

@@ -1,4 +1,4 @@
-"""Definition of the kernel of `vllm.v1.worker.utils` that zeroes new KV-cache blocks."""
+"""NumPy definition of the kernel in `vllm.v1.worker.utils` that zeroes new KV-cache blocks."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.utils"
 
 
 def zero_kv_blocks(programs: tuple[int, ...], given: Given) -> None:
-    """Zero each given block in every segment of the KV caches."""
+    """Zero the given blocks in every segment (layer tensor) of the KV caches."""
     num_blocks, num_segments, num_chunks = programs
     for number in range(num_blocks):
         block = given.block_ids_ptr[number]

@@ -1,1 +1,1 @@
-"""Our own KV connectors: a bounded in-memory store, and handoffs; copies are device tasks."""
+"""KV connectors of this project (KV store, handoff), and observers of vLLM's offloading."""

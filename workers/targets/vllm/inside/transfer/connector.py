@@ -1,4 +1,4 @@
-"""KV connectors as vLLM creates them: one for the scheduler and one for the worker.
+"""KV connector classes that vLLM creates: one object for the scheduler, one for the worker.
 
 Both live in one process and share a `Flights`.
 """
@@ -30,25 +30,25 @@ FLIGHTS_KEY = "flights"
 
 @dataclass
 class PlanMetadata(KVConnectorMetadata):  # type: ignore[misc]
-    """Connector metadata from the scheduler to the worker: the plan of a step."""
+    """Connector metadata from scheduler to worker: the transfers and blocks of a step."""
 
     plan: StepPlan
 
 
 @dataclass
 class EndedTransfers(KVConnectorWorkerMetadata):  # type: ignore[misc]
-    """Connector metadata from the worker to the scheduler: transfers that have ended."""
+    """Connector metadata from worker to scheduler: the transfers that have ended."""
 
     flights: list[Flight]
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Join the ended transfers of several workers."""
+        """Return the ended transfers of two workers together."""
         assert isinstance(other, EndedTransfers)
         return EndedTransfers([*self.flights, *other.flights])
 
 
 class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """Base connector: a planner on the scheduler's side and a mover on the worker's."""
+    """Base KV connector: a planner handles the scheduler's calls, a mover the worker's calls."""
 
     sides: tuple[type[Planner], type[Mover]]
 
@@ -87,7 +87,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @property
     def supports_divergent_local_hybrid_hits(self) -> bool:
-        """Return that a load may restore recurrent states that the prefix cache lacks."""
+        """Return True: a load may restore recurrent states that the prefix cache lacks."""
         return True
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
@@ -114,7 +114,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self.mover.wait_for_layer(layer_name)
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Do nothing: `wait_for_save` stores all layers."""
+        """Do nothing per layer: `wait_for_save` stores all layers of the step."""
 
     def wait_for_save(self) -> None:
         self.mover.save(self._plan())
@@ -131,7 +131,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return EndedTransfers(self.mover.take_ended())
 
     def used_parts(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
-        """Return the tensors that a kernel launch uses, with caches replaced by the step's blocks."""
+        """Return the tensors that a kernel accesses; of whole KV caches only the step's blocks."""
         caches, plan = self.mover.caches, self.flights.plan
         if len(self._groups) == 1 or plan is None:
             return tensors
@@ -142,7 +142,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return found
 
     def touched(self) -> tuple[list[int], list[int]] | None:
-        """Return the blocks that the running step's kernels read and write; None if unknown."""
+        """Return the block ids that the running step's kernels read and write; None if unknown."""
         if self.flights.is_dummy:
             return [], []
         if not self.has_connector_metadata():
@@ -157,17 +157,17 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
 
 class StoreConnector(_Connector):
-    """Connector to a store in this process."""
+    """KV connector to a bounded in-memory store of this process."""
 
     sides = StorePlanner, StoreMover
 
     @property
     def requires_kv_delivery(self) -> bool:
-        """Return that a lost store is only a later cache miss."""
+        """Return False: a lost store only causes a later cache miss."""
         return False
 
     def has_pending_push_work(self) -> bool:
-        """Return whether recurrent states are being stored: until their end the engine is not idle.
+        """Return True while recurrent states are being stored: the engine is not idle until then.
 
         vLLM keeps no request for such a store.
         """
@@ -175,12 +175,12 @@ class StoreConnector(_Connector):
 
 
 class ProducerConnector(_Connector):
-    """Connector of an engine that prefills prompts for a consumer."""
+    """KV connector of an engine that prefills prompts for a consumer engine."""
 
     sides = Sender, SendingMover
 
 
 class ConsumerConnector(_Connector):
-    """Connector of an engine that decodes requests prefilled by a producer."""
+    """KV connector of an engine that decodes requests prefilled by a producer engine."""
 
     sides = Receiver, ReceivingMover

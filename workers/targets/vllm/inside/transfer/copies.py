@@ -1,4 +1,4 @@
-"""Block copies between KV cache and store: on two device streams, or at once on a CPU."""
+"""Block copies between KV cache and KV store: on two device streams, or at once on a CPU."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from workers.targets.vllm.inside.transfer.flights import Flight
 
 
 class Copies:
-    """Layer-by-layer block copies; the store has the KV cache's layout, with slots for blocks.
+    """Copies blocks layer by layer between KV cache and store, whose slots are blocks too.
 
     If the event `loads_after` is set, loads start after it.
     """
@@ -28,14 +28,14 @@ class Copies:
         self.stores: Any = new_stream() if self._is_device else None
 
     def load(self, flight: Flight, done: Callable[[], None]) -> None:
-        """Copy the blocks of a load into the KV cache, without waiting for the engine's stream."""
+        """Copy a load's blocks into the KV cache, without waiting for the engine's stream."""
         if self.loads_after is not None:
             self.loads_after.wait(self.loads)
         pairs = [(self.store, self.cache, slot, block, group) for slot, block, group in _copied_pairs(flight)]
         flight.layer_events = self._copy("load_blocks", self.loads, pairs, done)
 
     def save(self, flight: Flight, done: Callable[[], None]) -> None:
-        """Copy the blocks of a store from the KV cache, after all work that the engine launched."""
+        """Copy a store's blocks from the KV cache, after all work that the engine has launched."""
         if self._is_device:
             launched_event().wait(self.stores)
         pairs = [(self.cache, self.store, block, slot, group) for slot, block, group in _copied_pairs(flight)]
@@ -48,7 +48,7 @@ class Copies:
         pairs: list[tuple[list[torch.Tensor], list[torch.Tensor], int, int, int]],
         done: Callable[[], None],
     ) -> dict[str, Any]:
-        """Copy layer by layer; return the event after each layer's copy, by layer name."""
+        """Copy blocks layer by layer; return the event after each layer's copy, by layer name."""
         layer_events: dict[str, Any] = {}
         for layer, layer_name in enumerate(self.names):
             own = [pair for pair in pairs if pair[-1] == self._groups[layer]]
@@ -68,18 +68,18 @@ class Copies:
         return layer_events
 
     def wait_on_stream(self, flight: Flight, layer: str) -> None:
-        """Make the current stream wait until one layer of a transfer is copied."""
+        """Make the current stream wait until one layer of a transfer has been copied."""
         if layer in (flight.layer_events or ()):
             flight.layer_events[layer].wait(torch.cuda.current_stream())
 
     def wait(self, flight: Flight) -> None:
-        """Block the host until a transfer is copied."""
+        """Block the host until all layers of a transfer have been copied."""
         for event in (flight.layer_events or {}).values():
             event.synchronize()
 
 
 def covers_all_blocks(tensor: torch.Tensor, caches: Sequence[torch.Tensor]) -> bool:
-    """Return whether a tensor is a view of all blocks of one of the caches."""
+    """Return whether a tensor is a view of all blocks of one of the KV caches."""
     return any(
         (cache.shape[:1], _stride_of(cache)) == (tensor.shape[:1], _stride_of(tensor))
         and cache.data_ptr() <= tensor.data_ptr() < cache.data_ptr() + _stride_of(cache)
@@ -88,7 +88,7 @@ def covers_all_blocks(tensor: torch.Tensor, caches: Sequence[torch.Tensor]) -> b
 
 
 def new_store(caches: Mapping[str, torch.Tensor], num_slots: int) -> list[torch.Tensor]:
-    """Return a zeroed store with `num_slots` block slots per layer."""
+    """Return a zeroed KV store: one tensor of `num_slots` block slots per layer."""
     return [torch.zeros((num_slots, *each.shape[1:]), dtype=each.dtype, device=each.device) for each in caches.values()]
 
 
@@ -99,7 +99,7 @@ def new_stream() -> Any:
 
 
 def launched_event() -> Any:
-    """Record an event after all work launched on the current stream."""
+    """Return an event recorded after all work launched on the current stream."""
     event = _event()
     event.record(torch.cuda.current_stream())
     return event
@@ -111,7 +111,7 @@ def _event() -> Any:
 
 
 def _copied_pairs(flight: Flight) -> list[tuple[int, int, int]]:
-    """Return the (slot, block, KV-cache group) triples of a transfer, without lost blocks."""
+    """Return (slot, block, KV-cache group) of each block to copy; lost blocks are left out."""
     pairs = enumerate(zip(flight.slots, flight.blocks, strict=True))
     return [(slot, block, flight.group(index)) for index, (slot, block) in pairs if index not in flight.lost]
 
@@ -122,7 +122,7 @@ def _stride_of(tensor: torch.Tensor) -> int:
 
 
 def _do_nothing() -> None:
-    """Default completion callback: do nothing."""
+    """Do nothing: only the last layer's copy reports that a transfer is copied."""
 
 
 def _task(done: Callable[[], None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""Configure the KV connector of an engine, and select which one a process uses."""
+"""Configure an engine's KV connector, and select the one that the worker process uses."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from workers.targets.vllm.inside.transfer.simple_offloading import SimpleOffload
 
 
 def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
-    """Return vLLM's KV-transfer configuration of an engine, None without a KV connector."""
+    """Return an engine's `KVTransferConfig`, or None without a KV connector."""
     if not spec.has_connector:
         return None
     from vllm.config import KVTransferConfig  # noqa: PLC0415  import after our replacements in vLLM
@@ -53,7 +53,7 @@ def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
 
 
 def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
-    """Observe the offloading connector of an engine that has just been made, if it has one."""
+    """Observe the offloading connector of a new engine, if the spec configures one."""
     if spec.offloading is None:
         return
     from vllm.distributed.kv_transfer import get_kv_transfer_group  # noqa: PLC0415
@@ -63,14 +63,14 @@ def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
 
 
 def flights_of(engine: Any) -> Flights | Offloads | SimpleOffloads | None:
-    """Return the transfers of an engine, None without a KV connector."""
+    """Return the record of an engine's KV transfers, or None without a KV connector."""
     connector = engine.scheduler.connector
     flights: Flights | Offloads | SimpleOffloads | None = connector.flights if connector is not None else None
     return flights
 
 
 def connect(engine: Any) -> None:
-    """Set this process's worker-side connector to that engine's, or None.
+    """Make the worker-side KV connector of this engine (or None) the process-wide one.
 
     vLLM has one worker-side connector per process.
     """
@@ -81,7 +81,7 @@ def connect(engine: Any) -> None:
 
 
 def execute_dummy_batch(engine: Any) -> None:
-    """Run a dummy batch, which uses no KV-cache block."""
+    """Run a dummy batch, whose kernels use no KV-cache block."""
     flights = flights_of(engine)
     if flights is not None:
         flights.is_dummy = True
@@ -92,7 +92,7 @@ def execute_dummy_batch(engine: Any) -> None:
 
 @contextmanager
 def using_connector_of(engine: Any) -> Iterator[None]:
-    """Use another engine's connector and stream in the worker for one of its steps."""
+    """Use another engine's KV connector and stream during one step of that engine."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
     flights, before = flights_of(engine), kv_transfer_state._KV_CONNECTOR_AGENT
@@ -105,13 +105,13 @@ def using_connector_of(engine: Any) -> Iterator[None]:
 
 
 def on_stream(stream: Any) -> AbstractContextManager[None]:
-    """Return a context with this stream as the current one, if it is not None."""
+    """Return a context in which `stream` is the current stream; None changes nothing."""
     on: Any = torch.cuda.stream
     return nullcontext() if stream is None else on(stream)
 
 
 def begin_producer(producer: Any, consumer: Any, handoff: Handoff, probes: Counter[str], note: Note) -> HandoffFlights:
-    """Start a trace on a producer after its consumer; return the producer's transfers."""
+    """Start a trace on a producer engine, after its consumer; return the producer's transfers."""
     sent, received = producer.scheduler.connector.flights, consumer.scheduler.connector.flights
     sent.begin(probes, note)
     sent.exchange = received.exchange = Exchange(sent, handoff.lease_ticks)
@@ -121,7 +121,7 @@ def begin_producer(producer: Any, consumer: Any, handoff: Handoff, probes: Count
 
 @contextmanager
 def unconnected() -> Iterator[None]:
-    """Use no connector in the worker while another engine is made or runs a step."""
+    """Use no worker-side KV connector while another engine is made or runs a step."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
     before, kv_transfer_state._KV_CONNECTOR_AGENT = kv_transfer_state._KV_CONNECTOR_AGENT, None

@@ -1,4 +1,4 @@
-"""Transfers in flight of one engine, shared by both sides of its KV connector."""
+"""KV transfers in flight of one engine, shared by both sides of its KV connector."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,11 +16,11 @@ Note = Callable[..., None]
 
 
 def silent(point: str, names: list[str], **values: Any) -> None:
-    """Record nothing."""
+    """Discard an observation: the callback of engines that are not observed."""
 
 
 def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], blocks: Sequence[Any]) -> None:
-    """Record free blocks of begun transfers, and blocks registered before their load ended.
+    """Record blocks that are free during their transfer, or cached before their load ended.
 
     `begun` and `arriving` have a number and block ids each; without a begun transfer nothing is recorded.
     """
@@ -33,7 +33,7 @@ def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], bl
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One load, store or send of a request's blocks, from its plan to the processing of its end.
+    """One load, store or send of a request's KV blocks, from its plan to its processed end.
 
     The last `num_states` blocks hold recurrent states, one per KV-cache group with states; the others hold the KV
     entries of tokens. Blocks at the indexes in `lost` are not copied. `context` are the blocks that a store's content
@@ -61,12 +61,14 @@ class Flight:
         return self.due >= 0
 
     def group(self, index: int) -> int:
-        """Return the index of a block's KV-cache group: 0 for attention, then those with states."""
+        """Return the KV-cache group index of a block: 0 for attention, then groups with states."""
         return max(0, index + 1 - (len(self.blocks) - self.num_states))
 
 
 class Flights:
-    """One trace's transfers, shared by the connector's scheduler side and worker side (`agent`).
+    """KV transfers of one trace, shared by the connector's scheduler and worker sides.
+
+    `agent` is the worker side.
 
     `is_dummy` is true during a dummy batch, in which all slots are padding. `stream` is the engine's own stream, if
     any.
@@ -81,7 +83,7 @@ class Flights:
         self.begin(Counter(), silent)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Reset for a new trace."""
+        """Reset for a new trace: tick 0, and no transfer in flight."""
         self.probes, self.note, self.tick = probes, note, 0
         # The plan of the latest step; the worker executes it before the next one is made.
         self.plan: Any = None
@@ -97,15 +99,15 @@ class Flights:
 
     @property
     def holds_blocks(self) -> bool:
-        """Return whether a transfer holds blocks that cannot be freed before its end."""
+        """Return whether a transfer is in flight; its blocks cannot be freed before its end."""
         return bool(self.flights)
 
     def of(self, request: str, of: str) -> list[Flight]:
-        """Return the transfers of one kind of a request, oldest first."""
+        """Return a request's transfers in flight of one kind (load, store, send), oldest first."""
         return [flight for flight in self.flights if (flight.request, flight.of) == (request, of)]
 
     def planned(self, of: Kind, request: str, **values: Any) -> Flight:
-        """Create a transfer, in flight from now on."""
+        """Create a transfer, which is in flight from now on; `start` begins it."""
         way = self.spec.loads if of == "load" else self.spec.stores
         flight = Flight(self._num_flights, of, request, is_synchronous=way == "synchronous", **values)
         self._num_flights += 1
@@ -113,7 +115,7 @@ class Flights:
         return flight
 
     def start(self, flight: Flight) -> None:
-        """Begin a planned transfer; apply the disturbances that wait for it."""
+        """Begin a planned transfer; apply the `disturb_transfer` events that waited for it."""
         ticks = self.spec.load_ticks if flight.of == "load" else self.spec.store_ticks
         flight.due = self.tick + (0 if flight.is_synchronous else ticks)
         self.probes[flight.of] += 1
@@ -122,7 +124,7 @@ class Flights:
         self._record(flight, "begins")
 
     def copied(self, flight: Flight) -> None:
-        """Record that a transfer's bytes are copied; called when the copy task runs."""
+        """Record that the blocks of a transfer are copied; the copy task calls this when it runs."""
         self._record(flight, "copies")
 
     def end(self, flight: Flight, is_ahead: bool) -> None:
@@ -134,7 +136,7 @@ class Flights:
         self._record(flight, "ends", is_ahead)
 
     def disturb(self, event: DisturbTransfer, request: str) -> None:
-        """Disturb the request's transfer in flight, else the next one of that kind that begins."""
+        """Apply an event (delay, fail, ...) to the request's transfer in flight, else to the next."""
         begun = [flight for flight in self.of(request, event.of) if flight.has_begun and not flight.is_copied]
         if begun:
             self._disturb(begun[0], event)
@@ -171,18 +173,18 @@ class Flights:
         )
 
     def record_blocks(self) -> None:
-        """Record blocks of transfers in flight that are free, or registered before they arrived."""
+        """Record blocks that are free during their transfer, or cached before their load ended."""
         begun = [flight for flight in self.flights if flight.has_begun]
         arriving = [each for each in begun if each.of == "load" and not each.is_synchronous]
         note_in_flight(self.note, begun, arriving, self.block_pool.blocks)
 
     def left(self) -> Mapping[str, int]:
-        """Return what is still held when no request is left."""
+        """Return the number of transfers and other resources still held after the last request."""
         return {"transfers in flight": len(self.flights)}
 
 
 class StoreFlights(Flights):
-    """Transfers of an engine with a store.
+    """KV transfers of an engine whose KV connector has a store.
 
     `held_back` has finished requests that keep their blocks until their stores end.
     """
@@ -192,7 +194,7 @@ class StoreFlights(Flights):
         super().__init__(spec, block_size)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Reset for a new trace, with an empty store."""
+        """Reset for a new trace, with an empty KV store."""
         super().begin(probes, note)
         self.store = Store(self.spec.store_blocks)
         self.held_back: set[str] = set()
@@ -221,12 +223,12 @@ class StoreFlights(Flights):
         }
 
     def discard_dependents(self, invalid: Collection[int]) -> None:
-        """Discard the content of stores that depends on blocks that failed to load."""
+        """Mark stores as not to be kept if they depend on blocks that failed to load."""
         for flight in self._unwritten:
             flight.is_kept &= flight.context.isdisjoint(invalid)
 
     def written(self, flight: Flight) -> None:
-        """Add the blocks of a finished store to the store, except those it lost."""
+        """Add the blocks of a finished store transfer to the KV store, except those it lost."""
         self._unwritten.remove(flight)
         for index, (key, slot) in enumerate(zip(flight.keys, flight.slots, strict=True)):
             self.store.written(key, slot, flight.is_kept and index not in flight.lost)

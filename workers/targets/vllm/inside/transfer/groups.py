@@ -4,14 +4,14 @@ from typing import Any
 
 
 def group_numbers(config: Any) -> list[int]:
-    """Return the index of the full-attention group, followed by those with recurrent states."""
+    """Return the index of the full-attention group, then of groups with recurrent states."""
     groups, windows = config.kv_cache_groups, window_numbers(config)
     numbers = [number for number in range(len(groups)) if number not in windows]
     return sorted(numbers, key=lambda number: has_state(groups[number]))
 
 
 def window_numbers(config: Any) -> list[int]:
-    """Return the indexes of the sliding-window groups; at least one other group remains."""
+    """Return the indexes of sliding-window groups, without one if no other group exists."""
     from vllm.v1.kv_cache_interface import SlidingWindowSpec  # noqa: PLC0415  import after our replacements in vLLM
 
     groups = config.kv_cache_groups

@@ -34,7 +34,7 @@ def num_prefilled_tokens(num_prompt_tokens: int, has_states: bool) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Offer:
-    """Blocks that a producer keeps for a consumer: until they are read, or until the lease ends."""
+    """Blocks that a producer keeps for its consumer until they are read or the lease ends."""
 
     flight: Flight
     until: int
@@ -50,7 +50,7 @@ class Exchange:
         self._offers: dict[str, _Offer] = {}
 
     def offer(self, request: str, blocks: list[int], states: list[int]) -> None:
-        """Keep the blocks of a finished request; end at once if it has no block left."""
+        """Keep a finished request's blocks for the consumer; end at once if no block is left."""
         flight = self._producer.planned("send", request, blocks=blocks + states, slots=[], num_states=len(states))
         self._producer.start(flight)
         if blocks:
@@ -62,16 +62,16 @@ class Exchange:
         return request in self._offers and not self._offers[request].is_over
 
     def read(self, request: str) -> None:
-        """Keep blocks beyond their lease while they are being read."""
+        """Mark a request's blocks as being read: they are kept beyond their lease."""
         self._offers[request].is_read = True
 
     def release(self, request: str) -> None:
-        """Release kept blocks; do nothing if they are not kept."""
+        """Release a request's blocks, if they are kept."""
         if request in self._offers:
             self._offers[request].is_over = True
 
     def collect(self) -> set[str]:
-        """Return the requests with released or expired blocks, each once."""
+        """Return the requests whose blocks were released or whose lease expired, each once."""
         tick = self._producer.tick
         for offer in self._offers.values():
             if tick >= offer.until and not (offer.is_read or offer.is_over):
@@ -84,18 +84,18 @@ class Exchange:
 
 
 class HandoffFlights(Flights):
-    """Transfers of a producer or a consumer; the two share an exchange during a trace."""
+    """KV transfers of a producer or a consumer; both share one exchange during a trace."""
 
     exchange: Exchange
 
 
 class Sender(Planner):
-    """Scheduler side of a producer."""
+    """Scheduler side of a producer's KV connector."""
 
     flights: HandoffFlights
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Offer the blocks of a request after the prefill of its prompt."""
+        """Offer the blocks of a prefilled request to the consumer."""
         super().ended(request, blocks)
         # A request that was not aborted samples one token once its prompt is prefilled.
         if not request.num_output_tokens or request.status.name == "FINISHED_ABORTED":
@@ -108,7 +108,7 @@ class Sender(Planner):
 
 
 class SendingMover(Mover):
-    """Worker side of a producer: copies nothing, the consumer reads its blocks."""
+    """Worker side of a producer's KV connector: copies nothing, the consumer reads its blocks."""
 
     flights: HandoffFlights
 
@@ -117,7 +117,7 @@ class SendingMover(Mover):
 
 
 class Receiver(Planner):
-    """Scheduler side of a consumer: loads a request's prompt once, beyond its prefix-cache hit."""
+    """Scheduler side of a consumer: loads each prompt once, except its prefix-cache hit."""
 
     flights: HandoffFlights
 
@@ -133,7 +133,7 @@ class Receiver(Planner):
         return count, count > 0
 
     def _num_given(self, request: Any) -> int:
-        """Return how many prompt tokens are loaded from the producer.
+        """Return the number of prompt tokens that the producer has prefilled and offered.
 
         The last prompt token is computed again to sample from; with recurrent states the producer has not computed it.
         """
@@ -164,7 +164,7 @@ class Receiver(Planner):
         return plan
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Release the producer's blocks of a request that ended before its load."""
+        """Release the producer's blocks of a request that ended before it loaded them."""
         if request.kv_transfer_params[COMPUTED_ELSEWHERE]:
             self.flights.probes["handoff_unread"] += 1
             self.flights.exchange.release(request.request_id)
@@ -176,7 +176,7 @@ class Receiver(Planner):
 
 
 class ReceivingMover(Mover):
-    """Worker side of a consumer: copies from the producer's KV cache."""
+    """Worker side of a consumer's KV connector: copies from the producer's KV cache."""
 
     def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
         super().register(caches, groups)

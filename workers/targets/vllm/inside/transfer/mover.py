@@ -1,4 +1,4 @@
-"""Worker side of a KV connector: begins transfers, copies blocks and reports the ends."""
+"""Worker side of our KV connectors: begins transfers, copies blocks and reports the ends."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from workers.targets.vllm.inside.transfer.planner import StepPlan
 
 
 class Mover:
-    """Executes the transfers of one engine; reports name memory by the attributes of `copies`."""
+    """Executes the KV transfers of one engine; reports name memory by attributes of `copies`."""
 
     def __init__(self, flights: Flights) -> None:
         self.flights = flights
@@ -21,28 +21,28 @@ class Mover:
         self._failed: set[str] = set()
 
     def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
-        """Receive the KV cache of every layer, by name, and the group of each layer."""
+        """Receive the KV cache and the KV-cache group index of every layer, by layer name."""
         self.caches = list(caches.values())
 
     def preempted(self, plan: StepPlan) -> None:
-        """Prepare for the overwriting of blocks that preempted requests lost."""
+        """Record the blocks of transfers before blocks of preempted requests are overwritten."""
         self.flights.record_blocks()
 
     def load(self, plan: StepPlan) -> None:
-        """Begin the loads of a step, and copy the loads that are due by this tick."""
+        """Begin a step's loads; copy all loads that are due by this tick."""
         for flight in plan.loads:
             self.flights.start(flight)
         for flight in self._due("load"):
             self._load(flight)
 
     def wait_for_layer(self, layer: str) -> None:
-        """Make the running step wait for its loads of one layer."""
+        """Make the running step wait for its synchronous loads of a layer, if there are any."""
 
     def save(self, plan: StepPlan) -> None:
-        """Begin the stores of a step after its kernels, and copy the stores that are due."""
+        """Begin and copy stores after a step's kernels; by default there are none."""
 
     def results(self, over: set[str]) -> tuple[set[str], set[str]]:
-        """Return (finished requests that no longer need their blocks, requests with an ended load).
+        """Return (finished requests whose blocks may be freed, requests whose load has ended).
 
         `over` are the requests that finished since the last call.
         """
@@ -61,12 +61,15 @@ class Mover:
         return ended
 
     def take_invalid(self) -> set[int]:
-        """Return the blocks that failed to load since the last call."""
+        """Return the ids of blocks that failed to load since the last call."""
         invalid, self._invalid = self._invalid, set()
         return invalid
 
     def take_failed(self) -> set[str]:
-        """Return the requests with a failed load; vLLM expects these with several KV-cache groups."""
+        """Return the requests whose load failed since the last call; forget invalid blocks.
+
+        vLLM expects requests in place of blocks if there are several KV-cache groups.
+        """
         failed, self._failed = self._failed, set()
         self._invalid.clear()
         return failed
@@ -89,7 +92,7 @@ class Mover:
 
 
 class StoreMover(Mover):
-    """Worker side of a KV connector to a store."""
+    """Worker side of the KV connector to a store."""
 
     flights: StoreFlights
 
@@ -104,7 +107,7 @@ class StoreMover(Mover):
         self.copies = Copies(caches, groups, new_store(caches, self.flights.spec.store_blocks))
 
     def preempted(self, plan: StepPlan) -> None:
-        """Finish the stores of preempted requests; the running step's stores use newer blocks."""
+        """Finish the stores of preempted requests, whose blocks the running step may overwrite."""
         for name in sorted(plan.preempted):
             for flight in self.flights.of(name, "store"):
                 if flight.has_begun:

@@ -1,4 +1,4 @@
-"""Observes the jobs of vLLM's offloading connector, on both of its sides, as transfers.
+"""Observer of vLLM's offloading connector: it records jobs (loads, stores) as transfers.
 
 A job is in flight from the step that plans it until the host knows its end: by waiting for it before the kernels of a
 step, or by polling its event. Copied blocks are recorded when the bytes are copied.
@@ -22,13 +22,13 @@ _BY_ITSELF = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
 @dataclass(slots=True)
 class Job(OwnTransfer):
-    """A job in flight; `slots` are chunks of the CPU pool, and it ends at tick `due` or later."""
+    """An offloading job in flight: `slots` are CPU-pool chunks, `due` is its earliest end tick."""
 
     due: int = 0
 
 
 class Offloads(OwnTransfers):
-    """Observer of the jobs of one engine."""
+    """Observes the offloading jobs of one engine."""
 
     def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
         super().__init__(engine, agent, spec)
@@ -40,7 +40,7 @@ class Offloads(OwnTransfers):
         self.begin(Counter(), silent)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Reset for a new trace, with an empty pool."""
+        """Reset for a new trace, with an empty CPU pool."""
         assert not self._planner._jobs, "an idle engine has no job"
         self._planner.reset_cache()
         super().begin(probes, note)
@@ -58,11 +58,11 @@ class Offloads(OwnTransfers):
 
     @property
     def holds_blocks(self) -> bool:
-        """Return whether a load holds blocks that cannot be freed before its end."""
+        """Return whether a load is in flight; its blocks cannot be freed before its end."""
         return any(job.of == "load" for job in self.jobs.values())
 
     def left(self) -> Mapping[str, int]:
-        """Return what is still held when no request is left."""
+        """Return the number of jobs and other resources still held after the last request."""
         planner, manager, worker = self._planner, self._planner.manager, self.agent.connector_worker
         chunks = manager._num_allocated_chunks - len(manager._free_list) - manager._num_evictable_cache_chunks
         return {
@@ -78,7 +78,7 @@ class Offloads(OwnTransfers):
         }
 
     def _wrap(self) -> None:
-        """Wrap methods of both sides, for the engine's lifetime."""
+        """Wrap methods of the connector's scheduler and worker sides, for the engine's lifetime."""
         wrap_method(self._planner, "build_connector_meta", self._planned)
         wrap_method(self._planner, "get_num_new_matched_tokens", self._looked_up)
         wrap_method(self._planner.manager, "prepare_store", self._making_room)
@@ -101,7 +101,7 @@ class Offloads(OwnTransfers):
         return metadata
 
     def _record_offered(self, status: Any) -> None:
-        """Record the chunks of a finished request that were offered to the pool."""
+        """Record which chunks of a finished request were offered to the CPU pool."""
         request, keys = status.req, self._offered.get(status.req.request_id, set())
         offered = [place for place, key in enumerate(status.group_states[0].offload_keys) if key in keys]
         self.note(
@@ -130,7 +130,7 @@ class Offloads(OwnTransfers):
         return room
 
     def _before_a_step(self, handle: Callable[..., Any], metadata: Any, *arguments: Any, **options: Any) -> None:
-        """Record that the jobs of a plan begin: stores before any wait, loads after the waits."""
+        """Record that a step's jobs begin: stores before the worker waits for old jobs, loads after."""
         # Jobs that are waited for are removed from the metadata.
         for job_id, planned in metadata.store_jobs.items():
             self._begin("store", job_id, planned)
@@ -159,13 +159,16 @@ class Offloads(OwnTransfers):
         return copy(job_id, *arguments, **options)
 
     def _copied(self, job: Job, rows: Addresses) -> None:
-        """Record the copied blocks and their pool slots, computed from addresses in the first layer."""
+        """Record the copied blocks and CPU-pool slots, computed from the first layer's addresses."""
         store = self._handlers["store"]
         pairs = list(copied_blocks(job.of, rows, store.src_tensors[0], store.dst_tensors[0]))
         self._record_copies(job, [block for block, _ in pairs], [slot for _, slot in pairs])
 
     def _due(self, handler: Any, finished: Callable[..., list[Any]], *arguments: Any, **options: Any) -> list[Any]:
-        """Finish the due copies of one direction and no others, under every schedule alike."""
+        """Complete exactly the copies of one direction that are due by this tick.
+
+        The device's schedule does not matter.
+        """
         every = list(handler._transfers)
         due = [each for each in every if each.job_id not in self.jobs or self.jobs[each.job_id].due <= self.tick]
         for copy in due:
@@ -192,6 +195,6 @@ class Offloads(OwnTransfers):
             self._record_end(job, is_ahead)
 
     def _look(self) -> None:
-        """Record blocks of loads in flight that are free, or registered before they arrived."""
+        """Record blocks that are free during their load, or cached before their load ended."""
         loads = [job for job in self.jobs.values() if job.of == "load"]
         note_in_flight(self.note, loads, loads, self._engine.kv_cache_manager.block_pool.blocks)

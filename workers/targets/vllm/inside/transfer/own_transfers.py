@@ -1,4 +1,4 @@
-"""Base of the observers of vLLM's own offloading connectors."""
+"""Base class of the observers of vLLM's own offloading connectors."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ from workers.targets.vllm.inside.transfer.planner import blocks_used
 
 @dataclass(slots=True)
 class OwnTransfer:
-    """A load or store of one request in flight: its KV-cache blocks and pool slots.
+    """A load or store of one request in flight: its KV-cache blocks and CPU-pool slots.
 
     A store copies blocks at `indexes` of the request's block table; their content is computed from `tokens`.
     """
@@ -32,7 +32,7 @@ class OwnTransfer:
 
 
 class OwnTransfers:
-    """Observer of an engine's transfers; `agent` is the connector's worker side.
+    """Observes an engine's KV transfers; `agent` is the connector's worker side.
 
     `is_dummy` is true during a dummy batch, in which all slots are padding.
     """
@@ -44,7 +44,7 @@ class OwnTransfers:
         agent.touched = self.touched
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Begin a trace."""
+        """Reset for a new trace: tick 0, and no aborted request."""
         self.probes, self.note, self.tick = probes, note, 0
         self.aborted: set[str] = set()
 
@@ -52,7 +52,7 @@ class OwnTransfers:
         raise ValueError("vLLM's own transfers cannot be disturbed")
 
     def touched(self) -> tuple[list[int], list[int]] | None:
-        """Return the blocks that the running step's kernels read and write; None if unknown."""
+        """Return the block ids that the running step's kernels read and write; None if unknown."""
         if self.is_dummy:
             return [], []
         if not self.agent.has_connector_metadata():
@@ -61,7 +61,7 @@ class OwnTransfers:
         return sorted(reads), sorted(writes)
 
     def _planned(self, build: Callable[..., Any], output: Any, *arguments: Any, **options: Any) -> Any:
-        """Add the step's read and written blocks and its preempted requests to the metadata."""
+        """Return connector metadata with the step's read and written blocks and preempted requests."""
         metadata = build(output, *arguments, **options)
         requests, manager = self._engine.requests, self._engine.kv_cache_manager
         metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)
@@ -69,7 +69,7 @@ class OwnTransfers:
         return metadata
 
     def _record_copies(self, transfer: OwnTransfer, blocks: list[int], slots: list[int]) -> None:
-        """Record the copied blocks with their slots, and the content that a store should have."""
+        """Record copied blocks and their slots; for a store also the tokens that they should hold."""
         if transfer.of == "store":
             kept = {"blocks": transfer.blocks, "indexes": transfer.indexes, "tokens": transfer.tokens}
             self.note("stored", [transfer.request], **kept)
@@ -99,7 +99,7 @@ class OwnTransfers:
 
 
 def copied_blocks(of: str, rows: Addresses, cache: torch.Tensor, pool: torch.Tensor) -> Iterator[tuple[int, int]]:
-    """Yield the (block, slot) pairs of one layer that a list of address copies contains."""
+    """Yield (block, pool slot) of each address copy that lies in one layer's tensors."""
     for source, target, _ in rows:
         at_cache, at_pool = (source, target) if of == "store" else (target, source)
         block, slot = at_cache - cache.data_ptr(), at_pool - pool.data_ptr()

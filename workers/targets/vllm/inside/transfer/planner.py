@@ -1,4 +1,4 @@
-"""Scheduler side of a KV connector: plans loads and stores of each step.
+"""Scheduler side of our KV connectors: plans the loads and stores of each step.
 
 The store's content is always correct: full blocks of tokens that the host has processed, computed no later than by the
 step that stores them.
@@ -14,7 +14,7 @@ from workers.targets.vllm.inside.transfer.flights import Flight, Flights, StoreF
 
 @dataclass(slots=True)
 class StepPlan:
-    """Loads and stores that a step begins, its preempted requests, and the blocks that it uses.
+    """A step's new loads and stores, its preempted requests, and the blocks its kernels use.
 
     `zeroed` are new blocks that are zeroed first. `passed` are blocks at whose ends the postprocessing of drafts may
     keep a recurrent state.
@@ -29,7 +29,7 @@ class StepPlan:
     passed: set[int] = field(default_factory=set)
 
     def used(self, kernel: str, is_written: bool) -> set[int]:
-        """Return the blocks that a kernel reads or writes, selected by the kernel's name."""
+        """Return the block ids that a kernel, given by its name, reads or writes."""
         if "zero_kv_blocks" in kernel:
             return self.zeroed
         if "postprocess_mamba" in kernel:
@@ -40,7 +40,7 @@ class StepPlan:
 def blocks_used(
     requests: Mapping[str, Any], manager: Any, output: Any, block_size: int, groups: Sequence[int] = (0,)
 ) -> tuple[set[int], set[int]]:
-    """Return the blocks that the kernels of a scheduled step read, and blocks that they write.
+    """Return the block ids that the kernels of a scheduled step read, and those they write.
 
     The first of the KV-cache `groups` is attention; the others hold recurrent states, which also read the previous
     block.
@@ -62,7 +62,7 @@ def blocks_used(
 
 
 class Planner:
-    """Base scheduler side: records the blocks that a step uses; subclasses add loads and stores.
+    """Base planner: records the blocks that a step uses; subclasses add loads and stores.
 
     `manager` is vLLM's KV-cache manager, `groups` the KV-cache group indexes (attention first, then those with
     recurrent states), and `sizes` the block size of each group.
@@ -77,19 +77,19 @@ class Planner:
         self._requests[request.request_id] = request
 
     def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
-        """Return the number of loadable tokens (None: not known yet), and whether asynchronously."""
+        """Return (number of loadable tokens, None if not known yet; whether loads are asynchronous)."""
         return 0, False
 
     def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
-        """Handle a request that got its blocks, per group; `num_tokens` tokens are to be loaded."""
+        """Plan a load of `num_tokens` tokens into an admitted request's blocks; by default none."""
 
     def state_blocks_after(self, num_tokens: int, blocks: Sequence[list[int]]) -> list[int]:
-        """Return the block with the state after `num_tokens` tokens, for each group with states."""
+        """Return, per group with recurrent states, the block of the state after `num_tokens` tokens."""
         held = list(zip(self.sizes, blocks, strict=True))
         return [own[(num_tokens - 1) // size] for size, own in held[1:]]
 
     def plan(self, output: Any) -> StepPlan:
-        """Return the plan of a scheduled step."""
+        """Return the new transfers and the used blocks of a scheduled step."""
         plan = StepPlan(preempted=set(output.preempted_req_ids or ()))
         size, groups = self.flights.block_size, self.groups
         plan.reads, plan.writes = blocks_used(self._requests, self.manager, output, size, groups)
@@ -100,16 +100,16 @@ class Planner:
         return plan
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Forget a request; return whether to keep its blocks, and `kv_transfer_params`."""
+        """Forget an ended request; return (whether to keep its blocks, `kv_transfer_params`)."""
         self._requests.pop(request.request_id, None)
         return False, None
 
     def processed(self, ended: list[Flight], invalid: set[int]) -> None:
-        """Process ended transfers and blocks that failed to load, with a step's results."""
+        """Handle ended transfers and blocks that failed to load, when a step's results arrive."""
 
 
 class StorePlanner(Planner):
-    """Scheduler side of a KV connector to a store."""
+    """Scheduler side of the KV connector to a store."""
 
     flights: StoreFlights
 
@@ -142,11 +142,11 @@ class StorePlanner(Planner):
 
     @property
     def _with_states(self) -> range:
-        """Return the group indexes with recurrent states."""
+        """Return the indexes in `groups` of KV-cache groups with recurrent states."""
         return range(1, len(self.groups))
 
     def _up_to_states(self, tokens: Sequence[int], first: int, slots: list[int]) -> tuple[list[int], list[int]]:
-        """Return block slots up to the last boundary with stored states, and slots of the states."""
+        """Return (block slots, state slots) up to the last block end with stored states."""
         for count in range(len(slots), 0, -1):
             prefix = tokens[: (first + count) * self.flights.block_size]
             states = self.flights.store.states(prefix, self._with_states)
@@ -182,7 +182,10 @@ class StorePlanner(Planner):
         return plan
 
     def _stores_of_states(self, output: Any) -> Iterator[Flight]:
-        """Yield stores of states at block ends; vLLM offers each state once, so they hold its block."""
+        """Yield stores of recurrent states at block ends; each keeps a reference to its block.
+
+        vLLM offers each state only once.
+        """
         flights = self.flights
         offered = output.kv_connector_block_state.boundary_state_offloads if self._with_states else {}
         for name, offers in offered.items():
@@ -209,7 +212,7 @@ class StorePlanner(Planner):
                 )
 
     def _store(self, request: Any, blocks: list[int], num_tokens: int) -> Flight | None:
-        """Return the store of full blocks of a request that are not stored yet, or None."""
+        """Return a store of a request's full blocks that are not stored yet, or None."""
         flights, name, size = self.flights, request.request_id, self.flights.block_size
         begun, full = self._num_stored.get(name, 0), num_tokens // size
         self._num_stored[name] = max(begun, full)

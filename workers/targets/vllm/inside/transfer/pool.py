@@ -1,4 +1,4 @@
-"""Replacements in vLLM's offloading connectors: pool size, device and copies."""
+"""Replacements in vLLM's offloading connectors: pool size, device check and copies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ CHUNKS = "chunks"
 
 
 def set_pool_chunks(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the builder of the offloading configuration: the pool size is given in chunks."""
+    """Wrap `build_offloading_config` to take the CPU pool's size in chunks, not in bytes."""
     from vllm.utils.math_utils import round_up  # noqa: PLC0415
     from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec  # noqa: PLC0415
 
@@ -30,7 +30,7 @@ def set_pool_chunks(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def allow_any_device(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the getter of the connector's worker: any device is allowed."""
+    """Wrap `CPUOffloadingSpec.get_worker` to accept devices other than CUDA."""
 
     @wraps(before)
     def get_worker(self: Any, caches: Any) -> Any:
@@ -42,7 +42,7 @@ def allow_any_device(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def copy_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap the constructor of a copy handler so that its copies become device tasks."""
+    """Wrap a copy handler's constructor so that its block copies become device tasks."""
 
     @wraps(before)
     def prepare(self: Any, *arguments: Any, **options: Any) -> None:
@@ -60,7 +60,7 @@ def copy_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
 
 
 class BlockCopies(BatchCopies):
-    """Copies of blocks between per-layer tensors, by block id, on one stream."""
+    """Copies blocks between per-layer tensors, by block id, on one stream."""
 
     def __init__(
         self, sources: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor], stream: Any, is_any: bool
@@ -70,7 +70,7 @@ class BlockCopies(BatchCopies):
         self._stream, self._is_any = stream, is_any
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Enqueue copies of blocks to blocks, layer by layer."""
+        """Enqueue a copy of each source block to its target block, layer by layer."""
         rows = [
             (one.data_ptr() + source * one.stride(0), other.data_ptr() + target * other.stride(0), one.stride(0))
             for one, other in zip(self._sources, self._targets, strict=True)
@@ -83,7 +83,7 @@ class BlockCopies(BatchCopies):
 
 
 def build_block_copies(before: Callable[..., Any]) -> Callable[..., BlockCopies]:
-    """Wrap `build_params` so that block copies become device tasks."""
+    """Replace `build_params` by one that returns `BlockCopies`, which copy in device tasks."""
     from vllm.v1.simple_kv_offload.cuda_mem_ops import CU_MEMCPY_SRC_ACCESS_ORDER_ANY  # noqa: PLC0415
 
     @wraps(before)
@@ -99,7 +99,7 @@ def build_block_copies(before: Callable[..., Any]) -> Callable[..., BlockCopies]
 
 
 def copy_blocks_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `copy_blocks` to enqueue the prepared copies."""
+    """Replace `copy_blocks` by one that enqueues the copies as device tasks."""
 
     @wraps(before)
     def copy_blocks(sources: list[int], targets: list[int], copies: BlockCopies) -> None:
@@ -110,7 +110,7 @@ def copy_blocks_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def launch_without_thread(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `launch_copy` to run the copy loop at once, without a thread."""
+    """Wrap `launch_copy` to run the copy loop in the caller, without a thread."""
 
     @wraps(before)
     def launch_copy(self: Any, *arguments: Any, **options: Any) -> None:
@@ -122,39 +122,39 @@ def launch_without_thread(before: Callable[..., None]) -> Callable[..., None]:
 
 
 class NoThread:
-    """A thread that does not run."""
+    """Stand-in for `threading.Thread`: `launch_without_thread` does its work."""
 
     def __init__(self, **options: Any) -> None:
-        """Ignore the arguments; the caller runs the work itself."""
+        """Ignore the thread's target, which `launch_without_thread` calls."""
 
     def start(self) -> None:
-        """Do nothing."""
+        """Start no thread: `launch_without_thread` runs the copy loop in the caller."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Do nothing."""
+        """Return at once: no thread was started."""
 
 
 class Event:
-    """Event of a device that runs all work synchronously."""
+    """Stand-in for an accelerator event on a CPU, where all earlier work has already run."""
 
     def __init__(self, enable_timing: bool = False) -> None:
-        """Ignore the option: nothing takes time."""
+        """Ignore `enable_timing`: the elapsed time is always 0."""
 
     def record(self, stream: Any = None) -> None:
-        """Do nothing: earlier work is done."""
+        """Record nothing on a stream: a CPU has already run all earlier work."""
 
     def query(self) -> bool:
         return True
 
     def synchronize(self) -> None:
-        """Do nothing: earlier work is done."""
+        """Return at once: a CPU has already run all earlier work."""
 
     def elapsed_time(self, end: "Event") -> float:
         return 0.0
 
 
 class TorchWithEvents:
-    """The torch module with `Event`, for a device without events."""
+    """The torch module with `Event` as its event class, for a CPU build without events."""
 
     Event = Event
 
@@ -163,7 +163,7 @@ class TorchWithEvents:
 
 
 def set_pool_blocks(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap the simple connector's constructor: pool size in blocks, plus the null block."""
+    """Wrap the simple connector's constructor to take the CPU pool's size in blocks."""
 
     @wraps(before)
     def init(self: Any, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:

@@ -1,4 +1,4 @@
-"""Observes the transfers of vLLM's simple offloading connector, on both of its sides.
+"""Observer of vLLM's simple offloading connector, whose copies it records as transfers.
 
 The connector copies blocks of several requests with one event. A recorded transfer is one request's share of an event,
 in flight from the step that plans it until the host knows that the event is over.
@@ -19,7 +19,7 @@ _DIRECTIONS = ("load", "store")
 
 
 class SimpleOffloads(OwnTransfers):
-    """Observer of the transfers of one engine."""
+    """Observes the loads and stores of one engine's simple offloading connector."""
 
     def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
         super().__init__(engine, agent, spec)
@@ -31,7 +31,7 @@ class SimpleOffloads(OwnTransfers):
         self.begin(Counter(), silent)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Reset for a new trace, with an empty pool."""
+        """Reset for a new trace, with an empty CPU pool."""
         is_empty = self._manager.reset()
         assert is_empty, "an idle engine has no transfer"
         super().begin(probes, note)
@@ -48,11 +48,11 @@ class SimpleOffloads(OwnTransfers):
 
     @property
     def holds_blocks(self) -> bool:
-        """Return whether a transfer holds blocks that cannot be freed before its end."""
+        """Return whether a transfer is in flight; its blocks cannot be freed before its end."""
         return bool(self.parts)
 
     def left(self) -> Mapping[str, int]:
-        """Return what is still held when no request is left."""
+        """Return the number of transfers and other resources still held after the last request."""
         manager, worker = self._manager, self._worker
         return {
             "transfers in flight": len(self._in_flight()),
@@ -66,7 +66,7 @@ class SimpleOffloads(OwnTransfers):
         }
 
     def _wrap(self) -> None:
-        """Wrap methods of both sides, for the engine's lifetime."""
+        """Wrap methods of the connector's scheduler and worker sides, for the engine's lifetime."""
         wrap_method(self._manager, "build_connector_meta", self._planned)
         wrap_method(self._manager, "_select_eager_blocks_to_store", self._selected)
         wrap_method(self._manager.cpu_block_pool, "_maybe_evict_cached_block", self._evicted)
@@ -93,14 +93,14 @@ class SimpleOffloads(OwnTransfers):
         return metadata
 
     def _loads(self, metadata: Any) -> Iterator[tuple[int, OwnTransfer]]:
-        """Yield each request's loads of a plan, with their event."""
+        """Yield (event index, load of one request) for each load in a step's metadata."""
         for name in metadata.load_event_to_reqs.get(metadata.load_event, ()):
             transfer = self._manager._reqs_to_load[name].transfer_meta
             blocks, slots = list(transfer.gpu_block_ids), list(transfer.cpu_block_ids)
             yield metadata.load_event, self._part("load", name, blocks, slots, [], [])
 
     def _stores(self, metadata: Any) -> Iterator[tuple[int, OwnTransfer]]:
-        """Yield each request's stores of a plan, with their event."""
+        """Yield (event index, store of one request) for each request with stores in a step."""
         found: dict[str, list[tuple[int, int]]] = {}
         for block, slot in zip(metadata.store_gpu_blocks, metadata.store_cpu_blocks, strict=True):
             found.setdefault(self._owners[block][0], []).append((block, slot))
@@ -117,7 +117,7 @@ class SimpleOffloads(OwnTransfers):
         return OwnTransfer(self._num_parts, of, name, blocks, slots, indexes, tokens)
 
     def _before_a_step(self, handle: Callable[..., Any], metadata: Any, *arguments: Any, **options: Any) -> None:
-        """Record that the transfers of a plan begin."""
+        """Record that the loads and stores in a step's metadata begin."""
         for part in self._in_flight():
             self.probes["store_of_preempted"] += part.of == "store" and part.request in metadata.preempted
         handle(metadata, *arguments, **options)
@@ -136,7 +136,7 @@ class SimpleOffloads(OwnTransfers):
         launch(*arguments, **options)
 
     def _copied(self, of: str, event: int, rows: Addresses) -> None:
-        """Record the copied blocks and their pool slots, computed from addresses in the first layer."""
+        """Record the copied blocks and CPU-pool slots, computed from the first layer's addresses."""
         cache = next(iter(self._worker.gpu_kv_caches.values()))
         pool = next(iter(self._worker.cpu_kv_caches.values()))
         slots = dict(copied_blocks(of, rows, cache, pool))
@@ -144,7 +144,10 @@ class SimpleOffloads(OwnTransfers):
             self._record_copies(part, part.blocks, [slots[block] for block in part.blocks])
 
     def _polled(self, poll: Callable[..., int], is_store: bool, *arguments: Any, **options: Any) -> int:
-        """Finish the due copies of one direction and no others, under every schedule alike."""
+        """Complete exactly the copies of one direction that are due by this tick.
+
+        The device's schedule does not matter.
+        """
         of, name = _DIRECTIONS[is_store], "_store_events" if is_store else "_load_events"
         every: Sequence[tuple[int, Any]] = getattr(self._worker, name)
         due = [pair for pair in every if self._due[of, pair[0]] <= self.tick]

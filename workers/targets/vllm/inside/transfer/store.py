@@ -1,4 +1,4 @@
-"""Bounded store of blocks, keyed by all tokens up to a block's end.
+"""Bounded KV store of blocks; a block's key is all tokens up to its end.
 
 A block holds the KV entries of its own tokens, or the recurrent state after all of them.
 """
@@ -12,7 +12,7 @@ Key: TypeAlias = tuple[int, tuple[int, ...]]
 
 
 class Store:
-    """Slots of a store: free, being written, or holding a block that its readers pin."""
+    """Slots of a KV store: free, being written, or holding a block, pinned while it is loaded."""
 
     def __init__(self, num_slots: int) -> None:
         self._free = list(range(num_slots))
@@ -35,7 +35,7 @@ class Store:
         return key in self._held or key in self._writing
 
     def prefix(self, tokens: Sequence[int], size: int, blocks: range) -> list[int]:
-        """Return the slots of a request's blocks, up to the first block that is not stored."""
+        """Return the slots of a request's stored blocks, up to the first one that is not stored."""
         found = []
         for index in blocks:
             slot = self._held.get((0, tuple(tokens[: (index + 1) * size])))
@@ -45,7 +45,7 @@ class Store:
         return found
 
     def states(self, prefix: Sequence[int], groups: range) -> list[int] | None:
-        """Return the slots of the states after a prefix, one per group; None if one is not stored."""
+        """Return the slots of the recurrent states after a prefix, per group, or None."""
         found = [self._held.get((group, tuple(prefix))) for group in groups]
         return None if None in found else [slot for slot in found if slot is not None]
 
@@ -74,7 +74,7 @@ class Store:
         return self._free.pop(0)
 
     def written(self, key: Key, slot: int, is_kept: bool) -> None:
-        """Store a block that was written, or free its slot."""
+        """End the writing of a block: keep it in its slot, or free the slot."""
         self._writing.remove(key)
         if is_kept:
             self._held[key] = slot
