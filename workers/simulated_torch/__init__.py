@@ -1,1 +1,1 @@
-"""Simulated PyTorch device: its ops are tasks that a schedule runs, checked for races."""
+"""Simulated PyTorch device: each op is a task that a schedule may delay; races are detected."""

@@ -1,4 +1,4 @@
-"""Command that runs a PyTorch program on the simulated device and reports its races.
+"""Command line: runs a PyTorch program on the simulated device and reports its races.
 
 Exit codes: 0 no race; 1 races; 2 bad usage, or the device cannot be built here; 3 the program failed without a race, or
 used device memory outside of tasks.
@@ -23,7 +23,7 @@ _HOLD = re.compile(r"(?P<op>\w+)@(?P<op_step>\d+):(?P<until>\w+)@(?P<until_step>
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program that the arguments name, and return the exit code."""
+    """Run the program given on the command line; return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     program = Path(options.program)
     if not program.is_file():
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(program: Path, arguments: list[str]) -> bool:
-    """Run a program as Python would; return whether it failed."""
+    """Run a program as `python PROGRAM` would; return whether it failed."""
     sys.argv = [str(program), *arguments]
     sys.path[0] = str(program.resolve().parent)
     try:

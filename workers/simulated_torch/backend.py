@@ -1,4 +1,4 @@
-"""The module `torch.sim`: the device's functions that programs call, like `torch.cuda`."""
+"""The module `torch.sim`: functions of the simulated device, named as in `torch.cuda`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,22 +15,22 @@ _DEVICE_TYPE = 20
 
 
 class Stream(torch.Stream):
-    """A stream of the device; takes the arguments of `torch.cuda.Stream`."""
+    """Stream of the simulated device; takes the arguments of `torch.cuda.Stream`."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **existing: int) -> "Stream":
-        """Create a stream, or the object of an existing one."""
+        """Create a stream, or wrap the existing one with this stream id."""
         if existing:
             return super().__new__(cls, **existing)
         return super().__new__(cls, torch.device(DEVICE_NAME, 0), priority=priority)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the lowest and the highest priority; priorities have no effect."""
+        """Return the lowest and the highest stream priority; a priority has no effect."""
         return 0, 0
 
 
 class Event(torch.Event):
-    """An event of the device; takes the arguments of `torch.cuda.Event` and ignores them."""
+    """Event of the simulated device; ignores the arguments of `torch.cuda.Event`."""
 
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
@@ -48,18 +48,18 @@ def current_stream(device: Any = None) -> Stream:
 
 
 def default_stream(device: Any = None) -> Stream:
-    """Return the stream that is current by default."""
+    """Return the default stream, which is current until another one is set."""
     return _stream(0)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make a stream the current one of this thread."""
+    """Make a stream the current stream of this thread."""
     if stream is not None:
         native().set_stream(stream.stream_id)
 
 
 class StreamContext:
-    """Context in which a stream is the current one of this thread; None changes nothing.
+    """Context in which a stream is the current stream of this thread; None changes nothing.
 
     It can be entered repeatedly, and nested in itself.
     """
@@ -78,18 +78,18 @@ class StreamContext:
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """Return the context in which a stream is the current one."""
+    """Return the context in which a stream is the current stream."""
     return StreamContext(stream)
 
 
 @contextmanager
 def device(device: Any = None) -> Iterator[None]:
-    """Do nothing: there is one device."""
+    """Yield without a change: a GPU program selects a device here, but there is only one."""
     yield
 
 
 class CUDAGraph:
-    """A CUDA graph of the device: captured tasks, which each replay launches again.
+    """Graph of captured device tasks, which each replay launches again.
 
     A replay uses the memory and the numbers of the capture; host code between the tasks does not run again. The methods
     have the arguments of `torch.cuda.CUDAGraph`.
@@ -100,7 +100,7 @@ class CUDAGraph:
         self._pool = 0
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
-        """Begin to capture the current stream, with a memory pool of its own or a shared one."""
+        """Begin to capture the current stream, in a shared memory pool or in a new one."""
         self._pool = (pool or graph_pool_handle())[1]
         self._graph = native().Graph(self._pool)
         native().begin_capture(self._graph)
@@ -110,7 +110,7 @@ class CUDAGraph:
         native().end_capture()
 
     def replay(self) -> None:
-        """Launch all tasks on the current stream.
+        """Launch all captured tasks on the current stream.
 
         Raises:
             RuntimeError: nothing was captured.
@@ -124,12 +124,12 @@ class CUDAGraph:
         self._graph = None
 
     def pool(self) -> tuple[int, int]:
-        """Return the handle of the memory pool, to share it with graphs that never overlap in time."""
+        """Return the handle of the memory pool; graphs that share it must not overlap in time."""
         return (0, self._pool)
 
 
 class graph:
-    """Context in which a graph captures launches, on a new stream or a given one."""
+    """Context in which a graph captures all launches, on the given stream or on a new one."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ _POOLS = count(1)
 
 
 def graph_pool_handle() -> tuple[int, int]:
-    """Return the handle of a new memory pool for graphs."""
+    """Return the handle of a new memory pool for captured graphs."""
     return (0, next(_POOLS))
 
 
@@ -167,17 +167,17 @@ def is_current_stream_capturing() -> bool:
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait for all streams."""
+    """Wait until the tasks of all streams have run."""
     native().synchronize()
 
 
 def is_available() -> bool:
-    """Return True: the simulated device exists."""
+    """Return True: a simulated device is always available."""
     return True
 
 
 def is_initialized() -> bool:
-    """Return True: the device is ready once it is registered."""
+    """Return True: the device is initialized when it is registered."""
     return True
 
 
@@ -192,20 +192,20 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Do nothing: there is one device."""
+    """Do nothing: a GPU program selects a device here, but there is only one."""
 
 
 def get_device_name(device: Any = None) -> str:
-    """Return the name of the device."""
+    """Return the device's name for programs that print it."""
     return "simulated device"
 
 
 def empty_cache() -> None:
-    """Do nothing: see `DeviceMemory::emptyCache`."""
+    """Do nothing: freed memory stays cached, so that a program gets the same blocks again."""
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the default generator."""
+    """Seed the device's default random generator."""
     native().default_generator().manual_seed(seed)
 
 
@@ -213,32 +213,32 @@ manual_seed_all = manual_seed
 
 
 def get_rng_state(device: Any = None) -> torch.Tensor:
-    """Return the state of the default generator."""
+    """Return the state of the device's default random generator."""
     return native().default_generator().get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
-    """Set the state of the default generator."""
+    """Set the state of the device's default random generator."""
     native().default_generator().set_state(new_state)
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Return the number of device bytes in use."""
+    """Return the bytes of device memory in use."""
     return torch.accelerator.memory_allocated()
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return the largest number of device bytes in use so far."""
+    """Return the largest number of bytes of device memory in use so far."""
     return torch.accelerator.max_memory_allocated()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Return the free and the total bytes of the device."""
+    """Return the free and the total bytes of device memory."""
     return torch.accelerator.get_memory_info()
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return the dtypes that automatic mixed precision may choose."""
+    """Return the dtypes that autocast may use on this device."""
     return [torch.bfloat16, torch.float16, torch.float32]
 
 
@@ -247,4 +247,4 @@ def _is_in_bad_fork() -> bool:
 
 
 def _lazy_init() -> None:
-    """Do nothing: the device is ready when it is registered."""
+    """Do nothing: PyTorch initializes CUDA here, this device when it is registered."""

@@ -1,4 +1,4 @@
-"""Batches of copies between addresses as device tasks, like CUDA's `cuMemcpyBatchAsync`."""
+"""Device tasks that copy a batch of address ranges, like CUDA's `cuMemcpyBatchAsync`."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ Addresses = list[tuple[int, int, int]]
 
 
 class BatchCopies:
-    """Copies from `sources` to `targets`, as tasks on the current stream.
+    """Copies address ranges of `sources` into `targets`, as tasks on the current stream.
 
     If all tensors are on the CPU, they copy immediately. Sources that may be read in any order are read as early as
     possible: on a separate stream that waits only for the host. `on_complete` is called with the addresses of a batch
@@ -31,7 +31,7 @@ class BatchCopies:
         sizes: torch.Tensor,
         is_src_access_order_any: bool = False,
     ) -> None:
-        """Enqueue a batch of copies; the tensors of addresses are read immediately."""
+        """Enqueue a batch of copies; addresses and sizes are read immediately."""
         rows: Addresses = list(zip(sources.tolist(), targets.tolist(), sizes.tolist(), strict=True))
         reads = [_bytes(self._sources, source, size) for source, _, size in rows]
         writes = [_bytes(self._targets, target, size) for _, target, size in rows]
@@ -66,7 +66,7 @@ class BatchCopies:
 
 
 def _bytes(tensors: Sequence[torch.Tensor], address: int, size: int) -> torch.Tensor:
-    """Return `size` bytes at an address, which must be in one of the contiguous byte tensors."""
+    """Return `size` bytes at an address, as a view of the byte tensor that contains it."""
     for tensor in tensors:
         offset = address - tensor.data_ptr()
         if 0 <= offset < tensor.numel():
@@ -75,4 +75,4 @@ def _bytes(tensors: Sequence[torch.Tensor], address: int, size: int) -> torch.Te
 
 
 def _ignore(rows: Addresses) -> None:
-    """Ignore a completed batch."""
+    """Do nothing when a batch is complete: the default of `on_complete`."""

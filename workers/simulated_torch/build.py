@@ -1,4 +1,4 @@
-"""Build of the device's native library: compiled once per machine, and cached.
+"""Compiles the simulated device's C++ library, once per machine, and caches it.
 
 Its file name is a digest of its sources, PyTorch and Python. Processes that need it at the same time wait for one of
 them to build it.
@@ -23,16 +23,16 @@ _FLAGS = ("-O2", "-g0", "-fno-gnu-unique")
 
 
 class BuildError(Exception):
-    """The device cannot be built here; the message says why and what to do, in one line."""
+    """The library cannot be compiled here; the message says why and what to do, in one line."""
 
 
 def default_cache() -> Path:
-    """Return the folder in the user's cache for built libraries."""
+    """Return the default folder for compiled libraries, below the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specstorm" / "simulated_torch"
 
 
 def digest() -> str:
-    """Return the digest of everything that a build depends on."""
+    """Return the digest of sources, flags and versions that the compiled library depends on."""
     import torch  # noqa: PLC0415  torch may be missing
 
     made_from = blake2b(digest_size=8)
@@ -44,7 +44,7 @@ def digest() -> str:
 
 
 def unbuildable() -> str | None:
-    """Return in one line why the device cannot be built here, None if it can."""
+    """Return in one line why the library cannot be compiled here, None if it can."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"the simulated device needs Linux on x86-64; this is {sys.platform} on {platform.machine()}"
     if find_spec("torch") is None:
@@ -61,7 +61,7 @@ def unbuildable() -> str | None:
 
 
 def library(cache: Path | None = None) -> Path:
-    """Return the path of the built library; build it if it is not cached.
+    """Return the path of the compiled library; compile it if it is not cached.
 
     Raises:
         BuildError: a requirement of the build is missing, or the compiler failed.
@@ -102,12 +102,12 @@ def _compile(folder: Path, built: Path) -> None:
 
 
 def _search_path() -> str:
-    """Return PATH, preceded by the folder of this Python, where pip installs ninja."""
+    """Return PATH with the folder of this Python first, where pip installs ninja."""
     return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
 
 
 def main(folder: str) -> None:
-    """Compile the library in a folder, in this process, with PyTorch's flags and ours."""
+    """Compile the library in the given folder, with PyTorch's compiler flags and ours."""
     from torch.utils import cpp_extension  # noqa: PLC0415  torch may be missing
 
     sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]

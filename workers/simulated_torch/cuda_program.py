@@ -1,4 +1,4 @@
-"""Runs programs written for "cuda": their tensors are placed on the simulated device."""
+"""Runs a program written for "cuda" on the simulated device."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -47,7 +47,7 @@ class _OnDevice(TorchFunctionMode):
 
 
 def _placed(value: Any) -> Any:
-    """Return the simulated device in place of "cuda", "cuda:0" and their objects."""
+    """Return the simulated device for "cuda", "cuda:0" or such a device; else the argument."""
     if isinstance(value, torch.device):
         return torch.device(DEVICE_NAME, 0) if value.type == "cuda" else value
     is_name = isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
@@ -56,6 +56,6 @@ def _placed(value: Any) -> Any:
 
 @contextmanager
 def cuda_program() -> Iterator[None]:
-    """Let "cuda" and the functions of torch.cuda mean the simulated device in this thread."""
+    """Let "cuda" and `torch.cuda` mean the simulated device, in this context and thread."""
     with cuda_names(_QUESTIONS), _OnDevice():
         yield

@@ -1,4 +1,4 @@
-"""The simulated device: activated once in a process; each run has a schedule and a report."""
+"""The simulated device, activated once in a process; it runs a program and reports races."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ POLICIES = ("eager", "lazy", "random")
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Options of a run: which accesses are checked or recorded.
+    """What a run checks and records, e.g. races, or hashes of what tasks read.
 
     `races`: detect accesses by tasks without an order. `guard`: detect the host's accesses to pinned memory that a task
     in flight uses, by page protection. `digests`: hash what each task reads and writes (slow). `writers`: keep the
@@ -56,7 +56,7 @@ class Watching:
 
 
 class Device:
-    """The device of this process; `activate` returns it.
+    """Simulated device of this process, as returned by `activate`.
 
     A run lasts from `begin` to `end`. The caller numbers its steps with `step`, from 0; the current number labels each
     launch for schedules and reports. The file names of reports are relative to the folder `root`.
@@ -71,7 +71,7 @@ class Device:
     def begin(
         self, schedule: Schedule | None = None, watching: Watching | None = None, new_streams: bool = False
     ) -> None:
-        """Begin a run under a schedule; enqueued tasks run first, and earlier records are dropped.
+        """Begin a run under a schedule; first run the enqueued tasks and drop earlier reports.
 
         With `new_streams`, streams that were created before must not be used again: streams are numbered from 1 again,
         so that the report does not depend on earlier runs of this process.
@@ -100,18 +100,18 @@ class Device:
         )
 
     def end(self) -> Report:
-        """Run all enqueued tasks, and return the report of the run."""
+        """Run all enqueued tasks; return the report (races and counters) of the run."""
         self._native.drain()
         return self.report()
 
     def report(self) -> Report:
-        """Return the report of the run so far, without running any task."""
+        """Return the report of the run so far; run no tasks."""
         races = tuple(race_of(race, self.root) for race in self._native.races())
         bypasses = tuple(bypass_of(bypass, self.root) for bypass in self._native.bypasses())
         return Report(races, bypasses, MappingProxyType(self._native.counts()), MappingProxyType(self._native.forced()))
 
     def orders(self) -> tuple[Order, ...]:
-        """Return the ordering calls of the run so far.
+        """Return the calls so far that order tasks, such as event waits, by source line.
 
         These are records, waits, synchronisations and blocking copies of the program, but not the waits for a value
         that the host reads. A line with both a record and a wait is a call of `wait_stream`. A run without any check
@@ -120,7 +120,7 @@ class Device:
         return orders_of(self._native.orders(), self.root)
 
     def leave_out(self, lines: Iterable[SourceLine]) -> None:
-        """Skip every ordering call at these lines, in the current run.
+        """Skip every ordering call (e.g. an event wait) at these source lines, in this run.
 
         A program without an order that it needs has a race. This shows whether a line is needed, and whether its
         absence is detected.
@@ -128,16 +128,16 @@ class Device:
         self._native.leave_out([(line.file, line.line) for line in lines])
 
     def pass_over(self, paths: Iterable[Path]) -> None:
-        """Skip lines in these folders and Python files in reports, which name their callers instead."""
+        """Let reports name the callers of these folders and files instead of lines in them."""
         self._native.pass_over([str(path) if path.suffix == ".py" else f"{path}/" for path in paths])
 
     def digests(self) -> tuple[TaskDigests, ...]:
-        """Run all enqueued tasks; return what each task read and wrote, in launch order."""
+        """Run all enqueued tasks; return hashes of what each task read and wrote, in launch order."""
         self._native.drain()
         return task_digests(self._native.digests(), self.root)
 
     def writers(self, tensor: torch.Tensor) -> tuple[Access, ...]:
-        """Return the launched tasks that last wrote any byte of a tensor, newest first.
+        """Return the tasks that last wrote any byte of a tensor, newest first.
 
         The result is empty if the run does not record writers, or if the memory is neither the device's nor pinned.
         """
@@ -146,21 +146,21 @@ class Device:
     def run(
         self, program: Callable[[], object], schedule: Schedule | None = None, watching: Watching | None = None
     ) -> Report:
-        """Run a program as one run of the device; the program must create all streams that it uses."""
+        """Run a program between `begin` and `end`; it must create all streams that it uses."""
         self.begin(schedule, watching, new_streams=True)
         program()
         return self.end()
 
     def step(self, number: int) -> None:
-        """Label launches from now on with a step number of the program."""
+        """Set the step number that labels launches from now on."""
         self._native.step(number)
 
     def point(self, name: str) -> None:
-        """Pass a named point of the host; a schedule may delay tasks until a point."""
+        """Record that the host has reached a named point; tasks held until then may run."""
         self._native.point(name)
 
     def name(self, tensor: torch.Tensor, name: str) -> None:
-        """Name the memory of a tensor (device or pinned) in reports.
+        """Set the name of a tensor's memory (device or pinned) for reports.
 
         Raises:
             RuntimeError: the memory is neither.
@@ -177,7 +177,7 @@ class Device:
         reads: Sequence[torch.Tensor] = (),
         writes: Sequence[torch.Tensor] = (),
     ) -> None:
-        """Launch a Python function as a task on the current stream, with the tensors that it uses.
+        """Launch a Python function as a task on the current stream.
 
         The function receives CPU tensors over the memory of `reads`, then of `writes`. A tensor that it reads and
         writes is in `writes` only if it is written before it is read, otherwise in both. The function must neither
@@ -189,15 +189,15 @@ class Device:
     def launch(
         self, name: str, task: Callable[[], object], reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]
     ) -> None:
-        """Launch a task that already has views of these tensors."""
+        """Launch a function without arguments, which uses views of these tensors, as a task."""
         self._native.enqueue(name, task, self.used_parts(name, reads, False), self.used_parts(name, writes, True))
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a CPU tensor over a tensor's memory for use in a task; it does not own the memory."""
+        """Return a CPU tensor over a tensor's memory, for use in a task; it owns no memory."""
         return self._native.host_view(tensor)
 
     def device_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a device tensor over pinned memory, which tasks read and write in place (UVA).
+        """Return a device tensor over pinned memory, which tasks then access in place (UVA).
 
         Raises:
             RuntimeError: the memory is not pinned.
@@ -205,19 +205,19 @@ class Device:
         return self._native.device_view(tensor)
 
     def weak_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a device tensor over another tensor's memory, without ownership of the memory.
+        """Return a device tensor over another tensor's memory that does not keep it alive.
 
         A graph's outputs are kept by its memory pool instead.
         """
         return self._native.weak_view(tensor)
 
     def new_tag(self) -> int:
-        """Return a tag that no memory has yet."""
+        """Return a number that tags no memory yet."""
         return self._native.new_tag()
 
     @contextmanager
     def tagging(self, tag: int) -> Iterator[None]:
-        """Tag the device memory that is allocated in this context.
+        """Tag all device memory that is allocated in this context, like a memory pool.
 
         Memory loses its tag when it is freed; a tag is like a memory pool.
         """
@@ -228,11 +228,11 @@ class Device:
             self._native.set_tag(before)
 
     def tagged(self, tag: int) -> Sequence[torch.Tensor]:
-        """Return byte tensors over the allocated memory with a tag; they do not own the memory."""
+        """Return byte tensors over all allocated memory with this tag; they own no memory."""
         return self._native.tagged(tag)
 
     def queue_op(self, library: str, name: str) -> None:
-        """Make a task of each call of an operator with a kernel for all devices.
+        """Make calls of an operator device tasks if it has one kernel for all devices.
 
         The operator is `library::name`. Without this its calls would run immediately. Calls of operators with a CPU
         kernel only are queued in any case.
@@ -245,7 +245,7 @@ def _all_tensors(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -
 
 
 def _draw_key(is_host: bool, name: str) -> tuple[int, int]:
-    """Return the random key of a task's op or of a host call, see `workers.lanes.policies`."""
+    """Return the key from which a schedule draws the priority of an op or host call."""
     return label_key("host" if is_host else "lane", name)
 
 
@@ -281,7 +281,7 @@ _CUDA_NAMES = (
 
 @contextmanager
 def cuda_names(others: Sequence[str] = ()) -> Iterator[None]:
-    """Replace streams, events and graphs of `torch.cuda` by the device's in this context.
+    """Let streams, events and graphs of `torch.cuda` be the simulated device's, in this context.
 
     `others` are further names to replace by the functions of `backend`.
     """

@@ -1,4 +1,4 @@
-"""Digests of the memory that tasks read and wrote, and whether a race is harmful.
+"""Hashes of the memory that tasks read and wrote; they decide if a race is harmful.
 
 Two runs of one program under different schedules launch the same tasks. The runs under eager and lazy are compared task
 by task. A race is benign if its two tasks read and wrote the same bytes in both runs, masked if they did not but every
@@ -22,7 +22,7 @@ _HOST, _TO_HOST = "host", "copy_d2h"
 
 @dataclass(frozen=True, slots=True)
 class TaskDigests:
-    """Hashes of the bytes that a task read, before it ran, and wrote, after it ran."""
+    """Hashes of the bytes that one task reads and writes."""
 
     op: str
     step: int
@@ -34,13 +34,13 @@ class TaskDigests:
 
     @property
     def label(self) -> tuple[str, int, int, str]:
-        """Identity of the task, independent of what it computed."""
+        """Op, step, count and stream: the same for the same task of another run."""
         return self.op, self.step, self.nth, self.stream
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first task that differs between two runs: how it differs, and where it was launched."""
+    """First task that differs between two runs, and how it differs."""
 
     index: int
     task: TaskDigests
@@ -52,7 +52,7 @@ class Difference:
 
 
 def task_digests(native: Sequence[NativeDigests], root: Path) -> tuple[TaskDigests, ...]:
-    """Convert the native library's digests; file paths become relative to `root`."""
+    """Return the native library's digests as `TaskDigests`, with file paths relative to `root`."""
     return tuple(
         TaskDigests(op, step, nth, stream, source_lines(lines, root), tuple(reads), tuple(writes))
         for op, step, nth, stream, lines, reads, writes in native
@@ -60,7 +60,7 @@ def task_digests(native: Sequence[NativeDigests], root: Path) -> tuple[TaskDiges
 
 
 def first_difference(expected: Sequence[TaskDigests], actual: Sequence[TaskDigests]) -> Difference | None:
-    """Return the first task that differs between two runs of a program, or None."""
+    """Return the first task with other bytes or another label in the second run, or None."""
     for index, (reference, found) in enumerate(zip(expected, actual, strict=False)):
         if reference.label != found.label:
             return Difference(index, found, "other_task")
@@ -77,7 +77,7 @@ def first_difference(expected: Sequence[TaskDigests], actual: Sequence[TaskDiges
 
 @dataclass(frozen=True, slots=True)
 class RaceHarm:
-    """Effect of a race: the first of its tasks that differs.
+    """Whether a race changes results: harmful (what the host receives), masked or benign.
 
     `given` is the first task that passes different bytes to the host.
     """
@@ -88,7 +88,7 @@ class RaceHarm:
 
 
 def harm_of(race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> RaceHarm:
-    """Return the harm of a race, given the task digests of both runs."""
+    """Return the harm of a race, from the hashes of an eager and a lazy run of the program."""
     sides = [side for side in (race.first, race.second) if side.actor != _HOST]
     found = first_difference(_of(sides, eager), _of(sides, lazy))
     if found is None and all(side.write for side in sides):
@@ -100,13 +100,13 @@ def harm_of(race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests
 
 
 def _of(sides: Sequence[Access], run: Sequence[TaskDigests]) -> list[TaskDigests]:
-    """Return the tasks that the sides of a race launched: same op, step and source line."""
+    """Return a run's tasks that made the accesses of a race: same op, step and source line."""
     labels = {(side.op, side.step, side.lines[:1]) for side in sides}
     return [task for task in run if (task.op, task.step, task.lines[:1]) in labels]
 
 
 def _given(run: Sequence[TaskDigests], task: TaskDigests) -> Sequence[TaskDigests]:
-    """Return the tasks, from `task` on, that pass bytes to the host.
+    """Return the tasks from `task` on whose bytes the host receives.
 
     These are the copies to the host or, without any, the last task of the run.
     """

@@ -1,4 +1,4 @@
-"""Accesses of a Triton kernel: the arguments it reads and writes, derived from its source.
+"""Finds by its source which arguments a Triton kernel reads and writes.
 
 Loads and stores follow from how the kernel computes its pointers. Branches and masks are ignored, so the result may
 contain more than a launch accesses, never less. A pointer that is itself loaded from memory is an access through the
@@ -20,7 +20,7 @@ _JIT = "triton.jit"
 
 
 class Root(NamedTuple):
-    """Origin of a pointer: an argument, or (`is_loaded`) the memory that an argument points to."""
+    """Origin of a pointer: a kernel argument, or (`is_loaded`) a pointer loaded from it."""
 
     argument: str
     is_loaded: bool = False
@@ -28,7 +28,7 @@ class Root(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Possible values of an expression: pointers, or loaded values that a cast makes pointers."""
+    """What an expression may be: pointers, or loaded integers that a cast turns into pointers."""
 
     pointers: frozenset[Root] = frozenset()
     loaded: frozenset[Root] = frozenset()
@@ -42,7 +42,7 @@ _NOTHING = Value()
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """The roots that a function reads and writes, and the value that it returns."""
+    """Arguments that a function reads and writes, and the pointers that it returns."""
 
     reads: frozenset[Root]
     writes: frozenset[Root]
@@ -50,12 +50,12 @@ class Accesses:
 
 
 class KernelError(Exception):
-    """The accesses of a kernel cannot be derived, or it made a wrong one; the message says why."""
+    """A kernel's accesses cannot be derived, or it accessed other memory."""
 
 
 @cache
 def accesses_of(function: Any) -> Accesses:
-    """Return the accesses of a kernel or device function, given as a Python function.
+    """Return what a kernel or device function, given as a Python function, reads and writes.
 
     Raises:
         KernelError: the accesses cannot be derived.
@@ -68,7 +68,7 @@ def accesses_of(function: Any) -> Accesses:
 
 @dataclass(slots=True)
 class _Reader:
-    """Abstract interpreter of a function, which repeats until its result does not change."""
+    """Abstract interpreter of a function's source; it repeats until nothing changes."""
 
     function: Any
     definition: ast.FunctionDef
@@ -191,7 +191,7 @@ class _Reader:
 
 
 def resolved(function: Any, called: ast.expr) -> Any:
-    """Return the Triton device function that an expression in a function names, or None.
+    """Return the Triton device function that the expression `called` names, or None.
 
     In a process without Triton, a device function is a plain function with the decorator of Triton.
     """

@@ -1,4 +1,4 @@
-"""Definitions of Triton kernels: NumPy code that runs as a task in place of a kernel launch.
+"""Definitions of Triton kernels: NumPy code that a task runs in place of the kernel.
 
 A definition was compared with its interpreted kernel, and stores the digest of that kernel's source. A kernel with
 another source, or that uses other functions or constants, is interpreted. A launch's declared reads and writes are the
@@ -29,7 +29,7 @@ _OTHER_SOURCE = "has another source than the kernel that its definition was comp
 
 
 class Memory:
-    """Memory at a pointer, indexed by value; every index is checked against the launch's tensor."""
+    """Memory at a kernel's pointer, indexed like the pointer; indices outside raise."""
 
     __slots__ = ("_size", "array")
 
@@ -50,7 +50,7 @@ class Memory:
             self.array[at] = np.int64(value).astype(self.array.dtype)
 
     def span(self, first: int, count: int) -> Array:
-        """Return a view of `count` values, starting at index `first`."""
+        """Return a view of `count` values from index `first` on."""
         if count <= 0:
             return self.array[:0]
         if not 0 <= first <= self._size - count:
@@ -58,7 +58,7 @@ class Memory:
         return self.array[first : first + count]
 
     def rows(self, first: int, shape: tuple[int, int], strides: tuple[int, int]) -> Array:
-        """Return a strided 2-D view that starts at index `first`.
+        """Return a 2-D view, with strides, from index `first` on.
 
         `strides` are in values, from row to row and from value to value.
         """
@@ -71,12 +71,12 @@ class Memory:
         return np.ndarray(shape, self.array.dtype, self.array, first * size, (strides[0] * size, strides[1] * size))
 
     def at(self, places: Array) -> Array:
-        """Return the values at the indices `places`."""
+        """Return the values at an array of indices."""
         self._check(places)
         return self.array[places]
 
     def put(self, places: Array, values: Any) -> None:
-        """Store values at the indices `places`; for equal indices the last one wins."""
+        """Store values at an array of indices; of equal indices the last one wins."""
         self._check(places)
         self.array[places] = values
 
@@ -92,7 +92,7 @@ class Memory:
 
 
 class Pointers:
-    """A tensor of addresses, with the tensors that they may point into."""
+    """Tensor of addresses, such as a pointer table, with the tensors that they point into."""
 
     __slots__ = ("_addresses", "_targets")
 
@@ -101,7 +101,7 @@ class Pointers:
         self._targets = sorted(targets, key=torch.Tensor.data_ptr, reverse=True)
 
     def to(self, at: int, dtype: Any) -> Memory:
-        """Return the memory at an address, as values of `dtype`.
+        """Return the memory at address number `at`, as values of `dtype`.
 
         If several tensors contain the address (e.g. several states in one block), the one with the largest start is
         taken.
@@ -116,7 +116,7 @@ class Pointers:
 
 
 def flat(tensor: torch.Tensor) -> Array:
-    """Return a host tensor's memory as one array, from its first to its last value."""
+    """Return a host tensor's memory as a 1-D array, from its first to its last value."""
     if not tensor.is_contiguous():
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         tensor = torch.as_strided(tensor, (1 + last,), (1,))
@@ -126,7 +126,7 @@ def flat(tensor: torch.Tensor) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a kernel computes, for the launches that it `covers`.
+    """NumPy definition of a kernel, for the launches that `covers` accepts.
 
     `run` receives the grid, and the launch's arguments as attributes. `digest` is the digest of the kernel that it was
     compared with; `others` are definitions for other sources of the kernel.
@@ -138,12 +138,12 @@ class Definition:
     others: tuple["Definition", ...] = ()
 
     def for_source(self, digest: str) -> "Definition | None":
-        """Return the definition for the kernel with a digest, or None."""
+        """Return the definition that was compared with the source of this digest, or None."""
         return next((each for each in (self, *self.others) if each.digest == digest), None)
 
 
 class Definitions:
-    """Definitions by the qualified name of their kernels.
+    """NumPy definitions by qualified kernel name.
 
     `launched` maps each kernel that was launched without a definition to the reason.
     """
@@ -153,7 +153,7 @@ class Definitions:
         self.launched: dict[str, str] = {}
 
     def of(self, kernel: Any) -> Definition | None:
-        """Return the definition of a kernel (a Python function); None if none fits its source."""
+        """Return the definition of a kernel; None if none was compared with its source."""
         name = name_of(kernel)
         if name not in self._by_name:
             self.launched[name] = "has no definition"
@@ -164,7 +164,7 @@ class Definitions:
         return found
 
     def interpreted(self) -> dict[str, str]:
-        """Return, by name, why kernels are interpreted.
+        """Return why kernels are interpreted instead of replaced, by kernel name.
 
         This covers launched kernels, and kernels with another source than their definition.
         """
@@ -179,7 +179,7 @@ class Definitions:
 
 
 def _kernel_named(name: str) -> Any:
-    """Return the Python function of a Triton kernel by its qualified name, or None."""
+    """Import a Triton kernel by its qualified name; return its Python function, or None."""
     module, _, function = name.rpartition(".")
     try:
         kernel = getattr(import_module(module), function, None)
@@ -189,7 +189,7 @@ def _kernel_named(name: str) -> Any:
 
 
 def function_of(kernel: Any) -> Any:
-    """Return the Python function of a Triton kernel, without its wrappers such as autotuners."""
+    """Return a Triton kernel's Python function, without wrappers such as the autotuner."""
     while hasattr(kernel, "fn"):
         kernel = kernel.fn
     return kernel
@@ -201,19 +201,19 @@ def name_of(kernel: Any) -> str:
 
 
 def digest_of(kernel: Any) -> str:
-    """Return a digest of a kernel's source, and of the functions and constants that it uses."""
+    """Return a digest of the sources of a kernel and of all functions and constants it uses."""
     parts = sorted(f"{name}\n{text}" for name, text in _sources(kernel).items())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
 def functions_used(kernel: Any) -> Collection[str]:
-    """Return the qualified names of a kernel's Python function and the functions it calls."""
+    """Return the qualified names of a kernel's function and of all functions that it calls."""
     return _sources(kernel).keys()
 
 
 @cache
 def _sources(function: Any) -> Mapping[str, str]:
-    """Return the sources of a kernel and of everything it uses, by name, without comments."""
+    """Return the sources, without comments, of a kernel and all that it uses, by name."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     found = {name_of(function): ast.unparse(tree)}
     for used in ast.walk(tree):
@@ -226,7 +226,7 @@ def _sources(function: Any) -> Mapping[str, str]:
 
 
 def _constants(function: Any, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the module constants that a function uses, as name and value."""
+    """Yield name and value of each module constant that a function uses."""
     for name in sorted({used.id for used in ast.walk(tree) if isinstance(used, ast.Name)}):
         value = function.__globals__.get(name)
         value = getattr(value, "value", value)

@@ -1,4 +1,4 @@
-"""Interface of the native library, the C++ part of the device, and how it is loaded."""
+"""Protocol of the simulated device's C++ library, and how the library is loaded."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,7 +15,7 @@ Lines = list[tuple[str, int, str]]
 
 
 class NativeSide(TypedDict):
-    """One access of a race; `tenancy` numbers the successive owners of its memory block."""
+    """One access of a race, as the C++ library reports it."""
 
     actor: str
     write: bool
@@ -30,7 +30,7 @@ class NativeSide(TypedDict):
 
 
 class NativeRace(TypedDict):
-    """A race: two accesses, their common byte range, and the number of occurrences."""
+    """A race as the C++ library reports it: two accesses, their common bytes, and a count."""
 
     first: NativeSide
     second: NativeSide
@@ -44,21 +44,21 @@ NativeDigests: TypeAlias = tuple[str, int, int, str, Lines, list[int], list[int]
 
 
 class NativeGraph(Protocol):
-    """Tasks captured on a stream, to be launched again."""
+    """Tasks captured on a stream, which can be launched again."""
 
     @property
     def num_tasks(self) -> int:
-        """The number of its tasks."""
+        """Number of captured tasks."""
 
 
 class Native(Protocol):
-    """The native library; its state is global in the process."""
+    """The C++ library; its state is global in the process."""
 
     def register(self, libraries: Sequence[str], draw_key: Callable[[bool, str], tuple[int, int]]) -> None:
-        """Register as PyTorch's backend; reports skip lines of files with these prefixes."""
+        """Register as PyTorch's backend; reports skip lines of files with these path prefixes."""
 
     def pass_over(self, libraries: Sequence[str]) -> None:
-        """Skip lines of files with these further prefixes in reports."""
+        """Let reports skip lines of files with these further path prefixes."""
 
     def begin(
         self,
@@ -74,19 +74,19 @@ class Native(Protocol):
         poison: int,
         new_streams: bool,
     ) -> None:
-        """Begin a run."""
+        """Begin a run under a schedule, with the given checks."""
 
     def drain(self) -> None:
         """Run all enqueued tasks."""
 
     def step(self, number: int) -> None:
-        """Label launches from now on with a step number."""
+        """Set the step number that labels launches from now on."""
 
     def Graph(self, pool: int) -> NativeGraph:
-        """Create an empty graph that uses memory pool number `pool`, which is at least 1."""
+        """Create an empty graph that allocates from memory pool number `pool` (1 or more)."""
 
     def begin_capture(self, graph: NativeGraph) -> None:
-        """Capture the launches on the current stream into a graph."""
+        """Capture launches on the current stream into a graph from now on."""
 
     def end_capture(self) -> None:
         """End the capture."""
@@ -95,37 +95,37 @@ class Native(Protocol):
         """Return whether the current stream is being captured."""
 
     def replay(self, graph: NativeGraph) -> None:
-        """Launch the tasks of a graph on the current stream."""
+        """Launch all tasks of a graph on the current stream."""
 
     def point(self, name: str) -> None:
-        """Pass a named point of the host."""
+        """Record that the host has reached a named point; tasks held until then may run."""
 
     def races(self) -> list[NativeRace]:
         """Return the races since the run began."""
 
     def orders(self) -> list[tuple[str, Lines, int]]:
-        """Return the ordering calls since the run began, as (call, lines, count)."""
+        """Return the calls of this run that order tasks, as (call, lines, count)."""
 
     def leave_out(self, lines: Sequence[tuple[str, int]]) -> None:
-        """Skip the ordering calls at these lines in this run; files are matched by path suffix."""
+        """Skip ordering calls at these lines in this run; files match by path suffix."""
 
     def bypasses(self) -> list[NativeSide]:
-        """Return the host's accesses to device memory since the run began."""
+        """Return the host's direct accesses to device memory in this run."""
 
     def digests(self) -> list[NativeDigests]:
-        """Return the digests of the tasks launched since the run began."""
+        """Return the hashes of what each task of this run has read and written."""
 
     def writers(self, tensor: Tensor) -> list[NativeSide]:
         """Return the last writers of any byte of a tensor, newest first; empty if not recorded."""
 
     def counts(self) -> dict[str, int]:
-        """Return the counters of the run."""
+        """Return the counters of this run, by name."""
 
     def forced(self) -> dict[str, int]:
-        """Return how often each operator ran while the host waited, although a GPU's host would not."""
+        """Return how often each operator made the host wait for it, which a GPU would not do."""
 
     def synchronize(self) -> None:
-        """Wait for the device."""
+        """Wait until all tasks of the device have run."""
 
     def current_stream(self) -> int:
         """Return the current stream of this thread."""
@@ -134,10 +134,10 @@ class Native(Protocol):
         """Set the current stream of this thread; return the previous one."""
 
     def name_stream(self, stream: int, name: str) -> None:
-        """Name a stream in reports."""
+        """Set the name of a stream for reports."""
 
     def name_buffer(self, tensor: Tensor, name: str) -> None:
-        """Name the memory of a tensor in reports."""
+        """Set the name of a tensor's memory for reports."""
 
     def enqueue(
         self, name: str, function: Callable[[], object], reads: Sequence[Tensor], writes: Sequence[Tensor]
@@ -145,25 +145,25 @@ class Native(Protocol):
         """Launch a Python function as a task."""
 
     def queue_op(self, library: str, name: str) -> None:
-        """Make a task of each call of a registered operator."""
+        """Make each call of a registered operator a task."""
 
     def host_view(self, tensor: Tensor) -> Tensor:
-        """Return a CPU tensor over the same memory, without ownership."""
+        """Return a CPU tensor over a tensor's memory that does not own it."""
 
     def device_view(self, tensor: Tensor) -> Tensor:
-        """Return a device tensor over pinned memory."""
+        """Return a device tensor over a pinned tensor's memory."""
 
     def weak_view(self, tensor: Tensor) -> Tensor:
-        """Return a device tensor over the same memory, without ownership."""
+        """Return a device tensor over a tensor's memory that does not own it."""
 
     def new_tag(self) -> int:
-        """Return an unused tag."""
+        """Return a number that tags no memory yet."""
 
     def set_tag(self, tag: int) -> int:
-        """Tag memory allocated from now on; return the previous tag. 0 means no tag."""
+        """Set the tag of memory allocated from now on (0: none); return the previous tag."""
 
     def tagged(self, tag: int) -> list[Tensor]:
-        """Return byte tensors over all allocated memory with a tag, without ownership."""
+        """Return byte tensors over all allocated memory with a tag; they own no memory."""
 
     def default_generator(self) -> Generator:
         """Return the device's default random generator."""

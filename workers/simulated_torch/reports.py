@@ -1,4 +1,4 @@
-"""Reports of the simulated device: races with buffer, op, stream and both source lines."""
+"""Reports of the simulated device: each race with its buffer, ops, streams and source lines."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ _PACKAGES = ("site-packages/", "dist-packages/")
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A source line; `file` is relative to the program's root or the site-packages folder."""
+    """Line of a source file, relative to the program's folder or to site-packages."""
 
     file: str
     line: int
@@ -24,7 +24,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A use of memory by `actor`, the host or a stream.
+    """One read or write of memory, by the host or by a task of a stream (`actor`).
 
     `op` is the launched op, in `step`, launched from `lines`. `lines` is empty for threads without Python code, such as
     autograd's.
@@ -44,7 +44,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two accesses to the same bytes, at least one of them a write, without an order.
+    """Two accesses to the same bytes, at least one a write, that no event or wait orders.
 
     `buffer` is the owner of the memory at the first access; `reused_as` is the owner at the second, if the memory was
     freed and allocated again in between. The byte range [low, high) is relative to the start of the buffer. `count` is
@@ -69,12 +69,12 @@ class Race:
 
     @property
     def place(self) -> str:
-        """The byte range in the buffer; of a host access only the first byte is known."""
+        """The byte range in the buffer; for a host access only its first byte is known."""
         return f"at byte {self.low}" if self.high == self.low + 1 else f"bytes {self.low} to {self.high}"
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The race as lines of text."""
+        """The race as lines of text for a report."""
         often = f"{self.count} times" if self.count > 1 else "once"
         reused = () if self.reused_as is None else (f"      reused as {self.reused_as}",)
         return (
@@ -89,7 +89,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """An access of the host to device memory, in a run with `closed`.
+    """Access of the host to device memory, which a GPU would not allow (option `closed`).
 
     The call computed immediately instead of being queued, so the reported races are not reliable.
     """
@@ -103,7 +103,7 @@ class Bypass:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The ordering calls of one source line, and how often the line made them."""
+    """Ordering calls (e.g. an event wait) of one source line, and how often it made them."""
 
     line: SourceLine
     calls: tuple[str, ...]
@@ -115,7 +115,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of a run on the device.
+    """Report of a run: races, bypasses and counters.
 
     `forced` counts the operators without a shape function, which ran while the host waited although a GPU's host would
     not: each may hide races.
@@ -128,7 +128,7 @@ class Report:
 
 
 def orders_of(native: Iterable[tuple[str, Lines, int]], root: Path) -> tuple[Order, ...]:
-    """Group the ordering calls by source line, in the order of lines."""
+    """Group the ordering calls by source line; sort them by file and line."""
     calls: dict[SourceLine, Counter[str]] = {}
     for call, lines, count in native:
         for line in source_lines(lines, root)[:1]:
@@ -138,7 +138,7 @@ def orders_of(native: Iterable[tuple[str, Lines, int]], root: Path) -> tuple[Ord
 
 
 def race_of(native: NativeRace, root: Path) -> Race:
-    """Convert a race; file paths become relative to `root`."""
+    """Return the C++ library's race as a `Race`, with file paths relative to `root`."""
     first, second = native["first"], native["second"]
     reused = first["tenancy"] != second["tenancy"]
     return Race(
@@ -154,17 +154,17 @@ def race_of(native: NativeRace, root: Path) -> Race:
 
 
 def bypass_of(native: NativeSide, root: Path) -> Bypass:
-    """Convert an access to device memory; file paths become relative to `root`."""
+    """Return the C++ library's host access as a `Bypass`, with paths relative to `root`."""
     return Bypass(_buffer(native, root), access_of(native, root))
 
 
 def source_lines(lines: Lines, root: Path) -> tuple[SourceLine, ...]:
-    """Convert source lines, innermost first; file paths become relative to `root`."""
+    """Return a stack, innermost line first, with file paths relative to `root`."""
     return tuple(SourceLine(_relative(file, root), line, function) for file, line, function in lines)
 
 
 def access_of(side: NativeSide, root: Path) -> Access:
-    """Convert an access; file paths become relative to `root`."""
+    """Return the C++ library's access as an `Access`, with file paths relative to `root`."""
     return Access(side["actor"], side["write"], side["op"], side["step"], source_lines(side["lines"], root))
 
 

@@ -1,4 +1,4 @@
-"""Triton kernels as device tasks, which interpret a kernel or run its definition.
+"""Makes Triton launches device tasks, which interpret the kernel or run NumPy code instead.
 
 Triton must be set to interpret before its import (`TRITON_INTERPRET`). `queued` and `CHECKED` then replace the
 interpreter's launcher and its memory accesses.
@@ -31,7 +31,7 @@ Spans = list[tuple[int, int]]
 
 
 class Bounds:
-    """Memory that the running kernel may load and store.
+    """Memory ranges that the running kernel may load from and store to.
 
     Without a running kernel, every access is allowed.
     """
@@ -43,7 +43,7 @@ class Bounds:
 
     @contextmanager
     def within(self, kernel: str, loads: Spans, stores: Spans) -> Iterator[None]:
-        """Check all accesses in this context."""
+        """Check every access of a kernel, while in this context, against these byte ranges."""
         self._kernel, self._loads, self._stores = kernel, loads, stores
         try:
             yield
@@ -51,7 +51,7 @@ class Bounds:
             self._loads = self._stores = None
 
     def check(self, addresses: Any, mask: Any, size: int, is_store: bool) -> None:
-        """Check that all addresses are within the declared memory.
+        """Raise if an access is outside the byte ranges that the launch declared.
 
         Raises:
             KernelError: an address is outside.
@@ -71,7 +71,7 @@ class Bounds:
 
 
 def _outside(kernel: str, address: int, spans: Spans, is_store: bool) -> str:
-    """Describe an access outside the declared memory, relative to the nearest tensor."""
+    """Return the message for an access outside the declared ranges."""
     how = "stores to" if is_store else "loads from"
     nearest = min(spans, key=lambda span: min(abs(address - span[0]), abs(address - span[1])), default=None)
     if nearest is None:
@@ -87,7 +87,7 @@ BOUNDS = Bounds()
 def queued(
     definitions: Definitions, launched: Callable[[Any], None] = lambda kernel: None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a wrapper for the interpreter's launcher that makes launches device tasks.
+    """Return a wrapper of `InterpretedFunction.run` that makes launches device tasks.
 
     It replaces `InterpretedFunction.run`, and applies to launches with tensors of the device. A kernel with a
     definition runs as its definition. `launched` is called with each kernel, as a Python function: if it wrapped this
@@ -96,7 +96,7 @@ def queued(
     from triton.runtime.interpreter import GridExecutor  # noqa: PLC0415  Triton reads TRITON_INTERPRET at import
 
     class Executor(GridExecutor):  # type: ignore[misc]
-        """Runs a kernel on host tensors without copying them."""
+        """Runs a kernel on host tensors in place, where Triton's executor would copy them."""
 
         def _init_args_hst(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
             return args, kwargs
@@ -130,7 +130,7 @@ def queued(
 
 
 class DefinedKernel:
-    """A kernel in a process without Triton, where only its definition can run as a task.
+    """Kernel in a process without Triton: only its NumPy definition can run.
 
     Arguments that have neither a value nor a default are computed by `found` from the given arguments, by name.
     """
@@ -154,13 +154,13 @@ class DefinedKernel:
 
 
 def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Register the tensors that a tensor of pointers refers to; return the tensor of pointers."""
+    """Attach to a tensor of pointers the tensors that these point to; return it."""
     setattr(table, _POINTED_TO, tuple(tensors))
     return table
 
 
 def pointed_to(table: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the tensors that were registered for a tensor of pointers."""
+    """Return the tensors that were attached to a tensor of pointers."""
     found: tuple[torch.Tensor, ...] = getattr(table, _POINTED_TO)
     return found
 
@@ -171,7 +171,7 @@ def _on_device(value: Any) -> bool:
 
 
 class _Kernel:
-    """A kernel's parameters, and which of them it reads and writes."""
+    """Kernel with its parameters, the ones that it reads and writes, and its definition."""
 
     def __init__(self, function: Any, definitions: Definitions) -> None:
         self.name: str = function.__name__
@@ -192,7 +192,7 @@ class _Kernel:
         options: dict[str, Any],
         found: Mapping[str, Callable[[Mapping[str, Any]], Any]] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """Return the arguments of a launch by name, without compiler options.
+        """Return a launch's arguments by name, without compiler options such as `num_warps`.
 
         `found` computes missing arguments from the others.
         """
@@ -207,7 +207,7 @@ class _Kernel:
     def launch(
         self, programs: tuple[int, ...], given: dict[str, Any], executor: Callable[[], Callable[..., None]]
     ) -> None:
-        """Launch a task that runs the kernel's definition.
+        """Enqueue a task that runs the kernel's NumPy definition.
 
         If the definition does not cover the launch, the task interprets the kernel with `executor`.
         """
@@ -222,7 +222,7 @@ class _Kernel:
     def _touched(
         self, roots: Iterable[Root], given: dict[str, Any], tensors: dict[str, torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Return the tensors that the pointer arguments `roots` refer to."""
+        """Return the tensors of pointer arguments; for pointer tables, the tensors they refer to."""
         found: list[torch.Tensor] = []
         for root in roots:
             value = tensors.get(root.argument)
@@ -248,7 +248,7 @@ class _Kernel:
         loads: Spans,
         stores: Spans,
     ) -> Callable[[], None]:
-        """Return the task that interprets a launch."""
+        """Return a task that interprets the kernel, with its accesses checked."""
         view = activate().host_view
         arguments = given | {name: view(tensor) for name, tensor in tensors.items()}
 
@@ -261,7 +261,7 @@ class _Kernel:
     def _defined(
         self, definition: Definition, programs: tuple[int, ...], given: dict[str, Any], tensors: dict[str, torch.Tensor]
     ) -> Callable[[], None]:
-        """Return the task that runs a launch's definition on the memory that the kernel accesses."""
+        """Return a task that runs the NumPy definition on the tensors of a launch."""
         view = activate().host_view
         launch = SimpleNamespace(**given)
         arguments = vars(launch)
@@ -283,7 +283,7 @@ class _Kernel:
 
 
 def _spans(tensors: Iterable[torch.Tensor]) -> Spans:
-    """Return the byte range of each tensor, from its first to its last value."""
+    """Return each tensor's range of addresses, from its first to its last value."""
     spans = []
     for tensor in tensors:
         sizes = zip(tensor.shape, tensor.stride(), strict=True)
@@ -293,7 +293,7 @@ def _spans(tensors: Iterable[torch.Tensor]) -> Spans:
 
 
 def _checked(pointers_at: int, mask_at: int, is_store: bool) -> Callable[..., Any]:
-    """Return a wrapper that checks an interpreter access.
+    """Return a wrapper that checks the addresses of an interpreter's load or store.
 
     `pointers_at` and `mask_at` are the indices of its pointer and mask arguments.
     """
@@ -318,5 +318,5 @@ CHECKED = {
 
 
 def _size(pointers: Any) -> int:
-    """Return the size in bytes of the values that pointers refer to."""
+    """Return the size in bytes of the values that pointers point to."""
     return max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
