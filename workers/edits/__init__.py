@@ -1,1 +1,1 @@
-"""Edits of an engine's Python sources: fixes of known bugs, and reversals of merged fixes."""
+"""Edits of an engine's Python sources: fixes of known bugs, reverted upstream fixes, diffs."""

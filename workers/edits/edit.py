@@ -1,4 +1,4 @@
-"""One edit of an engine's function, and how edits change the source of a module.
+"""One edit of a function's source, and how edits are applied to a module.
 
 An edit names a function and one part of it, in the notation of `ast.unparse`, and must match exactly once. No line of
 the module moves: inserted statements exist only in the compiled code, at the line of the statement next to them, so the
@@ -22,11 +22,11 @@ N = TypeVar("N", bound=ast.AST)
 
 
 class EditError(Exception):
-    """An edit that cannot be made; the message names the function and says why."""
+    """An edit cannot be applied; the message names the function and says why."""
 
 
 class Edit(Value):
-    """One change of a function, of a class body or of a module.
+    """One source edit: replaces, removes or inserts code in a function, a class or a module.
 
     `at` is `module:qualified.name`, or `module` for the module itself.
 
@@ -61,7 +61,7 @@ class Edit(Value):
 
     @property
     def anchor(self) -> str:
-        """The statement to insert before, after or instead of; empty for other edits."""
+        """The statement next to which, or instead of which, `code` is inserted; else empty."""
         return self.before or self.after or self.instead
 
     @property
@@ -74,13 +74,13 @@ class Edit(Value):
 
     @property
     def file(self) -> str:
-        """Path of the module's file, relative to the folder that contains its package."""
+        """Path of the edited file, relative to the folder that contains the package."""
         return self.module.replace(".", "/") + ".py"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range of a text, from `start` to `stop` (line from 1, byte column), and its replacement."""
+    """Range of a text from `start` to `stop` (line from 1, column in bytes), and its new text."""
 
     start: tuple[int, int]
     stop: tuple[int, int]
@@ -88,7 +88,9 @@ class Span:
 
 
 def edited(source: str, edits: Sequence[Edit]) -> str:
-    """Return the source of a module with its edits, without inserted statements; no line moves.
+    """Return a module's source after its replacements and removals; line numbers stay the same.
+
+    Edits that insert statements are left out.
 
     Raises:
         EditError: an edit does not match exactly once, two overlap, or the result is not valid Python.
@@ -102,7 +104,7 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
 
 
 def edited_tree(source: str, edits: Sequence[Edit]) -> ast.Module:
-    """Return the syntax tree of a module with all its edits, at the line numbers of the source.
+    """Return a module's syntax tree after all its edits, with the line numbers of the source.
 
     Raises:
         EditError: as `edited`, or statements are inserted into a Triton kernel, which Triton compiles from its text.
@@ -119,7 +121,7 @@ def edited_tree(source: str, edits: Sequence[Edit]) -> ast.Module:
 
 
 def statements_of(edit: Edit) -> list[ast.stmt]:
-    """Return the statements that an edit inserts.
+    """Return the parsed statements of an edit's `code`.
 
     Raises:
         EditError: its code is not valid Python.
@@ -128,7 +130,7 @@ def statements_of(edit: Edit) -> list[ast.stmt]:
 
 
 def found(tree: ast.Module, edit: Edit) -> Part:
-    """Return the only part of a module that matches an edit.
+    """Return the statement, expression or parameter that an edit selects in a module.
 
     Raises:
         EditError: nothing matches, or more than one part.
@@ -149,7 +151,7 @@ def found(tree: ast.Module, edit: Edit) -> Part:
 
 
 def _kind_of(edit: Edit) -> tuple[type[Part], ...]:
-    """Return the types of nodes that an edit's `find` text can match.
+    """Return the syntax-node types that an edit's `find` text can be.
 
     Without this filter, `ast.unparse` of every node would take seconds.
     """
@@ -163,7 +165,7 @@ def _kind_of(edit: Edit) -> tuple[type[Part], ...]:
 
 
 def scope_of(tree: ast.Module, edit: Edit) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef:
-    """Return the function or class that an edit names, or the module.
+    """Return the function or class that an edit names, or the module if it names none.
 
     Raises:
         EditError: the module has none of that name, or several.
@@ -177,7 +179,7 @@ def scope_of(tree: ast.Module, edit: Edit) -> ast.Module | ast.FunctionDef | ast
 
 
 def head_of(statement: ast.stmt) -> str:
-    """Return the text of a statement; if it has a body, its first clause without the colon."""
+    """Return a statement's text; of a compound statement only the first clause, without colon."""
     if not hasattr(statement, "body"):
         return ast.unparse(statement)
     fields = dict(ast.iter_fields(statement))
@@ -187,14 +189,14 @@ def head_of(statement: ast.stmt) -> str:
 
 
 def span_of(node: Part, text: str) -> Span:
-    """Return the span of a node, to be replaced by a text."""
+    """Return the range of a syntax node, with the text to replace it by."""
     assert node.end_lineno is not None, "a parsed node has an end"
     assert node.end_col_offset is not None, "a parsed node has an end"
     return Span((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset), text)
 
 
 def replaced(source: str, spans: Sequence[Span], where: str) -> str:
-    """Return a text with spans of it replaced; `where` names it in messages.
+    """Return a text after the replacement of ranges; `where` names the text in messages.
 
     Raises:
         EditError: two spans overlap, or the result is not valid Python.
@@ -215,7 +217,7 @@ def replaced(source: str, spans: Sequence[Span], where: str) -> str:
 
 
 def _kept_lines(node: Part, edit: Edit) -> str:
-    """Return the text that replaces a node, padded to the node's number of line breaks."""
+    """Return a node's new text with as many line breaks as the node has."""
     breaks = "\n" * ((node.end_lineno or node.lineno) - node.lineno)
     if edit.without:
         return f"pass{breaks}"
@@ -224,7 +226,7 @@ def _kept_lines(node: Part, edit: Edit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Anchor:
-    """Statements of the edited tree that correspond to one statement of the original."""
+    """Where an edit inserts: statements in the edited tree, and the list that holds them."""
 
     holder: list[ast.stmt]
     statements: tuple[ast.stmt, ...]
@@ -233,7 +235,7 @@ class _Anchor:
 
 
 def _anchor(original: ast.Module, tree: ast.Module, edit: Edit) -> _Anchor:
-    """Return the anchor of an edit in the edited tree.
+    """Find in the edited tree the statement next to which an edit inserts its `code`.
 
     It is found by its line number, which is the same in the original.
     """
@@ -251,7 +253,7 @@ def _anchor(original: ast.Module, tree: ast.Module, edit: Edit) -> _Anchor:
 
 
 def _insert(anchor: _Anchor, edit: Edit) -> None:
-    """Insert the statements of an edit next to its anchor, or instead of it."""
+    """Insert an edit's statements before or after the found statement, or instead of it."""
     new = statements_of(edit)
     line = anchor.end_line if edit.after else anchor.line
     for node in (node for statement in new for node in ast.walk(statement) if hasattr(node, "lineno")):
@@ -287,7 +289,7 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _scopes(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
-    """Yield the functions and classes inside a node, by qualified name, except in expressions."""
+    """Yield the functions and classes within a node, with qualified names."""
     bodies = (getattr(node, name, ()) for name in (*_BODIES, "handlers", "cases"))
     for child in (child for body in bodies for child in body):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

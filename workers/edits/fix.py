@@ -1,4 +1,4 @@
-"""Fixes of known bugs: for each finding, the source edits that make its trace agree."""
+"""Fixes of known bugs: source edits, stored with each finding, that make its trace agree."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ ALL, RACES = "all", "races"
 
 
 class Fix(Value):
-    """The fix of one finding: a one-sentence summary, and its edits, which are all required.
+    """Fix of one finding: a one-sentence summary, and its edits, which all must apply.
 
     The fix of a `race` adds a missing order between host and device, and changes nothing else.
     """
@@ -32,11 +32,11 @@ class Fix(Value):
 
     @property
     def package(self) -> str:
-        """The Python package that it edits."""
+        """Name of the Python package that the fix edits."""
         return self.edits[0].module.partition(".")[0]
 
     def has_run(self, functions: Collection[str]) -> bool:
-        """Return whether an edited function is in `functions`, given as `FILE:FUNCTION`.
+        """Return whether any edited function is in `functions` (names as `FILE:FUNCTION`).
 
         An edit outside functions counts as run if any module-level statement of its file has run.
         """
@@ -45,7 +45,7 @@ class Fix(Value):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Edits of an engine's sources, by module.
+    """Edits to apply to an engine's sources, by module, and the fixes that they belong to.
 
     `names` are the fixes that they belong to, `refused` says for each other fix why it is not applied.
     """
@@ -57,7 +57,7 @@ class Applied:
 
 @cache
 def fixes_of(package: str, folder: Path = FINDINGS) -> Mapping[str, Fix]:
-    """Return the fixes of a package's findings, sorted by the name of the finding.
+    """Return the stored fixes for an engine's package, by finding, in alphabetical order.
 
     Raises:
         ScenarioError: a file is not a valid fix; the message names file and line.
@@ -67,13 +67,13 @@ def fixes_of(package: str, folder: Path = FINDINGS) -> Mapping[str, Fix]:
 
 
 def finding_of(file: Path) -> str:
-    """Return the name of the finding that a file belongs to, empty if it belongs to none."""
+    """Return the name of the finding whose folder contains a file, empty if none does."""
     folder = file.resolve().parent
     return folder.name if folder.parent == FINDINGS else ""
 
 
 def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
-    """Return the selected fixes: `names` has names of findings, `all` or `races`, with commas.
+    """Select fixes by `names`: finding names, `all` or `races`, separated by commas.
 
     Raises:
         KeyError: a finding has no fix.
@@ -93,7 +93,7 @@ def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
 
 
 def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:
-    """Return the edits of the fixes that fit the sources.
+    """Select the fixes that fit the sources; return their edits, and why others do not fit.
 
     Each file is read from the first folder in `roots` that has it. A fix is applied completely or not at all. It does
     not fit if one of its edits does not match exactly once, or if an earlier fix edits the same part.
@@ -115,7 +115,7 @@ def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:
 
 
 def _with(by_module: Mapping[str, tuple[Edit, ...]], edits: Sequence[Edit]) -> dict[str, tuple[Edit, ...]]:
-    """Return edits by module, extended by more edits."""
+    """Return a copy of `by_module` with more edits added."""
     found = dict(by_module)
     for edit in edits:
         found[edit.module] = (*found.get(edit.module, ()), edit)
@@ -123,7 +123,7 @@ def _with(by_module: Mapping[str, tuple[Edit, ...]], edits: Sequence[Edit]) -> d
 
 
 def _problem(source: str | None, edits: Sequence[Edit]) -> str:
-    """Return why edits cannot be made in the source of their module, empty if they can."""
+    """Return why edits cannot be applied to their module's source, empty if they can."""
     if source is None:
         return f"there is no module {edits[0].module}"
     try:

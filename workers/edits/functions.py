@@ -1,4 +1,4 @@
-"""Functions and blocks of a Python source, and the differences between two versions of it.
+"""Functions and blocks of a Python source, and how two versions of a file differ in them.
 
 A function is named as Python names it (`Scheduler.schedule`, `run.<locals>.inner`); if a file has several functions of
 one name, the second has `#2` after its name, and so on. `MODULE` stands for all statements outside functions. A block
@@ -23,7 +23,7 @@ _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @dataclass(frozen=True)
 class Function:
-    """One function of a source; `lines` is the text of the whole file."""
+    """One function of a source file; `lines` are the lines of the file."""
 
     name: str
     node: FunctionNode
@@ -31,7 +31,7 @@ class Function:
 
     @property
     def compiled_by(self) -> str:
-        """The decorator that compiles the function from its source or byte code.
+        """The decorator with which a compiler (e.g. Triton) takes over the function.
 
         It is empty if the function has none.
         """
@@ -40,12 +40,12 @@ class Function:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether the function is a Triton kernel."""
+        """Whether the function is decorated as a Triton kernel."""
         return "triton" in self.compiled_by
 
     @property
     def first_line(self) -> int:
-        """The line of the first decorator, or of `def`."""
+        """Line number of the first decorator, or of `def`."""
         return min([self.node.lineno, *(each.lineno for each in self.node.decorator_list)])
 
     @property
@@ -55,21 +55,21 @@ class Function:
 
     @property
     def source(self) -> Sequence[str]:
-        """The lines of the function."""
+        """The lines of the function's source."""
         return self.lines[self.first_line - 1 : self.last_line]
 
     @cached_property
     def text(self) -> str:
-        """The function's code without comments, docstring, and the bodies of nested functions."""
+        """The function's code to compare: no comments, no docstring, no nested functions' bodies."""
         return ast.unparse(_Outline().visit(ast.parse(ast.unparse(self.node))))
 
     @cached_property
     def blocks(self) -> list[list[ast.stmt]]:
-        """The blocks of the function, its body first."""
+        """Statement lists of the function: its body first, then bodies of loops, branches etc."""
         return list(_blocks(self.node.body))
 
     def block_at(self, line: int, column_max: int | None = None) -> int:
-        """Return the number of the innermost block at a line.
+        """Return the number of the innermost block that contains a line.
 
         Only blocks with an indentation of at most `column_max` are considered.
         """
@@ -83,7 +83,7 @@ class Function:
 
 
 class _Outline(ast.NodeTransformer):
-    """Removes docstrings, and everything but the names of nested functions."""
+    """Removes docstrings from a function's tree, and everything but names of nested functions."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -116,7 +116,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def is_docstring(statement: ast.stmt) -> bool:
-    """Return whether a statement is only a string."""
+    """Return whether a statement consists of a string literal only."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
@@ -125,7 +125,7 @@ def is_docstring(statement: ast.stmt) -> bool:
 
 
 def functions_of(source: str | bytes, tree: ast.Module | None = None) -> dict[str, Function]:
-    """Return the functions of a source by name, including methods and nested functions.
+    """Return the functions of a source by qualified name, with methods and nested functions.
 
     Raises:
         SyntaxError, ValueError: the source is not Python.
@@ -161,7 +161,7 @@ def _blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
 
 
 def _branches(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Yield the statement lists directly within a compound statement, in source order."""
+    """Yield the statement lists directly within a statement such as `if` or `try`, in order."""
     for name in ("body", "handlers", "cases", "orelse", "finalbody"):
         inner = getattr(statement, name, None)
         if name in ("handlers", "cases"):
@@ -171,7 +171,7 @@ def _branches(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def _outside(source: str) -> str:
-    """Return the code of a source outside its functions, without comments and docstrings."""
+    """Return a source's code outside functions, without comments and docstrings."""
     tree = ast.parse(source)
     _remove_functions(tree.body)
     return ast.unparse(tree)
@@ -188,7 +188,7 @@ def _remove_functions(body: list[ast.stmt]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A function that differs between two versions of a file.
+    """Function that differs between two versions of a file: changed, new or gone.
 
     `blocks` are the differing blocks, numbered as in the older version. `is_compiled` is true if the newer version of
     the function is compiled from its source or byte code, other than as a Triton kernel.
@@ -202,21 +202,21 @@ class Edit:
 
     @property
     def name(self) -> str:
-        """The file and the function, as they are printed and recorded."""
+        """Name of the function as `FILE:FUNCTION`, as it is printed and recorded."""
         return name_of(self.file, self.function)
 
     def as_a_whole(self) -> "Edit":
-        """Return the edit of the whole function."""
+        """Return the edit with block 0 only: the function counts as changed in its whole body."""
         return replace(self, blocks=frozenset({0}))
 
 
 def name_of(file: str, function: str) -> str:
-    """Return the name of a function in all sources of a package."""
+    """Return a function's name within its package: `FILE:FUNCTION`."""
     return f"{file}:{function}"
 
 
 def edits_of(file: str, before: str | None, after: str | None) -> list[Edit]:
-    """Return the differing functions of two file versions, and `MODULE` if the rest differs.
+    """Return the functions that differ between two versions of a file.
 
     `before` or `after` is None if that version does not have the file. Comments, docstrings and layout do not count. If
     a version is not valid Python, the result is `MODULE` alone.
@@ -250,7 +250,7 @@ def _parsed(source: str | None) -> Mapping[str, Function]:
 
 
 def _changed_blocks(before: Function, after: Function) -> frozenset[int]:
-    """Return the numbers of the older version's blocks that a change affects.
+    """Return the numbers of the blocks, in the older version, that a change touches.
 
     A block is affected if one of its lines is changed, or is next to a new line.
     """

@@ -1,4 +1,4 @@
-"""Unified diff of edits: what a maintainer applies to the installed source.
+"""Edits as a unified diff that a maintainer can apply to the installed sources.
 
 The patched text and the edited syntax tree must be the same program; `patched` asserts that.
 """
@@ -14,7 +14,7 @@ from workers.edits.edit import Edit, EditError, Span, edited_tree, found, replac
 
 
 def patched(source: str, edits: Sequence[Edit]) -> str:
-    """Return the source of a module with its edits, inserted statements on new lines.
+    """Return a module's source after all its edits; inserted statements get lines of their own.
 
     Raises:
         EditError: an edit cannot be made.
@@ -31,7 +31,7 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
 
 
 def diff(file: str, source: str, edits: Sequence[Edit]) -> str:
-    """Return the unified diff of the edits of one file, with the prefixes `a/` and `b/`.
+    """Return the unified diff of one file's edits, with the prefixes `a/` and `b/`.
 
     Raises:
         EditError: an edit cannot be made.
@@ -41,7 +41,7 @@ def diff(file: str, source: str, edits: Sequence[Edit]) -> str:
 
 
 def patch(edits: Sequence[Edit], root: Path) -> str:
-    """Return the unified diff of the edits of one fix, for the files below `root`.
+    """Return the unified diff of all edits of a fix, for the files below `root`.
 
     Raises:
         EditError: an edit cannot be made, or a file is missing below `root`.
@@ -79,14 +79,14 @@ def _span(tree: ast.Module, source: str, edit: Edit) -> Span:
 
 
 def _first_comment(lines: Sequence[str], line: int, indent: str) -> int:
-    """Return the line of the first comment directly above a line, or the line itself."""
+    """Return the first line of the comment that ends above `line`; without comment, `line`."""
     while line > 1 and lines[line - 2].startswith(f"{indent}#"):
         line -= 1
     return line
 
 
 def _joined(spans: Sequence[Span], where: str) -> Span:
-    """Return one span for insertions at the same position, in the order of the edits."""
+    """Return one span that inserts the texts of several edits at one position, in their order."""
     if len(spans) > 1 and any(span.start != span.stop for span in spans):
         raise EditError(f"{where}: two edits overlap in line {spans[0].start[0]}")
     return Span(spans[0].start, spans[0].stop, "".join(span.text for span in spans))
@@ -98,7 +98,7 @@ def _is_only_statement(tree: ast.Module, node: ast.AST) -> bool:
 
 
 def _bare(tree: ast.Module) -> str:
-    """Return the dump of a tree without positions, `pass`, and the indentation of docstrings."""
+    """Return a tree's dump to compare programs: no positions, no `pass`, docstrings unindented."""
     for node in ast.walk(tree):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):

@@ -1,4 +1,4 @@
-"""Proofs of fixes: verdicts on a finding's trace with no fix, its own fix, and all fixes."""
+"""Stored proofs that a fix works: a trace's verdict without it, with it, and with all fixes."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ AGREES = "agrees"
 
 
 class Proof(Value):
-    """Verdicts, as text, on the trace of a finding on one version of an engine.
+    """Verdicts, as text, of a finding's trace on one engine version: unfixed, fixed, all fixed.
 
     `bug` is the fingerprint of the unfixed release's failure, empty if it does not fail.
     """
@@ -28,7 +28,7 @@ class Proof(Value):
 
     @property
     def proves(self) -> bool:
-        """Whether the fix proves the diagnosis: the trace fails without it and agrees with it."""
+        """Whether the trace fails without the fix, and agrees with it and with all fixes."""
         return self.bug != "" and self.fixed == self.all_fixed == AGREES
 
 
@@ -36,13 +36,13 @@ _PROOFS = TypeAdapter(tuple[Proof, ...])
 
 
 def proofs_of(folder: Path = FINDINGS) -> Mapping[str, Proof]:
-    """Return the stored proofs, by the name of the finding."""
+    """Return the stored verdicts that prove each fix, by the name of its finding."""
     file = folder / FILE
     return {each.name: each for each in _PROOFS.validate_json(file.read_bytes())} if file.is_file() else {}
 
 
 def keep(proofs: Iterable[Proof], folder: Path = FINDINGS) -> None:
-    """Store proofs, replacing earlier ones of the same findings."""
+    """Store proofs; they replace the stored ones of the same findings."""
     every = {**proofs_of(folder), **{each.name: each for each in proofs}}
     text = _PROOFS.dump_json(tuple(every[name] for name in sorted(every)), indent=1).decode()
     (folder / FILE).write_text(f"{text}\n", encoding="utf-8")

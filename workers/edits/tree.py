@@ -1,4 +1,4 @@
-"""Source tree of edited modules that overlays an installed package."""
+"""Writes edited modules as a source tree that overlays an installed package."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from workers.edits.edit import Edit, EditError, edited
 
 
 def overlay(edits: Sequence[Edit], installed: Path, folder: Path) -> Path:
-    """Write the edited modules and their package's `__init__.py` into `folder`, and return it.
+    """Write the edited modules, and their package's `__init__.py`, into `folder`; return it.
 
     `installed` is the folder that contains the installed package. No line of a module moves.
 

@@ -1,1 +1,1 @@
-"""Lanes (device queues such as CUDA streams), events, and the order in which ops run."""
+"""Lanes (device queues such as CUDA streams), events, and policies that order their ops."""

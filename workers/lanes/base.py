@@ -1,4 +1,4 @@
-"""Base of both machines (simulated, CUDA): buffers, host access, delayed ops."""
+"""Base classes of the simulated and the CUDA machine: buffers, host access, held ops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _PREPARED_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An op that must not run until another op has run or the host has passed a named point.
+    """Op that must not run before another op has run or the host has reached a named point.
 
     Both are given by name and step.
     """
@@ -32,7 +32,7 @@ class OpFailed(Exception):
 
 
 class BaseLane:
-    """A lane's name, its index among the lanes, and its ops with already checked arguments."""
+    """Lane (device queue): its name, index, and ops with already checked arguments."""
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class BaseLane:
         self._prepared: dict[OpArguments, Prepared] = {}
 
     def _prepare(self, op: Function, arguments: OpArguments) -> Prepared:
-        """Check the arguments of an op and cache the result under the arguments object.
+        """Check an op's arguments; cache the result under the arguments object.
 
         A cached op with the same arguments object is replaced.
         """
@@ -51,7 +51,7 @@ class BaseLane:
 
 
 class BaseEvent:
-    """An event's name and its newest record."""
+    """Event as in CUDA: its name and its newest record."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class BaseEvent:
 
 
 class BaseMachine:
-    """Buffers, host accesses and delayed ops of one machine.
+    """State that both machines share: buffers, policy, watcher, and held ops.
 
     Every host call goes through `decide` first.
 
@@ -102,7 +102,7 @@ class BaseMachine:
         return made
 
     def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> Buffer:
-        """Allocate a buffer in the memory of this machine."""
+        """Return a new buffer in this machine's memory."""
         raise NotImplementedError
 
     def point(self, name: str) -> None:
@@ -117,10 +117,10 @@ class BaseMachine:
         return HostView(self, span, mode == "w", written_in)
 
     def close(self) -> None:
-        """Do nothing: memory that a device may still use is freed with its last reference."""
+        """Free nothing: memory that a GPU may still use is freed with its last reference."""
 
     def passed(self, label: tuple[str, int]) -> None:
-        """Release ops that wait for `label` (name and step of an op or host point)."""
+        """Let ops run that were held until `label` (name and step of an op or host point)."""
         if self.held:
             for until in self.held.values():
                 until.discard(label)
@@ -128,7 +128,7 @@ class BaseMachine:
 
 
 class HostView:
-    """One access of the host to pinned memory; it takes effect when the `with` block is entered."""
+    """Context in which the host reads or writes pinned memory; the access is made on entry."""
 
     __slots__ = ("_machine", "_span", "_writes", "_written_in")
 

@@ -1,4 +1,4 @@
-"""CUDA machine: the lanes of a GPU, as CUDA streams, events and pinned memory.
+"""Machine on a GPU: lanes are CUDA streams; schedules become delays of streams and host.
 
 A schedule becomes delays: on a stream, a kernel that spins for a calibrated number of cycles before an op; on the host,
 a busy wait before a call. Delays change when ops run, never which results are correct.
@@ -42,7 +42,7 @@ _ALIGNMENT = 16
 
 @cache
 def cycles_per_microsecond() -> float:
-    """Measure how many cycles of `torch.cuda._sleep` take one microsecond."""
+    """Return how many cycles of `torch.cuda._sleep` take one microsecond, measured once."""
     cycles = 2_000_000
     start, end = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda._sleep(cycles)
@@ -54,7 +54,7 @@ def cycles_per_microsecond() -> float:
 
 
 def lane_delay(policy: Policy, lane: str, op: str, step: int) -> int:
-    """Return the delay of an op on its stream in microseconds.
+    """Return for how many microseconds a stream busy-waits before an op.
 
     It makes lanes tend to run in the policy's order.
     """
@@ -70,7 +70,7 @@ def lane_delay(policy: Policy, lane: str, op: str, step: int) -> int:
 
 
 def host_delay(policy: Policy, label: str, step: int) -> int:
-    """Return the delay of the host before a call, in microseconds."""
+    """Return for how many microseconds the host busy-waits before a call."""
     match policy:
         case LaneOrder():
             return policy.rank[HOST] * RANK_MICROSECONDS // HOST_SHARE
@@ -83,13 +83,13 @@ def host_delay(policy: Policy, label: str, step: int) -> int:
 
 @dataclass(slots=True)
 class CudaRecord(EventRecord):
-    """A recorded event, and the number of captures that are complete when the event is."""
+    """Recorded event, and how many captures (copies of buffers) are complete once it is reached."""
 
     captures: int = 0
 
 
 class CudaLane(BaseLane):
-    """One CUDA stream; `captures` counts the captures that are complete once its queue has run."""
+    """One CUDA stream; `captures` counts the buffer copies that are complete at its end."""
 
     def __init__(self, machine: "CudaMachine", name: str, index: int) -> None:
         super().__init__(name, index)
@@ -108,7 +108,7 @@ class CudaLane(BaseLane):
         return prepared
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
-        """Enqueue an op on the stream after its delay.
+        """Enqueue an op on the stream, after a delay that the schedule asks for.
 
         Raises:
             OpFailed: the op could not be launched.
@@ -144,7 +144,7 @@ class CudaLane(BaseLane):
                 buffer.writers = (writer, *buffer.writers[:1])
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
-        """Copy `spans` to pinned memory in stream order.
+        """Enqueue copies of `spans` (buffer ranges) to pinned memory, in stream order.
 
         Pass the copies to `function` once the host may read them.
         """
@@ -167,7 +167,7 @@ class CudaLane(BaseLane):
 
 
 class CudaEvent(BaseEvent):
-    """A CUDA event."""
+    """Event of CUDA that can be recorded again."""
 
     def __init__(self, machine: "CudaMachine", name: str) -> None:
         super().__init__(name)
@@ -203,7 +203,7 @@ class CudaEvent(BaseEvent):
 
 
 class CudaMachine(BaseMachine):
-    """Streams, events and buffers of one engine on the current CUDA device.
+    """Streams, events and buffers of one engine, on the current CUDA device.
 
     `step_begun` is the newest step that the device is known to have begun. `launches_of` runs an op with its arguments
     and returns the kernel launches that it made.
@@ -249,7 +249,7 @@ class CudaMachine(BaseMachine):
         return Buffer(name, memory, pinned, lane, whole, memory)
 
     def decide(self, label: str) -> None:
-        """Busy-wait for the delay that the policy gives this host call."""
+        """Busy-wait on the host, as long as the policy asks before this call."""
         delay = host_delay(self.policy, label, self.step)
         if delay:
             until = perf_counter_ns() + 1000 * delay
@@ -257,12 +257,12 @@ class CudaMachine(BaseMachine):
                 pass
 
     def drain(self) -> None:
-        """Wait for all streams, then deliver every capture."""
+        """Wait for all streams; then pass all captured buffer values to their functions."""
         cuda.synchronize()
         self.deliver(self._num_delivered + len(self._captures))
 
     def capture(self, lane: CudaLane, function: Callable[..., None], spans: Sequence[Span]) -> int:
-        """Enqueue copies of `spans` on the current stream.
+        """Enqueue copies of buffer ranges on the current stream.
 
         Return the number of captures so far, this one included.
 
@@ -289,7 +289,7 @@ class CudaMachine(BaseMachine):
         return self._capture_bytes[start:stop].view(dtype)
 
     def deliver(self, count: int) -> None:
-        """Call the functions of the captures up to number `count`; all of these are complete."""
+        """Call the functions of captured values up to number `count`, which are complete."""
         while self._num_delivered < count:
             capture = self._captures.popleft()
             self._num_delivered += 1

@@ -1,4 +1,4 @@
-"""Protocols of the machine under an engine: memory, lanes (queues), events, watchers.
+"""Protocols of a machine (simulated or GPU): memory, lanes (queues), events, watchers.
 
 The engine uses only these protocols; `simulated` and `cuda` implement them independently of each other. Both use the
 `Buffer` and `Span` classes of this module, which wrap an array or a tensor.
@@ -19,7 +19,7 @@ Writer: TypeAlias = tuple[str, str, int]
 
 
 class OpArguments(Protocol):
-    """The arguments of one op by name: spans of buffers and plain integers.
+    """Arguments of one op by name: spans (buffer ranges) and plain integers.
 
     Immutable, compared by identity.
 
@@ -28,13 +28,13 @@ class OpArguments(Protocol):
 
     @classmethod
     def modes(cls) -> Mapping[str, Mode]:
-        """Return whether the op reads or writes each argument, in order."""
+        """Map each argument, in order, to how the op uses it: in, out, inout or int."""
 
     def values(self) -> tuple[Any, ...]:
-        """Return all arguments, in order."""
+        """Return the values of all arguments, in order."""
 
     def check(self, values: Sequence[Any]) -> None:
-        """Raise if spans in `values` (all arguments, in order) do not match the declaration.
+        """Raise if the spans in `values` do not have the declared names, dtypes and sizes.
 
         Raises:
             TypeError: a span has another dtype or name.
@@ -47,12 +47,12 @@ A = TypeVar("A", bound=OpArguments)
 
 @cache
 def dtype_name(dtype: Any) -> str:
-    """Return NumPy's name for the dtype of an array or a tensor."""
+    """Return NumPy's name for the dtype of an array or a torch tensor."""
     return str(dtype).removeprefix("torch.")
 
 
 class Span:
-    """A range [start, stop) of a flat buffer, as an op or the host sees it.
+    """Range [start, stop) of a flat buffer, as an op or the host uses it.
 
     `watched` belongs to the watcher.
 
@@ -91,7 +91,7 @@ class Span:
 
 
 class Buffer:
-    """Flat memory: device memory, or pinned host memory.
+    """Flat array in device memory or in pinned host memory.
 
     The host cannot access device memory; it reaches pinned memory through `Machine.host`. `lane` is the only lane that
     may use the memory, if set; `whole` says that each write covers the whole buffer. `accesses` belongs to the watcher;
@@ -139,7 +139,7 @@ class Buffer:
         self.all = self.span(0, len(data))
 
     def span(self, start: int, stop: int, name: str = "") -> Span:
-        """Return the range [start, stop) under a name; the same range and name give the same object."""
+        """Return the named range [start, stop); equal calls return the same object."""
         found = self._spans.get((start, stop, name))
         if found is None:
             assert 0 <= start <= stop <= len(self._data), f"{self.name}[{start}:{stop}] of {len(self._data)}"
@@ -149,7 +149,7 @@ class Buffer:
         return found
 
     def close(self) -> None:
-        """Drop all spans, which refer to the buffer and to each other."""
+        """Drop all ranges, which refer to the buffer and to each other (reference cycles)."""
         for span in self._spans.values():
             del span.place
         self._spans.clear()
@@ -161,7 +161,7 @@ class Lane(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in schedules and reports."""
+        """Name of the lane in schedules and reports."""
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
         """Enqueue a device op.
@@ -173,17 +173,17 @@ class Lane(Protocol):
         """
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
-        """Call `function` on read-only views of `spans`, taken right after the last enqueued op.
+        """Call `function` with read-only views of `spans` as they are after the last enqueued op.
 
         The views may be copies.
         """
 
     def wait(self, event: "LaneEvent") -> None:
-        """Make everything enqueued on this lane from now on wait for the event's newest record."""
+        """Let ops enqueued on this lane from now on wait for the event's newest record."""
 
 
 class LaneEvent(Protocol):
-    """An event as in CUDA; it may be recorded again.
+    """Event as in CUDA, which can be recorded again.
 
     A wait uses the record that is newest when the wait is enqueued.
     """
@@ -192,13 +192,13 @@ class LaneEvent(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in reports."""
+        """Name of the event in reports."""
 
     def record(self, lane: Lane) -> None:
-        """Record the event on a lane: a later wait waits for everything enqueued there so far."""
+        """Record the event on a lane: later waits wait for all ops enqueued there so far."""
 
     def synchronize(self) -> None:
-        """Block the host until the newest record is done.
+        """Block the host until the newest record is reached.
 
         Raises:
             Deadlock: no lane can advance.
@@ -219,28 +219,28 @@ class Machine(Protocol):
 
     @property
     def buffers(self) -> Mapping[str, Buffer]:
-        """All buffers by name."""
+        """All buffers of the machine, by name."""
 
     def lane(self, name: str) -> Lane:
-        """Return the lane with this name."""
+        """Return the lane with a name."""
 
     def event(self, name: str) -> LaneEvent:
-        """Make an event; reports use its name."""
+        """Return a new event; its name is for reports."""
 
     def buffer(
         self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
     ) -> Buffer:
-        """Make a buffer of memory to which the machine must hold the only reference.
+        """Return a new buffer around `data`, which nothing else may reference.
 
         With `lane`, ops of other lanes may not use the buffer, so its accesses need no events. With `whole`, an op may
         not write only a part of it, so every write conflicts with every read.
         """
 
     def point(self, name: str) -> None:
-        """Mark that the host has reached a named point; ops held until this point are released."""
+        """Record that the host has reached a named point; ops held until then may run."""
 
     def host(self, span: Span, mode: str, written_in: int | None = None) -> AbstractContextManager[NDArray[Any]]:
-        """Give the host a view of pinned memory, for reading ("r") or writing ("w").
+        """Return a context that gives the host a view of pinned memory, to read or to write.
 
         A reader may pass `written_in`, the step that wrote the values it expects.
 
@@ -249,19 +249,19 @@ class Machine(Protocol):
         """
 
     def drain(self) -> None:
-        """Run everything that is still enqueued.
+        """Run all ops that are still enqueued.
 
         Raises:
             Deadlock: an op can never run.
         """
 
     def close(self) -> None:
-        """Free the memory; the machine must not be used afterwards."""
+        """Free the memory; no method may be called afterwards."""
 
 
 @dataclass(slots=True)
 class EventRecord:
-    """One recording of an event on a lane; `done` once everything enqueued before it has run.
+    """One recording of an event on a lane; `done` once all ops enqueued before it have run.
 
     `clock` belongs to the watcher.
     """
@@ -273,39 +273,39 @@ class EventRecord:
 
 
 class Watcher(Protocol):
-    """Receives every memory access and lane ordering, in the order of the host's calls."""
+    """Is notified of each memory access, event record and wait, in the order of host calls."""
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Receive an op that was enqueued, and the memory that it will read and write."""
+        """Handle the launch of an op, with the memory that it will read and write."""
 
     def recorded(self, record: EventRecord) -> None:
-        """Receive an event that was recorded on its lane."""
+        """Handle that the host recorded an event on a lane."""
 
     def waited(self, lane: int, record: EventRecord) -> None:
-        """Receive a wait: ops enqueued on the lane from now on run after `record`."""
+        """Handle a wait: ops enqueued on the lane from now on run after `record`."""
 
     def synchronized(self, record: EventRecord) -> None:
-        """Receive that the host has waited for a record."""
+        """Handle that the host has waited for an event record."""
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
-        """Receive a host access to pinned memory.
+        """Handle an access of the host to pinned memory.
 
         `written_in` is the step that wrote the expected values.
         """
 
 
 class Observer(Watcher, Protocol):
-    """A watcher that also receives every event that is made and every op when it runs."""
+    """Watcher that is also notified of each new event, and of each op when it runs."""
 
     def made(self, event: LaneEvent) -> None:
-        """Receive an event that was made."""
+        """Handle a new event."""
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Receive an op that has run or raised, and all memory that it uses."""
+        """Handle that an op has run or raised, with all memory that it uses."""
 
 
 class Deadlock(Exception):
-    """No lane can advance; holds the waits of the host and between lanes.
+    """No lane can advance; the exception has the waits of the host and of the lanes.
 
     `host` is the lane that the host waits for, if any.
 

@@ -1,4 +1,4 @@
-"""Policies: the order in which the host and the lanes advance.
+"""Policies: each chooses in which order the host and the lanes (device queues) advance.
 
 A policy is called before every host call takes effect. It runs device ops, one at a time, and returns when it is the
 host's turn. If the host waits for an event record, it returns only when that record is done.
@@ -17,29 +17,29 @@ Name = TypeVar("Name", bound=str)
 
 
 class RunnableLane(Protocol):
-    """A lane as a policy sees it; an empty queue means that there is nothing to run."""
+    """Methods of a lane that a policy may call."""
 
     name: str
 
     @property
     def queue(self) -> Sized:
-        """The enqueued work."""
+        """Ops, waits and records that are enqueued and have not run; may be empty."""
 
     def ready(self) -> bool:
-        """Return whether the op at the head of the queue may run now."""
+        """Return whether the first op of the queue may run now."""
 
     def run(self) -> None:
-        """Run the op at the head of the queue."""
+        """Run the first op of the queue."""
 
     def head(self) -> tuple[str, int]:
-        """Return name and step of the op at the head of the queue."""
+        """Return name and step of the first op of the queue."""
 
     def blocking(self) -> EventRecord | None:
-        """Return the event record that the lane waits for; None if it does not wait."""
+        """Return the event record that the lane waits for, None if it waits for none."""
 
 
 class Lanes(Protocol):
-    """The machine as a policy sees it."""
+    """Methods of a machine that a policy may call."""
 
     host_label: str
     step: int
@@ -47,31 +47,31 @@ class Lanes(Protocol):
 
     @property
     def lanes(self) -> Sequence[RunnableLane]:
-        """All lanes of the device."""
+        """All lanes of the machine."""
 
     def able(self) -> Sequence[RunnableLane]:
-        """Return the lanes that may run their head op now."""
+        """Return the lanes whose first op may run now."""
 
     def stuck(self, record: EventRecord) -> None:
-        """Release ops that are held back; raise `Deadlock` if nothing is held back."""
+        """Release all held ops, or raise `Deadlock` if no op is held."""
 
 
 class Policy(Protocol):
-    """Chooses whether the host or a lane advances next."""
+    """Chooses at each host call which device ops run before it."""
 
     name: str
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run device ops until it is the host's turn."""
+        """Run device ops until the host is next; if it is blocked, until that record is done."""
 
 
 class Eager:
-    """Runs device ops as early as possible."""
+    """Policy that runs device ops as early as possible."""
 
     name = "eager"
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run every op that can run."""
+        """Run all device ops that can run."""
         while True:
             pending = -1
             while machine.pending != pending:
@@ -85,7 +85,7 @@ class Eager:
 
 
 class Lazy:
-    """Runs device ops as late as possible: only ops that the blocked host needs.
+    """Policy that runs only the device ops that a blocked host waits for.
 
     The host needs an op directly or through waits of other lanes.
     """
@@ -93,7 +93,7 @@ class Lazy:
     name = "lazy"
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run the ops that lead to the record for which the host waits."""
+        """Run only ops that complete the event record that the host waits for."""
         while blocked is not None and not blocked.done:
             record, lane = blocked, machine.lanes[blocked.lane]
             for _ in machine.lanes:
@@ -117,14 +117,14 @@ class Lazy:
 
 
 class LaneOrder:
-    """A fixed priority of host and lanes: the first in `order` that can advance does."""
+    """Policy with a fixed priority of host and lanes: the first in `order` that can run does."""
 
     def __init__(self, order: Sequence[str]) -> None:
         self.name = "lane_order " + ">".join(order)
         self.rank = {lane: rank for rank, lane in enumerate(order)}
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run lanes that have priority over the host; any lane while the host is blocked."""
+        """Run lanes with a higher priority than the host; while it is blocked, any lane."""
 
         def choose(able: Sequence[RunnableLane]) -> RunnableLane | None:
             lane = able[0] if len(able) == 1 else min(able, key=lambda lane: self.rank[lane.name])
@@ -134,7 +134,7 @@ class LaneOrder:
 
 
 class Random:
-    """A new random priority for every op and every host call (partial order sampling)."""
+    """Policy with a new random priority for every op and host call (partial order sampling)."""
 
     def __init__(self, seed: int) -> None:
         self.name = f"random {seed}"
@@ -143,7 +143,7 @@ class Random:
         self._drawn: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
 
     def urgency(self, site: str, label: str, step: int) -> int:
-        """Return the 32-bit priority of an op (site `lane`) or a host call (site `host`).
+        """Return the 32-bit random priority of an op (site `lane`) or host call (site `host`).
 
         One random draw gives the priorities of four consecutive steps.
         """
@@ -154,7 +154,7 @@ class Random:
         return drawn[step & 3]
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run head ops of higher priority than the host call; any head op while the host is blocked."""
+        """Run first ops with a higher priority than the host call; while it is blocked, any."""
         host: int | None = None
 
         def choose(able: Sequence[RunnableLane]) -> RunnableLane | None:
@@ -174,7 +174,7 @@ class Random:
 def _advance_chosen(
     machine: Lanes, blocked: EventRecord | None, choose: Callable[[Sequence[RunnableLane]], RunnableLane | None]
 ) -> None:
-    """Run the lanes that `choose` picks, until it returns None (the host) or no lane can run."""
+    """Run the lanes that `choose` returns; stop at None (the host is next) or if none can run."""
     while True:
         able = machine.able()
         if blocked is not None and blocked.done:
@@ -191,7 +191,7 @@ def _advance_chosen(
 
 
 def lane_orders(lanes: Sequence[Name]) -> list[tuple[Name, ...]]:
-    """Return 24 orders of five lanes; every pair of lanes occurs in both orders.
+    """Return 24 of the orders of five lanes; each pair of lanes occurs in both orders.
 
     These are every fifth permutation.
     """

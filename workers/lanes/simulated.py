@@ -1,4 +1,4 @@
-"""Simulated machine: lanes are FIFO queues, and a policy decides when their ops run.
+"""Simulated machine: lanes are queues in memory, and a policy decides when their ops run.
 
 The host is the running Python thread. The policy is asked before every host call takes effect.
 A copy reads its source when it runs. Events are CUDA's: an event may be recorded again, and a wait uses the record that
@@ -21,7 +21,7 @@ _READABLE = attrgetter("_readable")
 
 
 class SimulatedLane(BaseLane):
-    """One in-order queue of device ops."""
+    """One queue of device ops, which run in order."""
 
     def __init__(self, machine: "SimulatedMachine", name: str, index: int) -> None:
         super().__init__(name, index)
@@ -77,7 +77,7 @@ class SimulatedLane(BaseLane):
             machine.pending += 1
 
     def ready(self) -> bool:
-        """Return whether the head op may run now.
+        """Return whether the first op of the queue may run now.
 
         Removes records, captures and finished waits before it.
         """
@@ -101,7 +101,7 @@ class SimulatedLane(BaseLane):
         return False
 
     def run(self) -> None:
-        """Run the op at the head of the queue.
+        """Run the first op of the queue.
 
         Raises:
             OpFailed: the op raised an exception.
@@ -144,7 +144,7 @@ class SimulatedLane(BaseLane):
         return head[0] if type(head) is tuple else None
 
     def append(self, record: EventRecord) -> None:
-        """Enqueue an event record; on an empty lane it is done at once."""
+        """Enqueue an event record; if the queue is empty, it is done at once."""
         if self.queue:
             self.queue.append(record)
             self._machine.pending += 1
@@ -153,7 +153,7 @@ class SimulatedLane(BaseLane):
 
 
 class SimulatedEvent(BaseEvent):
-    """An event as in CUDA."""
+    """Event of a simulated machine, with the semantics of CUDA."""
 
     def __init__(self, machine: "SimulatedMachine", name: str) -> None:
         super().__init__(name)
@@ -191,7 +191,7 @@ class SimulatedEvent(BaseEvent):
 
 
 class SimulatedMachine(BaseMachine):
-    """Lanes, events and buffers of one engine, run in the order of one policy.
+    """Lanes, events and buffers of one engine; a policy orders its ops.
 
     `as_tensor` wraps an array in a tensor without a copy, for ops that take tensors. An observer replaces the watcher
     and turns `blame` on. `moved` says that other lanes may have become able to run: a queue has a new head, a record is
@@ -247,13 +247,13 @@ class SimulatedMachine(BaseMachine):
                 raise Deadlock(None, self._waits())
 
     def close(self) -> None:
-        """Drop the reference cycles now, so that the memory is freed without the garbage collector."""
+        """Break reference cycles, so that memory is freed without the garbage collector."""
         for buffer in self.buffers.values():
             buffer.close()
         self.lanes, self._able = (), []
 
     def able(self) -> list[SimulatedLane]:
-        """Return the lanes that may run their head op now.
+        """Return the lanes whose first op may run now.
 
         Finished waits and records are dequeued first.
         """
@@ -267,7 +267,7 @@ class SimulatedMachine(BaseMachine):
         self.moved = True
 
     def stuck(self, record: EventRecord) -> None:
-        """Release all held ops; raise if nothing is held.
+        """Release all held ops, or raise if no op is held.
 
         Raises:
             Deadlock: nothing is held and no lane can advance.
@@ -278,6 +278,6 @@ class SimulatedMachine(BaseMachine):
         raise Deadlock(self.lanes[record.lane].name, self._waits())
 
     def _waits(self) -> tuple[tuple[str, str, int], ...]:
-        """Return the waits between lanes: (waiting lane, awaited lane, step of the record)."""
+        """Return all waits of lanes: (waiting lane, awaited lane, step of the event record)."""
         blocking = ((lane.name, lane.blocking()) for lane in self.lanes)
         return tuple((name, self.lanes[each.lane].name, each.step) for name, each in blocking if each is not None)

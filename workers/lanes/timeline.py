@@ -1,4 +1,4 @@
-"""Timeline recorder: ops of lanes, actions of the host, and events that order them.
+"""Records a run as a timeline: ops of lanes, host actions, and events that order them.
 
 Verifies: nothing; it records every call and forwards it to the watcher that it wraps.
 The clock counts actions: an op that runs, a host access, or the end of a host wait.
@@ -14,9 +14,9 @@ HOST = 0
 
 
 class Use(NamedTuple):
-    """Memory that a task uses: a buffer, and a span's name or range (empty: the whole).
+    """Memory that a task uses: a buffer, and the name or range of a part of it.
 
-    Empty for the whole buffer).
+    `part` is empty for the whole buffer.
     """
 
     buffer: str
@@ -28,7 +28,7 @@ class Use(NamedTuple):
 
 @dataclass(slots=True)
 class Task:
-    """An action of the host (lane 0) or an op of a device lane.
+    """One op of a lane, or one action of the host (lane 0).
 
     `ran` stays None if the op never ran.
 
@@ -46,13 +46,13 @@ class Task:
 
     @property
     def buffers(self) -> set[str]:
-        """Return the names of the buffers that the task uses."""
+        """Names of the buffers that the task uses."""
         return {use.buffer for use in (*self.reads, *self.writes)}
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """An order made by an event: task `after` waits for a record made after task `before`."""
+    """Order by an event: task `after` waits for a record that follows task `before` on its lane."""
 
     before: int
     after: int
@@ -61,7 +61,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class UnorderedTasks:
-    """Two tasks, by index, that use the same memory without an order between them."""
+    """A race: two tasks, by index, that use the same memory with no order between them."""
 
     first: int
     second: int
@@ -69,7 +69,7 @@ class UnorderedTasks:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The tasks of a run by index, the orders among them, and the first missing order."""
+    """Tasks of a run by index, the orders by events, and the first race, if any."""
 
     lanes: tuple[str, ...]
     tasks: tuple[Task, ...]
@@ -79,7 +79,7 @@ class Timeline:
 
 @dataclass(slots=True)
 class TimelineRecorder:
-    """Records every call on one machine and forwards it to a watcher."""
+    """Watcher that records every notification and forwards it to another watcher."""
 
     watcher: Watcher
     tasks: list[Task] = field(default_factory=list)
@@ -97,7 +97,7 @@ class TimelineRecorder:
         self._events.append(event)
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Add a task for an op, and flows for the waits enqueued before it on its lane."""
+        """Add a task for a launched op; it follows the waits before it on its lane."""
         self.watcher.launched(lane, op, accesses, step)
         task = self._task(lane + 1, op, step, accesses)
         self._queued.setdefault(lane, []).append(task)
@@ -106,7 +106,7 @@ class TimelineRecorder:
             self.flows.append(Flow(before.index, task.index, event))
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Set the time at which an op ran; add the op if its launch was not reported.
+        """Set the time at which an op ran; add a task if its launch was not reported.
 
         Launches of ops that use only memory of their own lane are not reported.
         """
@@ -120,7 +120,7 @@ class TimelineRecorder:
         task.ran = self._tick()
 
     def recorded(self, record: EventRecord) -> None:
-        """Remember the last task launched before a record."""
+        """Store which task was the last one launched before an event record."""
         self.watcher.recorded(record)
         task = self._newest.get(record.lane)
         if task is not None:
@@ -129,7 +129,7 @@ class TimelineRecorder:
             self._task_before[id(record)] = task
 
     def waited(self, lane: int, record: EventRecord) -> None:
-        """Remember that the next launch on a lane waits for a record."""
+        """Store that the next op on a lane waits for an event record."""
         self.watcher.waited(lane, record)
         before = self._task_before.get(id(record))
         if before is not None:
@@ -150,7 +150,7 @@ class TimelineRecorder:
         task.ran = self._tick()
 
     def timeline(self, lanes: Sequence[str], missing: UnorderedTasks | None) -> Timeline:
-        """Return the recorded timeline."""
+        """Return the timeline recorded so far."""
         return Timeline(("host", *lanes), tuple(self.tasks), tuple(self.flows), missing)
 
     def _task(self, lane: int, op: str, step: int, uses: Sequence[tuple[Span, Mode]]) -> Task:
@@ -164,12 +164,12 @@ class TimelineRecorder:
         return self._now
 
     def _name_of(self, record: EventRecord) -> str:
-        """Return the name of the event that `record` is the newest record of."""
+        """Return the name of the event whose newest record is `record`."""
         return next((event.name for event in self._events if event.record_newest is record), "event")
 
 
 def _uses(uses: Sequence[tuple[Span, Mode]]) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
-    """Return the memory that is read and the memory that is written, each without duplicates."""
+    """Return the memory that spans read, and the memory that they write, without duplicates."""
     reads = dict.fromkeys(_use(span) for span, mode in uses if mode in ("in", "inout"))
     writes = dict.fromkeys(_use(span) for span, mode in uses if mode in ("out", "inout"))
     return tuple(reads), tuple(writes)

@@ -1,1 +1,1 @@
-"""Values shared by engine and judges: log, observations, verdicts, exact integer arithmetic."""
+"""Values that engines and judges share: decision log, observations, verdicts, evidence."""

@@ -1,4 +1,4 @@
-"""Evidence: expected and actual values of a judge's findings.
+"""Evidence of a finding as values: what was expected, what was found, and where.
 
 Only `words` turns them into English.
 
@@ -40,7 +40,7 @@ class Site(Value):
 
 
 class Access(Value):
-    """One use of memory by an op or the host, in a step, with its source location if known.
+    """One read or write of memory by a device op or the host, with its step and source location.
 
     `replaced` is the step that the reader expected to be the last writer; `callers` are the callers of the site,
     nearest first, if recorded.
@@ -56,12 +56,12 @@ class Access(Value):
 
     @property
     def actor(self) -> str:
-        """The function that made the access, if known; else its lane."""
+        """Name of the function that made the access, if known; else of its lane (stream)."""
         return self.site.function if self.site is not None else self.lane
 
 
 class Harm(Value):
-    """The effect of a race under a schedule that runs the tasks in another order.
+    """What a race changes when the device runs its tasks in another order.
 
     - `masked`: a task changes, but nothing that the host receives. `harmful`: the host receives other bytes.
     - `task` is the first task that differs, `what` says how; `given` is the first task that gives the host other bytes.
@@ -77,7 +77,7 @@ class Harm(Value):
 
 
 class MissingOrder(Value):
-    """Two accesses of the same memory, at least one a write, without an order between them.
+    """A race: two accesses of the same memory, at least one a write, that nothing orders.
 
     `memory` is the name for the first access, `reused_as` for the second if the memory was allocated again in between;
     `allocated` is the source location of the allocation of unnamed memory.
@@ -92,7 +92,7 @@ class MissingOrder(Value):
 
 
 class Fact(Value):
-    """An expected or actual fact: its kind, a key of `words.FACTS`, and its values."""
+    """Something expected or found, as a kind (key of `words.FACTS`) and its values."""
 
     kind: str
     values: "dict[str, Fact | Plain]" = {}
@@ -109,12 +109,12 @@ Shown: TypeAlias = Fact | Plain
 
 
 def fact(kind: str, **values: object) -> Fact:
-    """Return a fact of a kind, made of plain values and other facts."""
+    """Return a `Fact` of a kind; its values become plain values or other facts."""
     return Fact(kind=kind, values={name: shown(value) for name, value in values.items()})
 
 
 def shown(value: object) -> Shown:
-    """Return a value as evidence: sequences as tuples, numbers as Python's."""
+    """Return a value as evidence stores it: lists as tuples, NumPy numbers as Python numbers."""
     match value:
         case None | bool() | int() | str() | Fact():
             return value
@@ -134,7 +134,7 @@ def _plain(value: Shown) -> Plain:
 
 
 class Violation(Value):
-    """A broken rule of a decision: at an entry of the log, for a request if it concerns one."""
+    """A scheduler decision that breaks a rule: the rule, the log entry and the request."""
 
     rule: Rule
     entry: str = ""
@@ -149,7 +149,7 @@ class Violation(Value):
 
 
 def _check_values(template: str, values: Mapping[str, Shown]) -> None:
-    """Check that a template can be filled in with the values.
+    """Raise if a sentence template cannot be filled in with the values.
 
     Raises:
         ValueError: a value is missing, or must be a number and is not.
@@ -164,14 +164,14 @@ def _check_values(template: str, values: Mapping[str, Shown]) -> None:
 
 
 def violation(rule: Rule, **values: object) -> Violation:
-    """Return the violation of a rule, with plain values."""
+    """Return a `Violation` of a rule; its values become plain values."""
     return Violation(rule=rule, values={name: _plain(shown(value)) for name, value in values.items()})
 
 
 class Elsewhere(Value):
-    """Whether another run keeps the contract that a run breaks.
+    """Whether another run keeps a contract (promise to the client) that this run breaks.
 
-    `breach` is the contract it breaks instead.
+    If it breaks another one, `contract` and `request` say which.
     """
 
     reference: Reference
@@ -182,7 +182,7 @@ class Elsewhere(Value):
 
 
 class Difference(Value):
-    """The first difference between engine and oracle.
+    """First difference between engine and oracle (the independent reference computation).
 
     - `commit` is request/incarnation/epoch/step; `position` is a token position or a column, if the variable has one.
     - `reference` is the run that it was compared with, if any; `elsewhere` is another run that was checked for a broken
@@ -208,5 +208,5 @@ class Difference(Value):
 
     @property
     def is_kept_elsewhere(self) -> bool:
-        """Whether the other run that was checked keeps the contract."""
+        """Whether the other checked run keeps the contract (promise to the client)."""
         return self.elsewhere is not None and self.elsewhere.how == "keeps"

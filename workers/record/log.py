@@ -1,4 +1,4 @@
-"""Log of host decisions (scheduling, launches, releases) of an engine.
+"""Decision log of an engine: what its host scheduled, launched, preempted and released.
 
 The oracle's only input.
 
@@ -22,7 +22,7 @@ Cause: TypeAlias = Literal["event", "blocks", "reset"]
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A request entered the waiting queue; it came with the trace's submit number `submit`."""
+    """A request entered the waiting queue; `submit` is its number among the trace's submits."""
 
     request: int
     submit: int
@@ -31,7 +31,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A live request was aborted by its client."""
+    """The client aborted a request that had not ended."""
 
     request: int
     tick: int
@@ -63,7 +63,7 @@ class CacheReset:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """A request released its blocks and its recurrent state slot."""
+    """A request released its KV-cache blocks and its recurrent state slot."""
 
     request: int
     blocks: tuple[int, ...]
@@ -71,7 +71,7 @@ class Freed:
 
 
 class Spoils(NamedTuple):
-    """Parts of a row that events corrupt: sample, all logits, one logit, one draft token.
+    """Values of a batch row that a trace's events corrupt: sample, logits or a draft token.
 
     With `no_valid_token` its sample is removed, with `nan_logits` all logits are NaN.
     """
@@ -87,7 +87,7 @@ UNSPOILED = Spoils()
 
 @dataclass(frozen=True, slots=True)
 class RowBlocks:
-    """Blocks of a row: `new` ones, and `shared` ones of a prefix-cache hit.
+    """KV-cache blocks added to a row: `new` ones, and `shared` ones of a prefix-cache hit.
 
     The hit has `hit_length` tokens.
     """
@@ -102,9 +102,7 @@ NO_BLOCKS = RowBlocks()
 
 @dataclass(slots=True)
 class ScheduledRow:
-    """One request's share of a step: n tokens, the last d of them draft tokens.
-
-    State slot and blocks.
+    """One request's share of a step: `n` tokens, of these the last `d` draft tokens.
 
     `padded` says that draft tokens were added to keep the batch uniform.
     """
@@ -122,7 +120,7 @@ class ScheduledRow:
 
 @dataclass(slots=True)
 class Scheduled:
-    """The scheduler's decision for a step, in the order taken.
+    """The scheduler's decision for one step: scheduled rows, and skipped requests with reasons.
 
     `k_step` draft tokens are proposed per row.
     """
@@ -136,7 +134,7 @@ class Scheduled:
 
 @dataclass(slots=True)
 class Launched:
-    """A step was enqueued: its requests in row order, and its padded shape."""
+    """A step was launched: its requests in batch-row order, and its padded shape."""
 
     step: int
     order: tuple[int, ...]
@@ -147,14 +145,14 @@ class Launched:
 
 @dataclass(slots=True)
 class Corrected:
-    """The host mirrors were corrected with the sampling results of this step."""
+    """The host's copies of device counts were corrected by the sampling results of a step."""
 
     step: int
 
 
 @dataclass(slots=True)
 class Processed:
-    """The results of a step reached the scheduler."""
+    """The scheduler received the sampling results of a step."""
 
     step: int
 

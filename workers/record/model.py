@@ -1,4 +1,4 @@
-"""Arithmetic of the integer model, as scalar functions of integers modulo 2^64.
+"""Arithmetic of the model that computes with integers modulo 2^64 instead of floats.
 
 Every operation is exact, so results are equal on every device and in any batch order. `mix` is the finalizer of
 fast-hash (Zilong Tan): a bijection with high bits that depend on every input bit.
@@ -19,33 +19,33 @@ TAPS = tuple((2 * index + 1) * GOLDEN & MASK for index in range(8))
 
 
 def mix(x: int) -> int:
-    """Scramble 64 bits, bijectively."""
+    """Return 64 bits scrambled by a bijection."""
     x = ((x ^ (x >> 23)) * 0x2127599BF4325C37) & MASK
     return x ^ (x >> 47)
 
 
 def embed(token: int) -> int:
-    """Return the hidden word of a token id."""
+    """Return the hidden state (one 64-bit word) of a token id."""
     return mix((token + 1) * GOLDEN & MASK)
 
 
 def kv_word(hidden: int, position: int, layer: int) -> int:
-    """Return the KV-cache word of an attention layer for a token at a position."""
+    """Return what an attention layer stores in the KV cache for a token at a position."""
     return mix((hidden + (2 * position + 1) * POSITION + layer * LAYER) & MASK)
 
 
 def attention(sum_kv: int, sum_kv_position: int, position: int) -> int:
-    """Return sum of kv[j] * (2 (i - j) + 1), j <= i, from the sums of kv[j] and kv[j] * j."""
+    """Return the sum of kv[j] * (2 (i - j) + 1) over j <= i, from running sums at position i."""
     return ((2 * position + 1) * sum_kv - 2 * sum_kv_position) & MASK
 
 
 def after_attention(hidden: int, output: int) -> int:
-    """Return the hidden word after an attention layer."""
+    """Return the hidden state (one 64-bit word) after an attention layer."""
     return mix((hidden + output) & MASK)
 
 
 def convolve(window: list[int]) -> int:
-    """Return what a window of inputs (oldest first) adds to the recurrent state.
+    """Return what a convolution window (oldest input first) adds to the recurrent state.
 
     TAPS[0] is the weight of the newest input.
     """
@@ -53,27 +53,27 @@ def convolve(window: list[int]) -> int:
 
 
 def advance(state: int, window: list[int]) -> int:
-    """Return the recurrent state after the newest input of a window."""
+    """Return the recurrent state after one more token, the newest in the convolution window."""
     return (DECAY * state + convolve(window)) & MASK
 
 
 def after_recurrent(hidden: int, state: int) -> int:
-    """Return the hidden word after a recurrent layer."""
+    """Return the hidden state (one 64-bit word) after a recurrent layer."""
     return mix((hidden + state) & MASK)
 
 
 def logit(hidden: int, token: int) -> int:
-    """Return a logit scaled by 2^24: an integer below 2^24, hence an exact float32."""
+    """Return a token's logit times 2^24: an integer below 2^24, which float32 holds exactly."""
     return mix((hidden + (token + 1) * VOCABULARY) & MASK) >> LOGIT_SHIFT
 
 
 def draft_hidden(hidden: int, token: int) -> int:
-    """Return the drafter's input at a position: its hidden word combined with the next token."""
+    """Return the drafter's input: the target's hidden state combined with the next token."""
     return mix((3 * hidden + embed(token)) & MASK)
 
 
 def block_hash(parent: int, tokens: Iterable[int]) -> int:
-    """Return the hash of a KV-cache block: its tokens and, by `parent`, all earlier blocks."""
+    """Return the prefix-cache hash of a block, from its tokens and the hash of its parent block."""
     for token in tokens:
         parent = mix((3 * parent + embed(token)) & MASK)
     return parent

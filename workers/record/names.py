@@ -1,4 +1,4 @@
-"""Safe file names (no path, dot file or hidden character), and counts that can be summed."""
+"""String types that are safe as file names, and integer types of bounded counts."""
 
 from typing import Annotated, TypeAlias
 

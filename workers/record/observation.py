@@ -1,4 +1,4 @@
-"""Observed variables, one line each, and observations: their values at one point of a run."""
+"""Observations of an engine's step: values of named variables, such as block tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from workers.record.evidence import Access
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One observed variable: plane (state category), owner, point, and domain of definition.
+    """One observed variable: its state category (plane), owner, point, and domain.
 
     Values outside the domain are scratch and never compared.
     """
@@ -99,7 +99,7 @@ _bytes_of, _values_of = np.ndarray.tobytes, np.ndarray.tolist
 
 
 class Observation(NamedTuple):
-    """Values of several variables at one point of one step of an engine.
+    """Values of several variables, observed at one point of one step.
 
     `requests` labels rows (or entries) as at the enqueueing of the point, not by the current row map.
     """
@@ -112,7 +112,7 @@ class Observation(NamedTuple):
 
 
 class Recorder:
-    """Collects the device's captures in stream order, and hashes them.
+    """Collects copies of device buffers (captures, not CUDA graphs) in stream order.
 
     `blame` maps a variable to the last writers of its memory; with it, `writers` has them for each capture, by (step,
     variable).
@@ -128,7 +128,7 @@ class Recorder:
     def capture(
         self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
     ) -> None:
-        """Store copies of these arrays; called on the compute lane, between two ops."""
+        """Store copies of arrays; the machine calls this between two ops of the compute stream."""
         hashed = b"".join(map(_bytes_of, arrays))
         values = dict(zip(names, map(_values_of, arrays), strict=True))
         self._digest.update(hashed)
@@ -138,17 +138,17 @@ class Recorder:
         self.captures.append(Observation(point, step, requests, values))
 
     def take(self) -> list[Observation]:
-        """Return the captures since the last call."""
+        """Return the observations since the last call."""
         taken, self.captures = self.captures, []
         return taken
 
     def digest(self) -> str:
-        """Return a hash of every capture so far, in stream order; "" if nothing was captured."""
+        """Return a hash of all stored values so far, in stream order; "" if there are none."""
         return self._digest.hexdigest() if self._has_hashed else ""
 
 
 def width_of(logprobs: Sequence[int | float], num_tokens: int) -> int | None:
-    """Return the number of logprobs per token; None if it is not the same for all tokens."""
+    """Return the number of logprobs for each token; None if tokens have different numbers."""
     if not num_tokens:
         return None if logprobs else 0
     return None if len(logprobs) % (2 * num_tokens) else len(logprobs) // (2 * num_tokens)

@@ -1,4 +1,4 @@
-"""Templates of the sentences that `words` makes: one per kind of fact, rule and reference.
+"""Sentence templates for reports: one for each kind of fact, rule and reference run.
 
 Values are in braces, by name. Any template may be reworded.
 """
@@ -291,5 +291,5 @@ RULES: Mapping[Rule, str] = {
 
 @cache
 def needs_of(template: str) -> tuple[tuple[str, bool], ...]:
-    """Return the names of the values that a template needs, and whether each must be a number."""
+    """Return each value name in a template, and whether the value must be a number."""
     return tuple((name, bool(spec)) for _, name, spec, _ in Formatter().parse(template) if name)

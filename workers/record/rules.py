@@ -1,10 +1,10 @@
-"""Rules for an engine's decisions, and the reference runs for comparisons, as closed types."""
+"""Enumerations: the rules for scheduler decisions, and the runs to compare with."""
 
 from enum import StrEnum
 
 
 class Reference(StrEnum):
-    """Another run of the same requests that a run is compared with."""
+    """Which other run of the same requests the run is compared with."""
 
     SYNCHRONOUS = "synchronous"
     WITHOUT_SPECULATION = "without_speculation"
@@ -12,7 +12,7 @@ class Reference(StrEnum):
 
 
 class Rule(StrEnum):
-    """Rules for the decisions in a log; the value is part of fingerprints and never changes.
+    """Rules that a decision can break, as sentences; values enter fingerprints and never change.
 
     R stands for a request, N for numbers; a value in braces distinguishes bugs.
     """

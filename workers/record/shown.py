@@ -1,4 +1,4 @@
-"""What an engine in a process of its own shows of its steps: typed values, validated strictly where they arrive.
+"""Observations that an engine in a child process sends about its steps, strictly validated.
 
 An engine whose scheduler decides for itself shows no log of decisions. It shows each plan, each set of model inputs,
 each result and each transfer instead, and the judges build one history of the run from them (`workers.judge.history`).
@@ -17,7 +17,7 @@ V = TypeVar("V", bound=Value)
 
 
 class OpenedValues(Value):
-    """Sizes of an engine, before its first step.
+    """Sizes of an engine, sent before its first step.
 
     `state_sizes` has, for each KV-cache group with recurrent states, the number of tokens per block. `windows` has, for
     each group of sliding-window layers, the block size and the window size in tokens.
@@ -43,7 +43,7 @@ class OpenedValues(Value):
 
 
 class ScheduledValues(Value):
-    """A scheduler's plan of one step.
+    """The scheduler output of one step: which tokens of which request it runs.
 
     By row: the computed tokens (`scheduled_computed`) and the number of drafts. By request number: `begun` has all
     tokens of each request that is scheduled for the first time or again after a preemption; `blocks` are those of full
@@ -71,7 +71,7 @@ class ScheduledValues(Value):
 
 
 class StateColumns(Value):
-    """Recurrent states of one KV-cache group, by row of a step.
+    """Recurrent states of one KV-cache group, by batch row.
 
     `states` is the block that the row's state is written to. `left` has one block for each token, where a state is left
     after every token. `goes_on` is true if the row starts from an earlier state, `kept` is the number of tokens of the
@@ -86,14 +86,14 @@ class StateColumns(Value):
 
 
 class WindowColumns(Value):
-    """Slot mapping (by token, padding included) and block tables (by row) of one group of sliding-window layers."""
+    """Slot mapping (by token) and block tables (by row) of one sliding-window KV-cache group."""
 
     slots: Integers
     tables: list[Integers]
 
 
 class InputsValues(Value):
-    """The model's inputs in a step. Row `r` has the tokens `starts[r]` to `starts[r + 1]`; later tokens are padding.
+    """Inputs of the model in a step: tokens `starts[r]` to `starts[r + 1]` are of row `r`.
 
     `slots` is the slot mapping of full attention, `tables` its block tables, `bounds` the host's upper bounds of
     `seq_lens` if it has any. `copied` says by row how many tokens a state includes that is copied to a new block, 0 if
@@ -114,7 +114,7 @@ class InputsValues(Value):
 
 
 class DraftingValues(Value):
-    """The inputs of one pass of a drafter's model; `index` counts the passes of a step from zero.
+    """Inputs of one pass of the drafter's model; `index` counts passes of a step from 0.
 
     A pass that runs later than the step's others has the `blocks` that its requests hold by then, and runs after step
     `behind`. `bounds` are the host's upper bounds of `seq_lens`, if it has any.
@@ -133,7 +133,7 @@ class DraftingValues(Value):
 
 
 class SamplerRow(Value):
-    """What a sampler has stored for the request of a batch row, None where an engine stores nothing of the kind.
+    """Sampling state that the engine stores for a batch row; None: it stores no such value.
 
     `tokens` are the request's tokens, of which the first `num_prompt_tokens` are its prompt. `output_counts` are pairs
     of an output token and how often it was sampled, `prompt_tokens` the distinct tokens of the prompt; both matter only
@@ -162,50 +162,50 @@ class SamplerRow(Value):
 
 
 class SamplerValues(Value):
-    """What a sampler has stored for the requests of a step, by row, before it samples."""
+    """Sampling state of all batch rows, before the step samples."""
 
     rows: list[SamplerRow]
 
 
 class ContextValues(Value):
-    """Positions and slots where a drafter stores the target's hidden states, by token of the target's inputs."""
+    """Where a drafter stores the target's hidden states: positions and slots, by input token."""
 
     positions: Integers
     slots: Integers
 
 
 class MarginsValues(Value):
-    """By row, the difference of the logits of the likeliest draft token and the second."""
+    """By row, the logit of the likeliest draft token minus the second largest logit."""
 
     margins: list[float]
 
 
 class ProposedValues(Value):
-    """The draft tokens that a step proposed, by row."""
+    """Draft tokens that a step proposed, by batch row."""
 
     proposed: list[Integers]
 
 
 class CorrectedValues(Value):
-    """The host's counts of computed tokens after their correction, by row."""
+    """Host counts of computed tokens, by row, after they were corrected by sampling results."""
 
     mirror_computed: Integers
 
 
 class ProcessedValues(Value):
-    """The tokens that a step sampled, by row."""
+    """Tokens that a step sampled, by batch row."""
 
     sampled: list[Integers]
 
 
 class CountedValues(Value):
-    """Metrics of a step with drafts: rows with drafts, draft tokens, and accepted draft tokens."""
+    """Speculation metrics of a step: rows with draft tokens, draft tokens, accepted ones."""
 
     counted: Annotated[Integers, Field(min_length=3, max_length=3)]
 
 
 class ControlledValues(Value):
-    """A call of the control plane between two steps: its name and the version of the weights.
+    """A control call between two steps, e.g. a pause: its name and the weight version.
 
     `tokens` holds the number of weight tensors that are wrong, or the output of a neighbour's request.
     """
@@ -216,13 +216,13 @@ class ControlledValues(Value):
 
 
 class DrainedValues(Value):
-    """Number of objects of each kind that an engine still holds after its last request."""
+    """How many objects of each kind the engine still holds after its last request."""
 
     leaks: dict[str, int]
 
 
 class TransferValues(Value):
-    """A load, a store or a hand-off of a request that begins, copies its bytes, or ends.
+    """A KV transfer (load, store or hand-off) of a request begins, copies its bytes, or ends.
 
     `blocks` are blocks of the cache; `slots` has for each the slot of the store that it is copied from or to, or the
     producer's block that it is loaded from. `lost` holds indexes of blocks that were lost. The last `num_states` blocks
@@ -241,14 +241,14 @@ class TransferValues(Value):
 
 
 class InFlightValues(Value):
-    """Pairs of a transfer in flight and one of its blocks that is free, or was registered before it arrived."""
+    """Errors of KV transfers in flight: (transfer, block) pairs with a free or registered block."""
 
     free: list[tuple[int, int]]
     registered: list[tuple[int, int]]
 
 
 class StoredValues(Value):
-    """Blocks of a request that are stored, their indexes in its block table, and the request's tokens at that time."""
+    """Blocks of a request that are stored: block ids, indexes in its block table, its tokens."""
 
     blocks: Integers
     indexes: Integers
@@ -256,7 +256,7 @@ class StoredValues(Value):
 
 
 class OfferedValues(Value):
-    """Chunk numbers that were offered to a store for a request that ended by itself.
+    """Token chunks of a request that were offered to a KV store; the request ended by itself.
 
     `prompt` and `tokens` count its tokens, `found` those that were in the cache or the store when it was admitted.
     """
@@ -268,25 +268,25 @@ class OfferedValues(Value):
 
 
 class CopiedValues(Value):
-    """Pairs of a block of the cache and the block that it is copied to before a step writes there."""
+    """Block copies before a step writes: pairs of (source block, target block)."""
 
     blocks: list[tuple[int, int]]
 
 
 class ZeroedValues(Value):
-    """Blocks that are zeroed before a step."""
+    """Ids of KV-cache blocks that are zeroed before a step."""
 
     blocks: Integers
 
 
 class PreemptedValues(Value):
-    """Blocks that only a preempted request held and that were not free after its preemption."""
+    """Blocks held by a preempted request only that were not freed by its preemption."""
 
     kept: Integers
 
 
 class _Shown(Value, Generic[V]):
-    """Values at one point of a step of an engine; `requests` are the numbers of the requests in its rows.
+    """Values observed at one point of one step; `requests` are request numbers by batch row.
 
     `writers` has the last writes of what was read, newest first, by the variable names that judges use. It is empty
     where they are not recorded.
@@ -300,121 +300,121 @@ class _Shown(Value, Generic[V]):
 
 
 class Opened(_Shown[OpenedValues]):
-    """The sizes of an engine, before its first step."""
+    """Observation before the first step: sizes of the engine."""
 
     point: Literal["opened"] = "opened"
 
 
 class Scheduled(_Shown[ScheduledValues]):
-    """A scheduler's plan of a step."""
+    """Observation of the scheduler output of a step."""
 
     point: Literal["scheduled"] = "scheduled"
 
 
 class Inputs(_Shown[InputsValues]):
-    """The model's inputs in a step."""
+    """Observation of the model inputs of a step."""
 
     point: Literal["inputs"] = "inputs"
 
 
 class Sampler(_Shown[SamplerValues]):
-    """The state of the sampler in a step."""
+    """Observation of the sampler's state in a step."""
 
     point: Literal["sampler"] = "sampler"
 
 
 class Context(_Shown[ContextValues]):
-    """Positions and slots where a parallel drafter stores the target's hidden states."""
+    """Observation of where a parallel drafter stores the target's hidden states."""
 
     point: Literal["context"] = "context"
 
 
 class Drafting(_Shown[DraftingValues]):
-    """The inputs of one pass of a drafter's model."""
+    """Observation of the inputs of one pass of the drafter's model."""
 
     point: Literal["drafting"] = "drafting"
 
 
 class Margins(_Shown[MarginsValues]):
-    """The logit margins of the draft tokens of a pass."""
+    """Observation of the logit margins in one draft pass."""
 
     point: Literal["margins"] = "margins"
 
 
 class Proposed(_Shown[ProposedValues]):
-    """The drafts that a step proposed."""
+    """Observation of the draft tokens that a step proposed."""
 
     point: Literal["proposed"] = "proposed"
 
 
 class Corrected(_Shown[CorrectedValues]):
-    """The host's counts after a step was launched and they were corrected."""
+    """Observation of the host's counts, when sampling results have corrected them."""
 
     point: Literal["corrected"] = "corrected"
 
 
 class Processed(_Shown[ProcessedValues]):
-    """The sampled tokens of a step, when its result is processed."""
+    """Observation of a step's sampled tokens, when the scheduler processes them."""
 
     point: Literal["processed"] = "processed"
 
 
 class Counted(_Shown[CountedValues]):
-    """The metrics of a step with drafts, when it is processed."""
+    """Observation of a step's speculation metrics, when its result is processed."""
 
     point: Literal["counted"] = "counted"
 
 
 class Controlled(_Shown[ControlledValues]):
-    """A call of the control plane between two steps."""
+    """Observation of a control call between two steps, e.g. a pause."""
 
     point: Literal["controlled"] = "controlled"
 
 
 class Drained(_Shown[DrainedValues]):
-    """Objects that an engine still holds after its last request."""
+    """Observation of objects that the engine still holds after its last request."""
 
     point: Literal["drained"] = "drained"
 
 
 class Transfer(_Shown[TransferValues]):
-    """A transfer of a KV connector begins, copies, or ends."""
+    """Observation of a KV connector's transfer that begins, copies, or ends."""
 
     point: Literal["transfer"] = "transfer"
 
 
 class InFlight(_Shown[InFlightValues]):
-    """Blocks of transfers in flight that may not be free or registered, after a plan."""
+    """Observation, after a plan, of blocks in transfer that must not be free or registered."""
 
     point: Literal["in_flight"] = "in_flight"
 
 
 class Stored(_Shown[StoredValues]):
-    """Blocks of a request that a KV connector copies to a store."""
+    """Observation of blocks that a KV connector copies to a store."""
 
     point: Literal["stored"] = "stored"
 
 
 class Offered(_Shown[OfferedValues]):
-    """Chunks of a request that were offered to a store before its end."""
+    """Observation of the chunks of a request that were offered to a store before its end."""
 
     point: Literal["offered"] = "offered"
 
 
 class Copied(_Shown[CopiedValues]):
-    """Block copies within a cache before a step."""
+    """Observation of block copies within the KV cache before a step."""
 
     point: Literal["copied"] = "copied"
 
 
 class Zeroed(_Shown[ZeroedValues]):
-    """Blocks of a cache that are zeroed before a step."""
+    """Observation of KV-cache blocks that are zeroed before a step."""
 
     point: Literal["zeroed"] = "zeroed"
 
 
 class Preempted(_Shown[PreemptedValues]):
-    """A request that a scheduler preempted while it planned."""
+    """Observation of a request that the scheduler preempted while it scheduled a step."""
 
     point: Literal["preempted"] = "preempted"
 

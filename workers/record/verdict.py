@@ -1,4 +1,4 @@
-"""Verdicts of runs, as values: returned, stored as JSON and compared, never raised."""
+"""Verdicts: how a run of a trace ended, as values that are stored and compared."""
 
 from collections.abc import Iterable, Sequence
 from itertools import permutations
@@ -15,7 +15,7 @@ from workers.record.names import Count
 
 
 class Stats(Value):
-    """Statistics of one run.
+    """Counts of one run, and the hash of its observations.
 
     - `commits`: processed results of requests. `captures`: compared device and host observations.
     - `run_ahead_max`: launched steps that the device had not begun when another was scheduled.
@@ -39,14 +39,14 @@ CRASH = "crash"
 
 
 class Agreed(Value):
-    """Engine and oracle agree everywhere, and everything expected happened."""
+    """Verdict: engine and oracle agree, and every expected situation occurred."""
 
     kind: Literal["agreed"] = "agreed"
     stats: Stats
 
 
 class Diverged(Value):
-    """Engine and oracle differ.
+    """Verdict: the engine differs from the oracle (the independent reference computation).
 
     `unconfirmed` says why no slower run of the engine was used to confirm the finding, if one was required; `known`
     names the known bugs of the engine that cause it; `needs` names known bugs: without their fixes the trace agrees.
@@ -62,7 +62,7 @@ class Diverged(Value):
 
 
 class Crashed(Value):
-    """The engine raised an exception, on the host or in a device op; `error` is its message.
+    """Verdict: the engine raised an exception, on the host or in a device op.
 
     - `callers`: callers of its source location, nearest first.
     - `before`: the first difference in the steps before. `missing_order`: two unordered accesses before, if found.
@@ -83,14 +83,14 @@ class Crashed(Value):
 
 
 class Waiting(Value):
-    """A request that was left out of the last step, and the reason."""
+    """Request that was not scheduled in the last step, and the reason."""
 
     request: str
     reason: SkipReason
 
 
 class NotDrained(Value):
-    """Requests are still alive after the maximum number of steps.
+    """Requests have not ended after the maximum number of steps.
 
     In the last `idle` of these steps no request got a result. `waiting` is set for an engine that logs its decisions.
     """
@@ -102,7 +102,7 @@ class NotDrained(Value):
 
 
 class LaneWait(Value):
-    """A lane that waits for an event record of a step on another lane."""
+    """Lane (stream) that waits for an event recorded in a step on another lane."""
 
     lane: str
     on: str
@@ -110,7 +110,7 @@ class LaneWait(Value):
 
 
 class LanesWait(Value):
-    """No lane can advance; `host` is the lane that the host waits for, if any."""
+    """Deadlock of lanes (streams); `host` is the lane that the host waits for, if any."""
 
     kind: Literal["lanes_wait"] = "lanes_wait"
     host: str | None = None
@@ -118,7 +118,7 @@ class LanesWait(Value):
 
 
 class Stuck(Value):
-    """The engine stopped making progress.
+    """Verdict: the engine stopped making progress.
 
     `missing_order` are two unordered accesses, if the race detector found some; `made_at` are source locations of the
     engine that may be wrong, if its target names some.
@@ -135,7 +135,7 @@ class Stuck(Value):
 
 
 class Vacuous(Value):
-    """Nothing is wrong, but something expected did not happen.
+    """Verdict: nothing is wrong, but a situation that the trace expects did not occur.
 
     `missing` has each expected and actual fact.
     """
@@ -145,13 +145,13 @@ class Vacuous(Value):
     missing: tuple[Fact, ...]
 
     def reached(self, fault: str) -> bool:
-        """Return whether the faulty code ran."""
+        """Return whether the code of a planted fault ran."""
         ruled_out = {each.values["fault"] for each in self.missing if each.kind == "fault_requires"}
         return fault not in ruled_out and fact("fault_not_reached", fault=fault) not in self.missing
 
 
 class Lost(Value):
-    """No verdict was reached, for a reason outside the trace."""
+    """No verdict was reached, for a reason outside the trace, e.g. a dead worker."""
 
     kind: Literal["lost"] = "lost"
     reason: str
@@ -162,12 +162,12 @@ Verdict: TypeAlias = Annotated[Agreed | Diverged | Crashed | Stuck | Vacuous | L
 
 
 def is_finding(verdict: Verdict) -> bool:
-    """Return whether a verdict says that the engine is wrong."""
+    """Return whether a verdict reports a bug: diverged, crashed or stuck."""
     return isinstance(verdict, Diverged | Crashed | Stuck)
 
 
 def plane(verdict: Verdict) -> str:
-    """Return the state category of a finding."""
+    """Return the plane of a finding: the kind of state that is wrong, e.g. `tokens` or `kv`."""
     match verdict:
         case Diverged(difference=difference):
             return difference.plane
@@ -180,32 +180,32 @@ def plane(verdict: Verdict) -> str:
 
 
 def known_of(verdict: Verdict) -> tuple[str, ...]:
-    """Return the names of the known bugs that cause a finding; empty for any other verdict."""
+    """Return the known bugs that cause a finding, by name; empty if the verdict is no finding."""
     return verdict.known if isinstance(verdict, Diverged | Crashed | Stuck) else ()
 
 
 def with_known(verdict: Verdict, known: tuple[str, ...]) -> Verdict:
-    """Return a finding with the names of the known bugs that cause it."""
+    """Return a copy of a finding that names the known bugs that cause it."""
     return verdict.model_copy(update={"known": known}) if known else verdict
 
 
 def needs_of(verdict: Verdict) -> tuple[str, ...]:
-    """Return the known bugs that must be fixed to show a finding; empty for any other verdict."""
+    """Return the known bugs that must be fixed before a finding reproduces; empty for others."""
     return verdict.needs if isinstance(verdict, Diverged | Crashed | Stuck) else ()
 
 
 def with_needs(verdict: Verdict, needs: tuple[str, ...]) -> Verdict:
-    """Return a finding with the names of the known bugs that must be fixed to show it."""
+    """Return a copy of a finding that names known bugs to be fixed before it reproduces."""
     return verdict.model_copy(update={"needs": needs}) if needs else verdict
 
 
 def unconfirmed_of(verdict: Verdict) -> Fact | None:
-    """Return why a finding was not confirmed; None if it was, or needed no confirmation."""
+    """Return why a finding was reported without confirmation; None if it needed none."""
     return verdict.unconfirmed if isinstance(verdict, Diverged | Crashed | Stuck) else None
 
 
 def missing_order_of(verdict: Verdict) -> MissingOrder | None:
-    """Return the two unordered accesses of a finding; None if the race detector found none."""
+    """Return the race of a finding (two unordered accesses), None if none was detected."""
     match verdict:
         case Diverged(difference=difference):
             return difference.missing_order
@@ -216,7 +216,7 @@ def missing_order_of(verdict: Verdict) -> MissingOrder | None:
 
 
 def with_missing_order(verdict: Verdict, order: MissingOrder | None) -> Verdict:
-    """Return a finding with two unordered accesses added if it has none.
+    """Return a copy of a finding with a race added, unless it already has one.
 
     Other verdicts unchanged.
     """
@@ -236,7 +236,7 @@ DECISIONS_PER_AMBIGUOUS = 1000
 
 
 def is_too_ambiguous(stats: Iterable[Stats]) -> bool:
-    """Return whether too many sampled tokens were ambiguous.
+    """Return whether too many sampled tokens could also have been other tokens.
 
     Other tokens may have been correct instead of an ambiguous one.
     """
@@ -246,7 +246,7 @@ def is_too_ambiguous(stats: Iterable[Stats]) -> bool:
 
 
 class Outcome(Value):
-    """The end of a run under a schedule: kind of verdict, and the location of a difference."""
+    """How a run of a finding's trace ended under one schedule."""
 
     schedule: Schedule
     kind: Kind
@@ -256,7 +256,7 @@ class Outcome(Value):
 
     @classmethod
     def of(cls, schedule: Schedule, verdict: Verdict) -> "Outcome":
-        """Return the outcome of a run with this verdict."""
+        """Build the outcome from a run's schedule and verdict."""
         if not isinstance(verdict, Diverged):
             return cls(schedule=schedule, kind=verdict.kind)
         found = verdict.difference
@@ -264,12 +264,12 @@ class Outcome(Value):
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing was found."""
+        """Whether the run had no finding under this schedule."""
         return self.kind in ("agreed", "vacuous")
 
 
 def telling_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Return ordered pairs of lanes that decide whether a finding reproduces.
+    """Return pairs of lanes (streams) whose order decides whether a finding reproduces.
 
     Empty if there are none.
 

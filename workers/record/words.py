@@ -1,4 +1,4 @@
-"""English sentences for evidence.
+"""Turns evidence into English sentences.
 
 Only this module makes sentences of it, and nothing parses them.
 
@@ -53,7 +53,7 @@ def value_text(value: Plain) -> str:
 
 
 def _argument(value: Plain) -> str:
-    """Return a value as text inside a sequence; sequences are in brackets."""
+    """Return a value as text within a sequence; inner sequences get brackets."""
     match value:
         case tuple():
             return f"[{', '.join(map(_argument, value))}]"
@@ -63,7 +63,7 @@ def _argument(value: Plain) -> str:
 
 
 def shown_text(value: Shown | Violation) -> str:
-    """Format an actual or expected value."""
+    """Return the sentence for an expected or actual value."""
     match value:
         case Fact(kind=kind, values=values):
             return FACTS[kind].format(**{name: _within(each) for name, each in values.items()})
@@ -73,7 +73,7 @@ def shown_text(value: Shown | Violation) -> str:
 
 
 def _within(value: Shown) -> object:
-    """Return a value for a format string; numbers stay numbers."""
+    """Return a value to insert into a template; numbers stay numbers for their format."""
     if isinstance(value, str) and value in NOT_FINITE:
         return float(value)
     if value is None:
@@ -82,7 +82,7 @@ def _within(value: Shown) -> object:
 
 
 def violation_text(value: Violation) -> str:
-    """Format the broken rule of a decision: entry, request and values."""
+    """Return the sentence for a broken rule: log entry, request and values."""
     text = RULES[value.rule].format(**{name: _within(each) for name, each in value.values.items()})
     about = f"request {value.request}: {text}" if value.request else text
     return f"{value.entry}: {about}" if value.entry else about
@@ -94,12 +94,12 @@ def site_text(site: Site) -> str:
 
 
 def writer_text(access: Access) -> str:
-    """Format a writer: the lane or the function, the op and the step."""
+    """Return a writer of memory as text: its function or lane, op and step."""
     return f"{access.actor}:{access.op}@{access.step}"
 
 
 def access_text(access: Access) -> str:
-    """Format an access: read or write, its actor and, if known, its source line."""
+    """Return an access as text: read or write, by what and, if known, in which line."""
     how = access.how if access.replaced is None else f"{access.how} over step {access.replaced}"
     what = f"the {how} by {writer_text(access)}"
     if access.site is None:
@@ -113,30 +113,30 @@ def _place(site: Site) -> str:
 
 
 def missing_order_text(order: MissingOrder) -> str:
-    """Format two unordered accesses."""
+    """Return the sentence for a race: two accesses that nothing orders."""
     memory = f"{order.memory}, allocated again as {order.reused_as}" if order.reused_as else order.memory
     return f"nothing orders {access_text(order.first)} before {access_text(order.second)} (both use {memory})"
 
 
 def elsewhere_text(elsewhere: Elsewhere) -> str:
-    """Format whether another run keeps the contract."""
+    """Return a sentence: whether another run keeps the contract (promise to the client)."""
     return f"{REFERENCES[elsewhere.reference]} {ELSEWHERE[elsewhere.how].format(**dict(elsewhere))}"
 
 
 def expected_text(difference: Difference) -> str:
-    """Format the expected value of a difference."""
+    """Return the expected value of a difference as text."""
     text = shown_text(difference.expected)
     return text if difference.reference is None else f"{text}, as in {REFERENCES[difference.reference]}"
 
 
 def actual_text(difference: Difference) -> str:
-    """Format the actual value of a difference."""
+    """Return the actual value of a difference as text."""
     text = shown_text(difference.actual)
     return text if difference.elsewhere is None else f"{text}; {elsewhere_text(difference.elsewhere)}"
 
 
 def difference_text(difference: Difference) -> str:
-    """Format a difference in one line; for a race without a wrong value, the missing order."""
+    """Return a difference in one line; for a race without a wrong value, its accesses."""
     if difference.plane == RACES and difference.missing_order is not None:
         return _no_order_text(difference.missing_order)
     if difference.elsewhere is not None:
@@ -152,7 +152,7 @@ def _no_order_text(order: MissingOrder) -> str:
 
 
 def headline_text(verdict: Verdict) -> str:
-    """Format a finding in one line; a missing order comes before its consequences."""
+    """Return a finding in one line; a race comes before its consequences."""
     match verdict:
         case Diverged(difference=difference):
             text = difference_text(difference)
@@ -167,12 +167,12 @@ def headline_text(verdict: Verdict) -> str:
 
 
 def _is_bare_race(verdict: Verdict) -> bool:
-    """Return whether a finding is a missing order without a wrong value."""
+    """Return whether a finding is a race without a wrong value."""
     return isinstance(verdict, Diverged) and verdict.difference.plane == RACES
 
 
 def harm_text(harm: Harm) -> str:
-    """Format the effect of a race on its two tasks, and on the host's results."""
+    """Return what a race changes: one of its tasks, or what the host receives."""
     if harm.error:
         return f"{harm.kind}: under {harm.policy} the engine ends: {harm.error}"
     if harm.task is None:
@@ -188,7 +188,7 @@ def _task_text(task: Access) -> str:
 
 
 def reason_text(verdict: Stuck) -> str:
-    """Format the reason why a run made no progress."""
+    """Return the reason why a run made no progress, as text."""
     match verdict.waits:
         case NotDrained(steps=steps, idle=idle, waiting=waiting):
             text = f"not drained after {steps} steps" + (f", the last {idle} without a result" if idle else "")
@@ -203,7 +203,7 @@ def reason_text(verdict: Stuck) -> str:
 
 
 def finding_lines(verdict: Verdict) -> list[str]:
-    """Format a finding, one fact per line.
+    """Return the lines of a report on a finding, one fact per line.
 
     Its missing order first, as the cause of what follows.
     """
@@ -240,7 +240,7 @@ def _finding_lines(verdict: Verdict) -> list[str]:
 
 
 def difference_lines(difference: Difference) -> Iterator[str]:
-    """Format a difference, one fact per line.
+    """Return the lines of a report on a difference, one fact per line.
 
     Its missing order first, unless nothing else is wrong.
     """
@@ -280,7 +280,7 @@ def _missing_order_lines(order: MissingOrder | None) -> Iterator[str]:
 
 
 def schedule_name(schedule: Schedule) -> str:
-    """Return a short name of a schedule."""
+    """Return a short name of a schedule, e.g. `lazy` or `random 7`."""
     held = f" with {len(schedule.holds)} held back" if schedule.holds else ""
     match schedule.policy:
         case "lane_order":
@@ -292,7 +292,7 @@ def schedule_name(schedule: Schedule) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """Format the end of a run under a schedule, in a few words."""
+    """Return how a run under one schedule ended, in a few words."""
     match outcome.kind:
         case "diverged":
             return f"diverged: {outcome.variable} of {outcome.commit or 'no request'} at step {outcome.step}"
@@ -303,7 +303,7 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def schedule_names(outcomes: Sequence[Outcome], agrees: bool) -> list[str]:
-    """Return the names of schedules under which a finding reproduces, or does not.
+    """Return the names of schedules under which a finding reproduces or, if `agrees`, does not.
 
     Lane orders are counted, not named.
     """
@@ -314,7 +314,7 @@ def schedule_names(outcomes: Sequence[Outcome], agrees: bool) -> list[str]:
 
 
 def outcome_lines(verdict: Verdict, outcomes: Sequence[Outcome]) -> list[str]:
-    """Return under which schedules a finding reproduces, or the effect of its race."""
+    """Return report lines: the schedules under which a finding reproduces, or its race's effect."""
     lines = []
     if missing_order_of(verdict) is not None:
         lines = [race_harm_text(verdict, outcomes)]
@@ -330,7 +330,7 @@ def outcome_lines(verdict: Verdict, outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def race_harm_text(verdict: Verdict, outcomes: Sequence[Outcome]) -> str:
-    """Format that a race is reported for any timing, and its effects under the tried schedules."""
+    """Return a sentence: which effects a race had under the tried schedules."""
     text = "the race is reported whatever the timing"
     harms = [HARMS[each.kind].format(variable=each.variable) for each in outcomes if not each.agrees]
     good, bad = (", ".join(schedule_names(outcomes, agrees)) for agrees in (True, False))
