@@ -107,7 +107,7 @@ def save_model(
 
 
 def keep_async_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep asynchronous scheduling, which vLLM's CPU platform switches off."""
+    """Patch vLLM's CPU platform to keep asynchronous scheduling on."""
     update = CpuPlatform.check_and_update_config
 
     def update_other_settings(vllm_config: VllmConfig) -> None:
@@ -120,7 +120,7 @@ def keep_async_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_engine(model: str, **options: Any) -> EngineCore:
-    """Make an engine with a tiny model; it collects the outputs of each request."""
+    """Make an engine; `engine.outputs` collects the outputs of each request."""
     torch.set_num_threads(1)
     sizes = {
         "block_size": 32,
@@ -151,7 +151,7 @@ def add_request(
     resumable: bool = False,
     **sampling: Any,
 ) -> None:
-    """Add a request with greedy sampling by default."""
+    """Add a request, which samples greedily unless `sampling` says otherwise."""
     sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
     request = EngineCoreRequest(
         request_id=request_id,
@@ -170,7 +170,7 @@ def add_request(
 
 
 def step(engine: EngineCore) -> None:
-    """Run one step of the engine's loop."""
+    """Run one step of the engine's loop; collect the delivered outputs."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     for outputs in (delivered or {}).values():
@@ -179,7 +179,7 @@ def step(engine: EngineCore) -> None:
 
 
 def drain(engine: EngineCore) -> None:
-    """Run steps until no request is left."""
+    """Run steps until no request is left and no step is in flight."""
     for _ in range(MAX_STEPS):
         if not engine.scheduler.has_requests() and not engine.batch_queue:
             return
@@ -189,14 +189,14 @@ def drain(engine: EngineCore) -> None:
 
 @dataclass
 class Loads(KVConnectorMetadata):
-    """Loads that end in a step: their requests, and the blocks that failed."""
+    """Loads that end in a step: their request ids, and the ids of failed blocks."""
 
     requests: set[str] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
 
 
 class PrefixConnector(KVConnectorBase_V1):
-    """Finds prompts in the full blocks of finished requests."""
+    """KV connector that matches prompts with full blocks of finished requests."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -267,7 +267,7 @@ class PrefixConnector(KVConnectorBase_V1):
 
 
 def prefix_connector(is_asynchronous: bool) -> KVTransferConfig:
-    """Return the configuration that selects this file's connector."""
+    """Return the `KVTransferConfig` that selects `PrefixConnector`."""
     return KVTransferConfig(
         kv_connector=PrefixConnector.__name__,
         kv_connector_module_path=__name__,

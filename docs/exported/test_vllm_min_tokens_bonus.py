@@ -101,7 +101,7 @@ def save_model(
 
 
 def keep_async_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep asynchronous scheduling, which vLLM's CPU platform switches off."""
+    """Patch vLLM's CPU platform to keep asynchronous scheduling on."""
     update = CpuPlatform.check_and_update_config
 
     def update_other_settings(vllm_config: VllmConfig) -> None:
@@ -114,7 +114,7 @@ def keep_async_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_engine(model: str, **options: Any) -> EngineCore:
-    """Make an engine with a tiny model; it collects the outputs of each request."""
+    """Make an engine; `engine.outputs` collects the outputs of each request."""
     torch.set_num_threads(1)
     sizes = {
         "block_size": 32,
@@ -145,7 +145,7 @@ def add_request(
     resumable: bool = False,
     **sampling: Any,
 ) -> None:
-    """Add a request with greedy sampling by default."""
+    """Add a request, which samples greedily unless `sampling` says otherwise."""
     sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
     request = EngineCoreRequest(
         request_id=request_id,
@@ -164,7 +164,7 @@ def add_request(
 
 
 def step(engine: EngineCore) -> None:
-    """Run one step of the engine's loop."""
+    """Run one step of the engine's loop; collect the delivered outputs."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     for outputs in (delivered or {}).values():
@@ -173,7 +173,7 @@ def step(engine: EngineCore) -> None:
 
 
 def drain(engine: EngineCore) -> None:
-    """Run steps until no request is left."""
+    """Run steps until no request is left and no step is in flight."""
     for _ in range(MAX_STEPS):
         if not engine.scheduler.has_requests() and not engine.batch_queue:
             return
@@ -182,7 +182,7 @@ def drain(engine: EngineCore) -> None:
 
 
 def tokens_of(outputs: list[EngineCoreOutput]) -> list[int]:
-    """Return all delivered output tokens."""
+    """Return the output tokens of one request, from its engine outputs."""
     return [token for output in outputs for token in output.new_token_ids]
 
 

@@ -1,1 +1,1 @@
-"""Driver of vLLM's exported tests: a test file copies the functions that it needs."""
+"""Driver of exported vLLM tests: a test file copies the functions it calls."""

@@ -1,4 +1,4 @@
-"""A KV connector that copies nothing: a test sets which blocks fail to load."""
+"""KV connector that copies no data: a test sets which blocks fail to load."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +15,14 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
 @dataclass
 class Loads(KVConnectorMetadata):  # type: ignore[misc]
-    """Loads that end in a step: their requests, and the blocks that failed."""
+    """Loads that end in a step: their request ids, and the ids of failed blocks."""
 
     requests: set[str] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
 
 
 class PrefixConnector(KVConnectorBase_V1):  # type: ignore[misc]
-    """Finds prompts in the full blocks of finished requests."""
+    """KV connector that matches prompts with full blocks of finished requests."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -93,7 +93,7 @@ class PrefixConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
 
 def prefix_connector(is_asynchronous: bool) -> KVTransferConfig:
-    """Return the configuration that selects this file's connector."""
+    """Return the `KVTransferConfig` that selects `PrefixConnector`."""
     return KVTransferConfig(
         kv_connector=PrefixConnector.__name__,
         kv_connector_module_path=__name__,
@@ -106,7 +106,7 @@ def prefix_connector(is_asynchronous: bool) -> KVTransferConfig:
 def model_output(
     plan: SchedulerOutput, sampled: dict[str, list[int]]
 ) -> ModelRunnerOutput:
-    """Return a step's results, including finished and failed loads."""
+    """Return the `ModelRunnerOutput` of a step, with its finished and failed loads."""
     rows = {name: row for row, name in enumerate(sampled)}
     loads = plan.kv_connector_metadata
     ended = KVConnectorOutput(

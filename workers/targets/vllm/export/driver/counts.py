@@ -1,10 +1,10 @@
-"""An engine step that records the runner's counts of computed tokens."""
+"""Engine step that records the model runner's computed-token counts."""
 
 from vllm.v1.engine.core import EngineCore
 
 
 def step(engine: EngineCore) -> None:
-    """Run one engine step; record the runner's counts of computed tokens."""
+    """Run one engine step; record the computed-token count of each batch row."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     if executed:

@@ -1,4 +1,4 @@
-"""Patches of PyTorch and of vLLM's CPU platform."""
+"""Patches for a CPU: no pinned memory, and asynchronous scheduling kept."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from vllm.platforms.cpu import CpuPlatform
 
 
 def ignore_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allocate without pinned memory, which PyTorch for CPUs does not have."""
+    """Patch `torch.zeros` to ignore `pin_memory`, which a CPU build lacks."""
     zeros = torch.zeros
 
     def unpinned(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
@@ -19,7 +19,7 @@ def ignore_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_async_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep asynchronous scheduling, which vLLM's CPU platform switches off."""
+    """Patch vLLM's CPU platform to keep asynchronous scheduling on."""
     update = CpuPlatform.check_and_update_config
 
     def update_other_settings(vllm_config: VllmConfig) -> None:

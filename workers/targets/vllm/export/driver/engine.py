@@ -1,4 +1,4 @@
-"""An EngineCore in this process, on a CPU, and one step of its loop."""
+"""EngineCore in this process, on a CPU: requests, steps, preemption and pauses."""
 
 import time
 from typing import Any
@@ -17,7 +17,7 @@ MAX_STEPS = 500
 
 
 def make_engine(model: str, **options: Any) -> EngineCore:
-    """Make an engine with a tiny model; it collects the outputs of each request."""
+    """Make an engine; `engine.outputs` collects the outputs of each request."""
     torch.set_num_threads(1)
     sizes = {
         "block_size": 32,
@@ -48,7 +48,7 @@ def add_request(
     resumable: bool = False,
     **sampling: Any,
 ) -> None:
-    """Add a request with greedy sampling by default."""
+    """Add a request, which samples greedily unless `sampling` says otherwise."""
     sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
     request = EngineCoreRequest(
         request_id=request_id,
@@ -67,26 +67,26 @@ def add_request(
 
 
 def end_session(engine: EngineCore, request_id: str) -> None:
-    """End a session: its last part gets no successor."""
+    """End a streaming session by an input that is not resumable."""
     add_request(engine, request_id, [0], max_tokens=1)
 
 
 def grammar(*rules: str) -> StructuredOutputsParams:
-    """Return a grammar for xgrammar, the backend that the front end selects."""
+    """Return structured-output parameters for EBNF rules, with backend xgrammar."""
     params = StructuredOutputsParams(grammar="\n".join(rules))
     params._backend = "xgrammar"
     return params
 
 
 def wait_for_grammar(engine: EngineCore, request_id: str) -> None:
-    """Wait until the grammar of a request is compiled."""
+    """Wait until xgrammar has compiled the grammar of a request."""
     request = engine.scheduler.requests[request_id].structured_output_request
     while not request.is_grammar_ready:
         time.sleep(0.01)
 
 
 def step(engine: EngineCore) -> None:
-    """Run one step of the engine's loop."""
+    """Run one step of the engine's loop; collect the delivered outputs."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     for outputs in (delivered or {}).values():
@@ -95,7 +95,7 @@ def step(engine: EngineCore) -> None:
 
 
 def drain(engine: EngineCore) -> None:
-    """Run steps until no request is left."""
+    """Run steps until no request is left and no step is in flight."""
     for _ in range(MAX_STEPS):
         if not engine.scheduler.has_requests() and not engine.batch_queue:
             return
@@ -123,7 +123,7 @@ def preempt(engine: EngineCore, request_id: str) -> None:
 
 
 def pause(engine: EngineCore, state: PauseState, clear_cache: bool) -> None:
-    """Pause scheduling as a server does, and run until no request runs."""
+    """Set the pause state, run steps until idle, and clear caches if asked to."""
     engine.scheduler.set_pause_state(state)
     drain(engine)
     if clear_cache:
@@ -131,5 +131,5 @@ def pause(engine: EngineCore, state: PauseState, clear_cache: bool) -> None:
 
 
 def resume(engine: EngineCore) -> None:
-    """Resume scheduling after a pause."""
+    """End a pause: the scheduler admits and runs requests again."""
     engine.scheduler.set_pause_state(PauseState.UNPAUSED)

@@ -1,10 +1,10 @@
-"""An engine step that checks the token buffer of the drafter `ngram_gpu`."""
+"""Engine step that checks the token buffer of the drafter `ngram_gpu`."""
 
 from vllm.v1.engine.core import EngineCore
 
 
 def step(engine: EngineCore) -> None:
-    """Run one engine step; check that the drafter has each request's prompt."""
+    """Run one engine step; assert that the drafter's buffer has each prompt."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     if executed:

@@ -1,15 +1,15 @@
-"""Outputs that an engine has delivered."""
+"""Output tokens and streaming-session inputs, from an engine's outputs."""
 
 from vllm.v1.engine import EngineCoreOutput
 
 
 def tokens_of(outputs: list[EngineCoreOutput]) -> list[int]:
-    """Return all delivered output tokens."""
+    """Return the output tokens of one request, from its engine outputs."""
     return [token for output in outputs for token in output.new_token_ids]
 
 
 def parts_of(outputs: list[EngineCoreOutput]) -> list[list[EngineCoreOutput]]:
-    """Return the outputs of each part of a session: a finish reason ends a part."""
+    """Split a streaming session's outputs by input: a finish reason ends each."""
     parts: list[list[EngineCoreOutput]] = [[]]
     for output in outputs:
         parts[-1].append(output)

@@ -1,4 +1,4 @@
-"""A scheduler step that checks that a pause admits no request."""
+"""Scheduler step that checks that a paused scheduler admits no request."""
 
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -7,7 +7,7 @@ TOKEN = 1
 
 
 def launch(scheduler: Scheduler) -> None:
-    """Schedule a step; while paused, check that it has running requests only."""
+    """Schedule a step; while paused, assert that it admits no request."""
     running = {request.request_id for request in scheduler.running}
     plan = scheduler.schedule()
     if scheduler.pause_state != PauseState.UNPAUSED:

@@ -1,4 +1,4 @@
-"""A scheduler without a model: each request samples the same token at each step."""
+"""Scheduler without a model: every request samples token 1 at each step."""
 
 from collections import deque
 from typing import Any
@@ -27,7 +27,7 @@ MAX_STEPS = 500
 
 
 def make_scheduler(model: str, **options: Any) -> Scheduler:
-    """Make a scheduler with a queue of scheduled steps in flight."""
+    """Make a scheduler; `in_flight` is its queue of steps without results yet."""
     sizes = {
         "num_gpu_blocks_override": 129,
         "max_model_len": 128,
@@ -62,7 +62,7 @@ def add_request(
     resumable: bool = False,
     **sampling: Any,
 ) -> None:
-    """Add a request with the given sampling parameters."""
+    """Add a request with these sampling parameters; it ignores the EOS token."""
     init_none_hash(sha256)
     request = Request(
         request_id=request_id,
@@ -76,12 +76,12 @@ def add_request(
 
 
 def end_session(scheduler: Scheduler, request_id: str) -> None:
-    """End a session: its last part gets no successor."""
+    """End a streaming session by an input that is not resumable."""
     add_request(scheduler, request_id, [0], max_tokens=1)
 
 
 def launch(scheduler: Scheduler) -> None:
-    """Schedule a step; requests past their last prefill chunk sample a token."""
+    """Schedule a step; each request whose prefill is complete samples a token."""
     plan = scheduler.schedule()
     requests = scheduler.requests
     sampled = {
@@ -104,13 +104,13 @@ def process(scheduler: Scheduler) -> None:
 def model_output(
     plan: SchedulerOutput, sampled: dict[str, list[int]]
 ) -> ModelRunnerOutput:
-    """Return the results of a step."""
+    """Return the `ModelRunnerOutput` of a step with these sampled tokens."""
     rows = {name: row for row, name in enumerate(sampled)}
     return ModelRunnerOutput([*rows], rows, [*sampled.values()])
 
 
 def step(scheduler: Scheduler) -> None:
-    """Run one step of the engine's loop."""
+    """Schedule a step if there are requests; process the oldest results if due."""
     if scheduler.has_requests():
         launch(scheduler)
     process(scheduler)
@@ -128,7 +128,7 @@ def preempt(scheduler: Scheduler, request_id: str) -> None:
 
 
 def pause(scheduler: Scheduler, state: PauseState, clear_cache: bool) -> None:
-    """Pause scheduling as a server does, and run until no request runs."""
+    """Set the pause state, run steps until idle, and reset the cache if asked to."""
     scheduler.set_pause_state(state)
     drain(scheduler)
     if clear_cache:
@@ -136,12 +136,12 @@ def pause(scheduler: Scheduler, state: PauseState, clear_cache: bool) -> None:
 
 
 def resume(scheduler: Scheduler) -> None:
-    """Resume scheduling after a pause."""
+    """End a pause: the scheduler admits and runs requests again."""
     scheduler.set_pause_state(PauseState.UNPAUSED)
 
 
 def drain(scheduler: Scheduler) -> None:
-    """Run steps until no request is left."""
+    """Run steps until no request is left and no step is in flight."""
     for _ in range(MAX_STEPS):
         if not scheduler.has_requests() and not scheduler.in_flight:
             return
