@@ -57,7 +57,7 @@ def tried(name: str, engine_path: str = "") -> Proof:
     config = config.model_copy(update={"engine_version": kind.version(config)})
     others = check_fixes(config.fixes or RACES, kind.package)
     own = ",".join(filter(None, (others, name)))
-    released, fixed, all_fixed = (_shown(trace, config, fixes) for fixes in (others, own, ALL))
+    released, fixed, all_fixed = (_verdict_with(trace, config, fixes) for fixes in (others, own, ALL))
     signature = signature_of(released, trace)
     return Proof(
         name=name,
@@ -70,7 +70,7 @@ def tried(name: str, engine_path: str = "") -> Proof:
     )
 
 
-def _shown(trace: Trace, config: RunConfig, fixes: str) -> Verdict:
+def _verdict_with(trace: Trace, config: RunConfig, fixes: str) -> Verdict:
     """Return the verdict on a trace with some fixes, and stop the engine's process."""
     kind, config = kind_of(config.engine), config.model_copy(update={"fixes": fixes})
     try:

@@ -77,7 +77,7 @@ def scenarios_and_drawn(
             yield f"seed {seed}", trace
 
 
-def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
+def run_digests(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
     """Run a trace and return digests of its outputs, probes, steps, tasks and races.
 
     Steps, tasks and races are also counted.
@@ -117,7 +117,10 @@ def print_all(engine: Vllm, count: int) -> None:
     kind, tapes = Kept(engine, keeper), Tapes()
     try:
         for name, trace in traces(kind, count):
-            print(json.dumps({"trace": name, "policy": trace.schedule.policy, **shown(trace, kind, tapes)}), flush=True)
+            print(
+                json.dumps({"trace": name, "policy": trace.schedule.policy, **run_digests(trace, kind, tapes)}),
+                flush=True,
+            )
     finally:
         kind.kept.stop()
 

@@ -41,7 +41,9 @@ def rows_of(home: Path, twin: str) -> list[Row]:
         DeviceError: vLLM or Triton is not installed there; the message says what to do.
         subprocess.CalledProcessError: a kernel could not be run.
     """
-    return [Row(each["kernel"], each["op"], each["condition"], _count(each)) for each in _told(home, CHILD, twin)]
+    return [
+        Row(each["kernel"], each["op"], each["condition"], _count(each)) for each in _printed_objects(home, CHILD, twin)
+    ]
 
 
 class Held(NamedTuple):
@@ -72,13 +74,13 @@ def held_of(home: Path, batches: int = BATCHES, tree: Path | None = None) -> lis
         subprocess.CalledProcessError: a kernel could not be run.
     """
     found = []
-    for each in _told(home, HELD, str(batches), *(() if tree is None else (str(tree.resolve()),))):
+    for each in _printed_objects(home, HELD, str(batches), *(() if tree is None else (str(tree.resolve()),))):
         same, other, broke_off = (each["counts"].get(name, 0) for name in ("same", "other", "broke_off"))
         found.append(Held(each["kernel"], same, other, broke_off, each["is_of_this"], each["example"]))
     return found
 
 
-def _told(home: Path, child: str, *arguments: str) -> list[Mapping[str, Any]]:
+def _printed_objects(home: Path, child: str, *arguments: str) -> list[Mapping[str, Any]]:
     """Run a module with vLLM's Python and return the JSON objects that it prints, one per line."""
     python = Installation(home, FIRST_RUNNER).python()
     if not (home / TRITON / "triton").is_dir():

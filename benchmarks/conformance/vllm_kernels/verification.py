@@ -340,10 +340,10 @@ def _found_v2(case: VerifyDrafts, rows: list[_Row], found: Array, seeds: Array, 
         if row.condition == UNDEFINED:
             yield Found(UNDEFINED, own, their)
         else:
-            yield Found(row.condition, _told(case, row.row, own), _told(case, row.row, their))
+            yield Found(row.condition, _acceptance_text(case, row.row, own), _acceptance_text(case, row.row, their))
 
 
-def _told(case: VerifyDrafts, row: int, tokens: list[int]) -> str:
+def _acceptance_text(case: VerifyDrafts, row: int, tokens: list[int]) -> str:
     """Return which draft tokens are accepted, and whether the next token can follow them."""
     *kept, last = tokens or [NO_TOKEN]
     if last == NO_TOKEN or case.temperature[row] == 0:

@@ -96,7 +96,7 @@ def bugs(folder: Path = FOLDER) -> list[Bug]:
     ]
 
 
-def missing(bug: Bug, folder: Path = FOLDER) -> tuple[str, ...]:
+def missing_features(bug: Bug, folder: Path = FOLDER) -> tuple[str, ...]:
     """Return the features that a trace of this bug needs and the project lacks."""
     existing = means(folder)
     return tuple(each for each in bug.means if not existing[each])
@@ -110,7 +110,7 @@ def check(bug: Bug, folder: Path = FOLDER, engines: Sequence[str] = ENGINES) -> 
             property; an engine accepts none of its scenarios; or its cells contradict the missing features.
     """
     expressed_by = (bug.engines, bug.trace, bug.planes, bug.evidence)
-    if missing(bug, folder):
+    if missing_features(bug, folder):
         _demand(bug, not any(expressed_by), "a feature is missing: engines, trace, planes and evidence must be empty")
         return
     _demand(bug, all(expressed_by), "no feature is missing: engines, trace, planes and evidence are required")

@@ -15,7 +15,7 @@ from statistics import median
 from benchmarks.power.reversals.runs import Results
 from benchmarks.power.reversals.table import Reversal as AnyReversal
 from benchmarks.power.reversals.trial import Result
-from benchmarks.power.vllm_power.bugs import bugs, descriptions, missing
+from benchmarks.power.vllm_power.bugs import bugs, descriptions, missing_features
 from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, all_reversals
 from workers.edits.fix import finding_of
 from workers.targets.vllm.installation import ROOT
@@ -117,7 +117,7 @@ def _is_missed(result: Result | None) -> bool:
 
 def of_bugs(reversals: Sequence[AnyReversal], folder: Path = FOLDER) -> Iterator[str]:
     """Yield Markdown tables of collected bugs: expressible or not, and missing features."""
-    lacks = {bug: missing(bug, folder) for bug in bugs(folder)}
+    lacks = {bug: missing_features(bug, folder) for bug in bugs(folder)}
     now = [bug for bug, names in lacks.items() if not names]
     alone = Counter(names[0] for names in lacks.values() if len(names) == 1)
     all_of_it = Counter(name for names in lacks.values() for name in names)

@@ -33,7 +33,7 @@ def test_evidence_of_expressible_bug_exists(bug: Bug) -> None:
 
 
 def test_expressible_bugs_have_reversals() -> None:
-    expressed = {bug.number for bug in bugs.bugs(TABLES) if not bugs.missing(bug, TABLES)}
+    expressed = {bug.number for bug in bugs.bugs(TABLES) if not bugs.missing_features(bug, TABLES)}
     assert expressed
     assert expressed <= {each.number for each in all_reversals()}
 

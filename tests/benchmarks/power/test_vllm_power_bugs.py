@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from benchmarks.power.vllm_power import bugs
-from benchmarks.power.vllm_power.bugs import Bug, TableError, check, missing
+from benchmarks.power.vllm_power.bugs import Bug, TableError, check, missing_features
 from benchmarks.power.vllm_power.reversals import ENGINES, all_reversals
 from scenarios.codec import load
 from workers.targets.vllm.installation import ROOT
@@ -31,7 +31,7 @@ def test_evidence_of_expressible_bug_exists(bug: Bug) -> None:
 
 
 def test_expressible_bugs_have_reversals_on_their_engines() -> None:
-    expressed = [bug for bug in bugs.bugs() if not missing(bug)]
+    expressed = [bug for bug in bugs.bugs() if not missing_features(bug)]
     assert expressed
     for bug in expressed:
         runners = {ENGINES[runner] for each in all_reversals() if each.number == bug.number for runner in each.runners}
@@ -40,7 +40,7 @@ def test_expressible_bugs_have_reversals_on_their_engines() -> None:
 
 @pytest.mark.usefixtures("some_means")
 def test_bug_lacks_missing_features() -> None:
-    assert missing(GOOD._replace(means=("there", "not there"))) == ("not there",)
+    assert missing_features(GOOD._replace(means=("there", "not there"))) == ("not there",)
     check(GOOD)
 
 
