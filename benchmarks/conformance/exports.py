@@ -181,7 +181,7 @@ def run_test(file: Path, on: Installation, overlay: Path | None = None, error: s
 
 
 def run_both_ways(files: Exported, on: Installation) -> tuple[Run, Run | None]:
-    """Run an exported test on the release, and with the exported patch if there is one."""
+    """Run an exported test on the release and, if there is a patch, on the patched release."""
     released = run_test(files.test, on, error=_error_of(files.evidence))
     if not files.patch.exists():
         return released, None
@@ -202,7 +202,7 @@ def _error_of(evidence: Path) -> str:
 
 
 class Tried(NamedTuple):
-    """Report line of one finding, whether its outcome is right, and pytest's output if not."""
+    """The outcome of a finding's exported test: report line, success, pytest's output if wrong."""
 
     line: str
     is_right: bool
@@ -210,7 +210,7 @@ class Tried(NamedTuple):
 
 
 def tried(name: str) -> Tried:
-    """Return whether a finding's exported test fails on the release and passes with the fix."""
+    """Return whether an exported test fails on the release and passes with the finding's fix."""
     on = installation_of(name)
     with tempfile.TemporaryDirectory() as folder:
         files = exported(name, on.config, Path(folder))

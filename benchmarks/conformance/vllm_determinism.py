@@ -126,7 +126,7 @@ def print_all(engine: Vllm, count: int) -> None:
 
 
 def printed(engine: str, count: int, hash_seed: str) -> list[Shown]:
-    """Run the traces in a second pair of processes; return the digests that it prints."""
+    """Run the traces in a second pair of processes; return the digests of each trace."""
     command = [sys.executable, "-m", "benchmarks.conformance.vllm_determinism", "--print", "--traces", str(count)]
     command += ["--engine", engine]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

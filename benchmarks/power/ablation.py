@@ -119,7 +119,7 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
 def _worse(
     before: Mapping[str, Sequence[int | None]], after: Mapping[str, Sequence[int | None]]
 ) -> tuple[list[str], list[str]]:
-    """Return the bugs that are no longer found, and those needing over SLOWER times the traces."""
+    """Return the lost bugs, and the bugs that need over SLOWER times as many traces."""
     lost, slower = [], []
     for bug, ats in after.items():
         first, now = ([at for at in each if at is not None] for each in (before[bug], ats))
@@ -148,7 +148,7 @@ def trials_of(asked: argparse.Namespace) -> list[Trial]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trials and print a table of situations and the bugs that they are needed for."""
+    """Run the trials and print which bugs need which situation of the traces."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", default=SPECSTORM, help=f"(default: {SPECSTORM}, with its faults as bugs)")
     parser.add_argument("--situation", action="append", metavar="NAME", help="leave out only this situation")

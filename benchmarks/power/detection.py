@@ -51,7 +51,7 @@ def _trial(arguments: tuple[str, Profile, int, int]) -> Trial:
 def trials_of(
     faults: Sequence[str], sources: Sequence[Profile], count: int, traces_max: int, processes: int
 ) -> Iterator[Trial]:
-    """Run the trials of the given faults in several processes, and yield them as they end."""
+    """Run trials of the given faults in several processes; yield each trial as it ends."""
     wanted = [(fault, source, number, traces_max) for number in range(count) for fault in faults for source in sources]
     with get_context("spawn").Pool(processes) as pool:
         yield from pool.imap_unordered(_trial, wanted)

@@ -93,7 +93,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """Return its identifier in result files."""
+        """Return the mutant's identifier in result files."""
         return " | ".join(self.names)
 
 

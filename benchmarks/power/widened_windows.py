@@ -190,7 +190,7 @@ def line_of(removal: str, races: Sequence[Widened]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the requested removals; return 1 if one of them does no harm in a widened window."""
+    """Run the removals; return 1 if one does no harm although its race window is widened."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.power.widened_windows", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=[each.id for each in REMOVALS], metavar="ID", help="only these")
     parser.add_argument("--times", type=int, default=5)

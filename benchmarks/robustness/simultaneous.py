@@ -96,7 +96,7 @@ def _run(*words: str) -> int:
 
 
 def _missing(folder: Path, num_results: int = NUM_SCENARIOS) -> list[str]:
-    """Return what is missing of a campaign's results, in the database and in the JSON lines."""
+    """Return the missing results of a campaign, in its database and its JSON lines."""
     if not (folder / DATABASE).is_file():
         return [f"{folder} holds {sorted(path.name for path in folder.glob('*'))}"]
     with Campaign(folder) as campaign:
@@ -118,7 +118,7 @@ def _missing_of_numbered(num_kept: int) -> list[str]:
 
 
 def _use_or_abandon(number: int) -> int:
-    """Record a run in a campaign, or abandon it like a command that cannot reach Ray."""
+    """Record a run in a campaign, or release the campaign as after a failed Ray start."""
     try:
         with Store(Path("x")) as store:
             if number % 2:
@@ -290,7 +290,7 @@ def play(case: Case, random: Random, is_killing: bool) -> list[str]:
 
 
 def _problems(case: Case, codes: Mapping[str, int], is_killing: bool) -> list[str]:
-    """Return what is wrong at the end of a round, given the exit codes by process."""
+    """Return the problems at the end of a round, given the exit code of each process."""
     texts = {name: Path(f"output-{name}").read_text() for name in codes}
     allowed = {case.alone, *([ABANDONED] if case.can_abandon else []), *([-signal.SIGKILL] if is_killing else [])}
     wrong = [

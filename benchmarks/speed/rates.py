@@ -72,7 +72,7 @@ class Turn:
 
 
 def turn(shard: Shard) -> Turn:
-    """Measure one shard; its traces run before, then with and without race detection in turn."""
+    """Measure one shard: judged as in a hunt, then each trace with and without races."""
     tapes = Tapes()
     generating = spent(lambda: shard_traces(shard))
     start = time.process_time()

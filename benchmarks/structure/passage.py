@@ -117,7 +117,7 @@ def dotted(node: ast.AST) -> str:
 
 
 def is_read_off(node: ast.AST, names: set[str]) -> Iterator[bool]:
-    """Yield, for each part of an expression, True if it is or reads one of the names."""
+    """Yield True for each part of an expression that is one of the names, or starts with it."""
     for each in ast.walk(node):
         if dotted(each) in names:
             yield True

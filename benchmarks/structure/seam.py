@@ -105,7 +105,7 @@ def lines_of(text: str, name: str) -> Iterator[int]:
 
 
 def seam(root: Path, engine: str, serving: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the lines that exist for one engine only, by file, each with its number.
+    """Return the source lines that exist for one engine only, by file, with line numbers.
 
     Raises:
         ValueError: a line of `serving` does not exist.

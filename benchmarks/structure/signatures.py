@@ -78,7 +78,7 @@ def launched_by(tree: ast.Module, ops: set[str]) -> Iterator[tuple[str, int]]:
 
 
 def listings(trees: Mapping[str, ast.Module]) -> Mapping[str, list[tuple[str, int]]]:
-    """Return for each op the modules that list its parameters or arguments, with the numbers."""
+    """Return the modules that list an op's parameters or arguments, with the numbers, by op."""
     ops = ops_of(trees)
     found: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for module, tree in trees.items():

@@ -23,7 +23,10 @@ class Change(NamedTuple):
 
 
 class Bisection:
-    """Bisection of releases, oldest first; `known` has the status of the tried ones."""
+    """Finds the neighbouring releases between which a bug appears or is fixed.
+
+    Releases are oldest first; `known` has the status of the tried ones.
+    """
 
     def __init__(self, versions: Sequence[str]) -> None:
         assert len(versions) == len(set(versions)) > 0, "releases, each once"
@@ -49,7 +52,7 @@ class Bisection:
         return self.versions[min(left, key=lambda index: (abs(2 * index - low - high), index))] if left else None
 
     def change(self) -> Change | None:
-        """Return the newest change between tried releases; None if all have the same status."""
+        """Return the newest pair of tried releases with different status, or None."""
         tried = [version for version in self.versions if self.known.get(version) in ("bad", "good")]
         changes = [Change(*pair) for pair in pairwise(tried)]
         return next((each for each in reversed(changes) if self.known[each.older] != self.known[each.newer]), None)

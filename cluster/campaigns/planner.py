@@ -38,7 +38,7 @@ class Counts:
 
 
 class Planner(Protocol):
-    """Interface of a campaign to its driver: the next jobs, and what to do with results.
+    """Interface of a campaign to its driver: yields the next jobs, and handles their results.
 
     Tasks depend only on the answers and their order. A planner stores the results that a resumed campaign needs.
     """
@@ -56,7 +56,7 @@ class Planner(Protocol):
         """Handle the only result of a task."""
 
     def is_done(self) -> bool:
-        """Whether there is nothing to run and nothing to wait for, as of the last `tasks`."""
+        """Whether no job runs and none is left, if the last call of `tasks` returned nothing."""
 
     def counts(self) -> Counts:
         """Return the campaign's progress in its units: scenarios, traces, trials or candidates."""

@@ -32,7 +32,7 @@ SEEDS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The shrinking of one finding: its trace before and after, candidates tried, seconds."""
+    """One shrunk finding: size of the trace before and after, candidates tried, seconds."""
 
     fault: str
     seed: int
@@ -53,7 +53,7 @@ HEAD = f"{'fault':<40} {'seed':>5} {'events':>7} {'shrunk':>6} {'exceptions':>10
 
 
 def findings(fault: Fault, tapes: Tapes) -> Iterator[tuple[int, Trace, Diverged]]:
-    """Yield random traces that reveal a fault in its plane, on an eager or else a late device."""
+    """Yield random traces that reveal a fault in its plane, under the eager or lazy policy."""
     for seed in range(SEEDS):
         for policy in ("eager", "lazy"):
             trace = fitted(random_trace(seed), fault.requires, (fault.id,)).explicit()

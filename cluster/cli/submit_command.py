@@ -339,7 +339,7 @@ def _left_out_text(paths: Sequence[str]) -> str:
 
 
 def brought_home(server: JobServer, job: str, state: JobState) -> str:
-    """Fetch the campaign of a finished job to this machine, and return where it is.
+    """Fetch the campaign of a finished job to this machine, and return its folder as text.
 
     Raises:
         InputError: the folder belongs to another campaign of this machine, or the metadata name no folder.

@@ -110,7 +110,7 @@ def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
 
 
 def _share_lines(hunt: Hunt) -> Iterator[str]:
-    """Yield a line for each generator of a hunt with several: its traces, hit probes and bugs."""
+    """Yield a line for each generator of a mixed hunt: its traces, hit probes and bugs."""
     shares = {name: tally for name, tally in hunt.totals.shares.items() if tally.traces}
     for name, tally in shares.items() if len(shares) > 1 else ():
         share, hit = tally.traces / hunt.totals.tally.traces, sum(probe in PROBES for probe in tally.probes)
@@ -190,7 +190,7 @@ def unfixed_lines(bug: str, config: RunConfig) -> list[str]:
 
 
 class CanaryEntry(Value):
-    """The search for the planted fault: `found` is its first finding, at trace number `traces`."""
+    """The search for the canary (planted fault): its first finding, after `traces` traces."""
 
     fault: str
     blind: bool

@@ -40,5 +40,5 @@ def block(language: str, text: str) -> str:
 
 
 def _fence(text: str, least: int) -> str:
-    """Return more backticks than the longest run of them in a text."""
+    """Return a run of backticks that is longer than any in a text."""
     return "`" * max(least, 1 + max((len(run) for run in _TICKS.findall(text)), default=0))

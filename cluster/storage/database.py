@@ -53,7 +53,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit the writes inside together, or none of them.
+        """Commit all writes of a `with` block together, or none of them.
 
         A nested transaction is part of the outer one.
         """
@@ -178,7 +178,7 @@ def _ensure_sound(path: Path) -> list[str]:
 
 
 def _what_is_gone(path: Path) -> str | None:
-    """Describe the loss if a database is empty or missing that had rows; None if it is new."""
+    """Describe the loss if a database that had rows is empty or missing; None if it is new."""
     if path.exists():
         return None if path.stat().st_size else "was empty (0 bytes)"
     return f"is missing beside its log ({log_of(path).name})" if log_of(path).exists() else None

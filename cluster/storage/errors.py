@@ -68,7 +68,7 @@ def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
 
 
 def is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether an error of SQLite comes from altered bytes, not from the machine or its disk."""
+    """Whether an SQLite error means altered bytes, not a failure of the machine or its disk."""
     return not (getattr(error, "sqlite_errorname", None) or "").removeprefix("SQLITE_").startswith(_MACHINE)
 
 

@@ -53,7 +53,7 @@ class KnownFinding(Value):
         return self
 
     def holds(self, today: date) -> bool:
-        """Whether the finding is known today, so that it is not reported."""
+        """Whether the finding counts as known today: nights do not report a known finding."""
         return self.status != "open" and (self.until is None or today < self.until)
 
     @property

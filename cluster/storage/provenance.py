@@ -125,7 +125,7 @@ def _without_secrets(words: list[str]) -> Iterator[str]:
 
 
 def without_secret(text: str) -> str:
-    """Return a text in which each address is cut to its host."""
+    """Return a text with each URL shortened to its host."""
     return _ADDRESS.sub(r"\1\2/...", text)
 
 

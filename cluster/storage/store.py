@@ -165,7 +165,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         return running_file(self.folder / "running", job)
 
     def record(self, job: Job, attempt: int, judgement: Judgement, scenario: str) -> Result:
-        """Store the result of a job, its artefact first; an existing result stays."""
+        """Store the result of a job after its artefact, unless the job has a result already."""
         artefact = None
         if is_finding(judgement.verdict):
             artefact = self.keep_artefact(judgement, scenario, job.config)
@@ -262,7 +262,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         return path.relative_to(self.folder).as_posix()
 
     def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
-        """Write a missing or damaged artefact again and note it in `restored`.
+        """Write a missing or damaged artefact again, and add its path to `restored`.
 
         A damaged file is renamed.
         """

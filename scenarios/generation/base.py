@@ -343,7 +343,7 @@ def undefined_draft_logits(flat: FlatTrace) -> None:
 
 @situation(when("a grammar, or a drafter with a state on the host", lambda _: True), stage="base")
 def preempt_in_first_step(flat: FlatTrace) -> None:
-    """Preempt a request after the launch of its first step, if the host keeps data of it.
+    """Preempt a request during its first step, if the host keeps data of this request.
 
     The request has one prompt token, and is then aborted, or stalled until the step has been processed.
     """

@@ -72,7 +72,7 @@ class TraceBuilder:
             del self._situations[count:]
 
     def has(self, name: str, index: int = 0) -> bool:
-        """Sample a part of the current situation by its weight, record it, return whether it is in."""
+        """Sample a part of the current situation, record it if sampled; return whether it was."""
         found = self._is_sampled(name, index)
         if found:
             self.note(name)
@@ -133,7 +133,7 @@ class TraceBuilder:
         self._trace = fitting
 
     def cache_prefixes(self) -> None:
-        """Turn the prefix cache on, with states at block ends, if the specification allows it."""
+        """Enable the prefix cache, with recurrent states at block ends, if allowed."""
         before = self.spec
         self.set_if_allowed(prefix_cache=True, recurrent_cache="align")
         if refusals(self.spec, ()):
@@ -168,7 +168,7 @@ class TraceBuilder:
         self.events[index] = with_params(self.submit(index), params)
 
     def add_param(self, key: str) -> None:
-        """Add a sampling parameter to the submits, with values from its `Feature` declaration."""
+        """Add a sampling parameter to all submits, with values that its `Feature` generates."""
         for index, submit in self.every_submit():
             self.set_params(index, **PARAMS[key].added(Addition(submit.params, self.spec, self._trace.seed, index)))
 

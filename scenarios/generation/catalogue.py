@@ -40,7 +40,10 @@ def situations_of(engine: Capabilities) -> Mapping[str, Situation[Any]]:
 
 
 def weights_of(focus: Iterable[str], without: Iterable[str], engine: Capabilities) -> Weights:
-    """Return the weights of a hunt, raised for `focus` and for the situations it is part of."""
+    """Return the situations' weights, raised in `focus` and zero in `without`.
+
+    A situation in `focus` also raises the situation that it is part of.
+    """
     known, raised = situations_of(engine), set[str]()
     for name, each in known.items():
         if {name, each.area} & {*focus}:

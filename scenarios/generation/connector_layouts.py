@@ -178,7 +178,7 @@ def _in_turn(index: int, trace: TraceBuilder) -> dict[str, object]:
 
 
 def _pool_of_the_longest(trace: TraceBuilder) -> None:
-    """Size the KV cache for the longest request without its last token."""
+    """Size the KV cache for all but the last token of the longest request."""
     spec, submits = trace.spec, [each for _, each in trace.every_submit()]
     if submits:
         longest = max(spec.length_limit(each.prompt_length, each.max_tokens) - 1 for each in submits)

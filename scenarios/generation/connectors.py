@@ -353,6 +353,6 @@ def _until_abort(submit: Submit, index: int, trace: TraceBuilder) -> int:
 
 
 def _load_ticks(spec: EngineSpec) -> int:
-    """Return the minimum number of ticks that a request waits for its first load."""
+    """Return the minimum number of ticks that the first load of a request takes."""
     found = [each for each in (spec.transfer, spec.offloading, spec.handoff) if each is not None]
     return found[0].load_ticks + (spec.transfer.lookup_ticks if spec.transfer is not None else 0)

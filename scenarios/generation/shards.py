@@ -72,7 +72,7 @@ class Shard(Value):
         return found
 
     def _descendant(self, index: int, fresh: Generated) -> Generated:
-        """Return a corpus trace, unchanged or mixed with `fresh`; `fresh` past the last of them.
+        """Return a corpus trace, unchanged or mixed with `fresh`; else `fresh`.
 
         The situations of a corpus trace are unknown.
 
@@ -136,7 +136,7 @@ def traces_of(seed: int, profile: Profile = "mixed") -> Iterator[Trace]:
 
 
 def fitted(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:
-    """Return a trace with faults on and with the specification that they require, if valid.
+    """Return a trace with faults on and the specification that they require, if it is valid.
 
     Keys that are refused together with the required ones get their default. If the result is not valid, the trace keeps
     its specification.

@@ -15,7 +15,7 @@ TURN_AFTER = 24
 
 @situation(stage="size")
 def chunks_up_to_a_run(trace: TraceBuilder) -> None:
-    """Limit prefill chunks to K + 1 tokens, a run of drafts and the token after them."""
+    """Limit prefill chunks to K + 1 tokens, as many as a step that verifies K drafts."""
     chunk = 1 + trace.pick(1 + trace.spec.num_speculative_tokens, "chunk")
     trace.set(long_prefill_token_threshold=chunk)
     for index, submit in trace.submits():

@@ -132,7 +132,7 @@ WEIGHTS: Mapping[str, Weight] = {name: Weight(weight) for name, (weight, _, _) i
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of one hunt: more for situations in `focus`, none for those in `without`."""
+    """Situation weights of one hunt: raised for `focus`, zero for `without`."""
 
     focus: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()

@@ -130,7 +130,7 @@ def slots_of_drafts_v1(ours: Ours) -> Iterator[Found]:
 
 
 def _ending(cases: Iterable[DraftSlots]) -> Iterator[DraftSlots]:
-    """Yield each case, then the same case with a model length that the longest row reaches."""
+    """Yield each case, and a copy with max_model_len at the end of the longest row."""
     for case in cases:
         yield case
         rows = case.num_scheduled > 0
@@ -147,7 +147,7 @@ def _fed_condition(case: DraftSlots, row: int, position: int) -> str:
 
 
 def slots_v1(ours: Ours) -> Iterator[Found]:
-    """Compare the first runner's slot mapping, including padding tokens."""
+    """Compare the v1 model runner's slot mapping, including padding tokens."""
     for case in prepare_inputs.cases():
         found, rows = ours(case), np.flatnonzero(case.num_scheduled > 0)
         num_tokens, theirs = int(case.num_scheduled.sum()), torch.zeros(len(case.token_row), dtype=torch.int64)
@@ -170,7 +170,7 @@ def slots_v1(ours: Ours) -> Iterator[Found]:
 
 
 def slots_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the second runner's slot mapping, including padding tokens."""
+    """Compare the v2 model runner's slot mapping, including padding tokens."""
     for case in prepare_inputs.cases():
         found, rows = ours(case), np.flatnonzero(case.num_scheduled > 0)
         theirs, table = (

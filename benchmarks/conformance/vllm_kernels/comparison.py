@@ -20,7 +20,7 @@ WORD_BITS = 32
 
 
 class Found(NamedTuple):
-    """A value of a vLLM kernel (`theirs`) and of our op, with the condition that it is under.
+    """A pair of values, of our op and of a vLLM kernel, and the condition of its batch row.
 
     `theirs` is None if the kernel would access memory out of bounds.
     """
@@ -80,7 +80,7 @@ def counted(found: Iterable[Found]) -> dict[str, Count]:
 
 
 def first_of(conditions: Iterator[str] | Iterable[str]) -> str:
-    """Return the first condition that is met, or the empty one."""
+    """Return the first condition that is not "", else ""."""
     return next((condition for condition in conditions if condition), "")
 
 

@@ -37,7 +37,7 @@ _LOGPROBS_TOLERANCE = 2e-5
 
 
 class _Requests:
-    """Inputs of the second runner's kernels for the rows of a case; tables are padded."""
+    """Inputs of the v2 model runner's kernels for the rows of a case, in padded tables."""
 
     def __init__(self, case: ProcessLogits) -> None:
         self.case, self.at = case, line_of(case.vocab_size)
@@ -74,7 +74,7 @@ def _padded(rows: list[list[int]]) -> torch.Tensor:
 
 
 def processed_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the second runner's masks, penalties and bad words, in its sampler's order."""
+    """Compare the v2 model runner's masks, penalties and bad words, in its sampler's order."""
     for case in process_logits.cases():
         if isinstance(case, ProcessLogits):
             # vLLM applies penalties after masks, our op before them; a masked logit is -inf either way.
@@ -123,7 +123,7 @@ def _found_line(
 
 
 def _processed_v2(case: ProcessLogits) -> Array:
-    """Return all logits of the rows after the second runner's sampler changed them."""
+    """Return the logits of all rows after the v2 model runner's sampler changed them."""
     asked = _Requests(case)
     at, size, widths = asked.at, case.vocab_size, asked.widths
     logits = case.logits.reshape(-1, 1 + case.num_speculative_tokens, size)

@@ -52,7 +52,7 @@ _SEEDS = (1, 2, 4)
 
 
 def greedy_v1(ours: Ours) -> Iterator[Found]:
-    """Compare rejection_greedy_sample_kernel, together with the argmax before it."""
+    """Compare rejection_greedy_sample_kernel, and the argmax that vLLM computes before it."""
     for case in rejection_sample.cases():
         if case.num_speculative_tokens:
             rows, found = _real(case), _sampled(case, ours)
@@ -60,7 +60,7 @@ def greedy_v1(ours: Ours) -> Iterator[Found]:
 
 
 def greedy_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the second runner's rejection sampler at temperature 0."""
+    """Compare the v2 model runner's rejection sampler at temperature 0."""
     for case in rejection_sample.cases():
         rows, found = _real(case), _sampled(case, ours)
         logits = case.logits.reshape(-1, 1 + case.num_speculative_tokens, case.vocab_size)
@@ -118,7 +118,7 @@ def sample_v2(
     k: int,
     is_block: bool = False,
 ) -> list[list[int]]:
-    """Return the tokens that the second runner samples for given logits and draft tokens.
+    """Return the tokens that the v2 model runner samples for given logits and draft tokens.
 
     Row i is request i, and its column j is at position j; `kept` are the logits that draft tokens were sampled from,
     None for deterministic draft tokens.
@@ -153,7 +153,7 @@ def _noise_kernel(numbers: Any, seed: Any, position: Any) -> None:
 
 
 def _noise_v2(seeds: Array, k: int) -> Array:
-    """Return the noise by which the second runner accepts the draft tokens of each row."""
+    """Return the noise by which the v2 model runner accepts the draft tokens of each row."""
     numbers = torch.zeros(len(seeds) * k, dtype=torch.float32)
     at = torch.arange(k, dtype=torch.int64).repeat(len(seeds))
     _noise_kernel[(len(numbers),)](numbers, torch.tensor(np.repeat(seeds, k)), at)
@@ -182,7 +182,7 @@ class _Row(NamedTuple):
 
 
 def _rows(case: VerifyDrafts, found: Array, is_certain: bool) -> Iterator[_Row]:
-    """Yield the rows with deterministic draft tokens, or the rows with sampled ones."""
+    """Yield the rows with certain (point mass) draft tokens, or the rows with sampled ones."""
     k, size = case.num_speculative_tokens, case.vocab_size
     logits = case.logits.reshape(-1, 1 + k, case.logits_stride)[:, :, :size]
     drafts, floors = case.drafts.reshape(-1, k), case.floors.reshape(-1, 1 + k)
@@ -299,12 +299,12 @@ def _standard_v1(case: VerifyDrafts, rows: list[_Row], found: Array, is_certain:
 
 
 def standard_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the second runner's sampler with standard verification."""
+    """Compare the v2 model runner's sampler with standard verification."""
     return _chance_v2(ours, STANDARD)
 
 
 def block_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the second runner's sampler with block verification."""
+    """Compare the v2 model runner's sampler with block verification."""
     return _chance_v2(ours, BLOCK)
 
 

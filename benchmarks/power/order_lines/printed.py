@@ -20,7 +20,7 @@ _BEGIN = "missing order: nothing orders ", "nothing orders "
 
 
 class Printed(NamedTuple):
-    """What `run` prints: kind of verdict, whether a race is first, how it names the statement.
+    """The finding that `run` prints: kind of verdict, whether a race is first, named line.
 
     `race` names the two functions with unordered accesses, or is empty.
     """
@@ -57,7 +57,7 @@ def _is_in(node: ast.Expr, line: int) -> bool:
 
 
 def overlay(line: Line, installed: Path, folder: Path) -> bool:
-    """Write the module of a line without its statement; return whether that is possible.
+    """Write a module without the statement on a line; return False if that is impossible.
 
     `installed` is the folder that contains the package.
     """
@@ -75,7 +75,7 @@ def overlay(line: Line, installed: Path, folder: Path) -> bool:
 
 
 def printed(line: Line, trace: Trace, config: RunConfig, folder: Path) -> Printed:
-    """Return what `run` prints for a trace on the overlay in `folder`, without one order line.
+    """Return the finding that `run` prints for a trace on an overlay without one order line.
 
     The finding is not confirmed with interpreted kernels: that takes minutes, and does not change races.
     """
@@ -84,7 +84,7 @@ def printed(line: Line, trace: Trace, config: RunConfig, folder: Path) -> Printe
 
 
 def printed_of(judgement: Judgement, line: Line) -> Printed:
-    """Return what `run` prints for a judgement on an engine that lacks one order line."""
+    """Return the finding that `run` prints for a judgement on an engine without a line."""
     verdict = judgement.verdict
     order, lines = missing_order_of(verdict), finding_lines(verdict)
     race = f"{order.first.actor} and {order.second.actor}" if order is not None else ""

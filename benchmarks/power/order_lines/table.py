@@ -72,7 +72,7 @@ class Table:
         return dict(sorted(found.items()))
 
     def try_mutant(self, mutant: str, lines: Sequence[Line] = (), mistake: str = "", redundant: str = "") -> Row:
-        """Run a mutant on the traces that reach its lines until it is caught and has done harm."""
+        """Run a mutant on the traces that reach its lines until it is caught and did harm."""
         row = Row(mutant, redundant=redundant)
         self.rows.append(row)
         self.runs.mutate(lines, mistake)
@@ -101,7 +101,7 @@ class Table:
         print("| mutant | traces | race in an eager run | identity of a step | harm |\n|---|---|---|---|---|")
 
     def end(self, wrong: Sequence[str]) -> int:
-        """End the engine's process and print a summary of the rows; return the exit code."""
+        """End the engine's process and print how many mutants are caught; return the exit code."""
         self.runs.kind.stop()
         caught = [row for row in self.rows if row.is_caught]
         num_raced = sum(bool(row.race) for row in caught)

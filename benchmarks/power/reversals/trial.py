@@ -148,7 +148,7 @@ class _Trial:
             keeper.stop()
 
     def result(self, traces: Iterable[tuple[str, Trace]]) -> Result:
-        """Run the traces and return the result."""
+        """Run the traces until a finding or the end of the CPU time; return the result."""
         num_traces = 0
         for name, trace in traces:
             if self._clock.seconds() > 60 * self._task.minutes:
@@ -211,7 +211,7 @@ class _Trial:
 
 
 def nearness(sites: Sequence[Site], edits: Sequence[Edit]) -> Nearness:
-    """Return how near the source locations of a finding are to the edited ones."""
+    """Return how near a finding's source locations are to the edited functions."""
     if not sites:
         return "nowhere"
     near = [edit for site in sites for edit in edits if site.file and f"/{edit.file}".endswith(f"/{site.file}")]
@@ -242,7 +242,7 @@ def _sites(value: object) -> Iterator[Site]:
 
 
 def _keepers(config: RunConfig) -> Iterator[Keeper]:
-    """Yield the keepers of an engine's process and of its confirming process, if any."""
+    """Yield the managers of the engine process and of its confirming process, if any."""
     kind = kind_of(config.engine)
     assert isinstance(kind, ChildKind), "reversals need an engine in a separate process"
     yield kind.keeper(config)
@@ -253,7 +253,7 @@ def _keepers(config: RunConfig) -> Iterator[Keeper]:
 
 @dataclass(slots=True)
 class _ProcessorClock:
-    """CPU time since creation: of this process, its ended children, and one engine's processes."""
+    """CPU seconds since creation: of this process, its children and an engine's processes."""
 
     keepers: tuple[Keeper, ...]
     _left_out: float = 0.0
@@ -267,7 +267,7 @@ class _ProcessorClock:
         return self._now() - self._begin - self._left_out
 
     def without(self, work: Callable[[], T]) -> T:
-        """Do some work without counting its CPU time."""
+        """Call a function without counting its CPU time, and return its result."""
         before = self._now()
         try:
             return work()

@@ -113,7 +113,7 @@ class Findings:
             self._keep(triage.state)
 
     def close(self) -> None:
-        """Close each confirmed finding that has no open finding before it."""
+        """Close each confirmed finding, in order, up to the first finding that is still open."""
         for triage in self.by_bug.values():
             if triage.state.stage == "closed":
                 continue

@@ -76,7 +76,7 @@ class Hunt:
         return tasks
 
     def is_done(self, may_begin: bool) -> bool:
-        """Whether there is nothing to run and nothing to wait for, once `tasks` returned nothing."""
+        """Whether no job runs and none is left, if the last call of `tasks` returned nothing."""
         return not (self._out or self.findings.num_open or (may_begin and self._has_more()))
 
     def take(self, record: Record, slot: int) -> None:

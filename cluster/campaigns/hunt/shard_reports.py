@@ -91,7 +91,7 @@ class Totals:
 
 
 def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
-    """Return the crash as a hit of a one-trace shard that kills its workers."""
+    """Return a hit (finding of a shard) for the only trace of a shard, which kills workers."""
     ((trace, situations),) = generated_traces(shard)
     trace = trace.model_copy(update={"schedule": Schedule()})
     return Hit.of(killed(deaths), trace, shard.first, situations)

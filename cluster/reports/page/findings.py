@@ -168,7 +168,7 @@ class Finding:
         return [*finding_lines(self.verdict), *harm, *([f"replay: {self.replay}"] if self.replay else [])]
 
     def met_by(self, name: str) -> None:
-        """Count another scenario with the finding, and add its name."""
+        """Count another scenario that met the finding, and add the scenario's name."""
         self.count += 1
         if len(self.names) < _NAMED_MAX:
             self.names.append(name)

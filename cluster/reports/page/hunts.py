@@ -43,7 +43,7 @@ class HuntSummary:
 
     @property
     def is_blind(self) -> bool:
-        """Whether the hunt searched for its canary without finding it."""
+        """Whether the hunt searched for its canary (planted fault) and did not find it."""
         return self.canary_missed >= CANARY_SHARDS_MAX
 
     @property

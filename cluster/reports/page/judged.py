@@ -8,7 +8,7 @@ from cluster.storage.provenance import Planned, Run
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number of judged units, out of the planned ones; None without a planned number.
+    """The number of judged units, and of planned units if there is a plan.
 
     With `is_least` the plan is a minimum, which a hunt may exceed.
     """
@@ -56,7 +56,7 @@ def plan_of(runs: Sequence[Run]) -> Planned:
 
 
 def jobs_of(plan: Planned, results: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Return the job keys of each scenario: planned ones, and others with a result.
+    """Return the job keys of each scenario, from the plan and from stored results.
 
     A result has a key and a name.
     """

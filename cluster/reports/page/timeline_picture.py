@@ -132,13 +132,13 @@ def _columns(timeline: Timeline, roles: Mapping[int, str]) -> list[int]:
 
 
 def time_of(task: Task) -> int:
-    """Return the position of a task in the order of execution; it has run."""
+    """Return the position of an executed task in the order of execution."""
     assert task.ran is not None, "it has run"
     return task.ran
 
 
 def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
-    """Return the roles of relevant tasks: two unordered ones, and last writers of a wrong value."""
+    """Return the roles of tasks: the two unordered ones, and last writers of a wrong value."""
     roles: dict[int, str] = {}
     for writer in difference.writers if difference is not None else ():
         for task in reversed(timeline.tasks):
