@@ -35,7 +35,7 @@ def table(of: str) -> Iterator[str]:
 
 
 def _cells(name: str, head: Head, proof: Proof | None) -> dict[str, str]:
-    """Return the text of each column for a finding."""
+    """Return a finding's table row: the text of each column, by name."""
     title = page_of(name).partition("\n")[0]
     return {
         "finding": f"[{name}]({name}/{PAGE})",
@@ -57,7 +57,7 @@ def _fix(name: str, head: Head, proof: Proof | None) -> str:
 
 
 def page(text: str) -> str:
-    """Return the text of the page with new tables."""
+    """Return the text of `findings/README.md` with new tables."""
     for of in (_BUGS, *_OTHERS):
         begin, end = f"<!-- {of} -->\n", f"<!-- /{of} -->"
         assert begin in text, f"{INDEX} has no table of {of}"

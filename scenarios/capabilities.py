@@ -125,7 +125,7 @@ class ParamAtMost:
     most: Callable[[Submit], float]
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of a request with a larger value."""
+        """Return the excess of a request whose parameter is larger than allowed, or None."""
         if not isinstance(event, Submit) or (value := getattr(event.params, self.key)) <= (most := self.most(event)):
             return None
         return Excess(f"params.{self.key}", value, f"at most {most} is allowed", with_params(event, {self.key: most}))
@@ -184,7 +184,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """The capabilities that an engine's target declares.
+    """What an engine supports and reports, as its target declares it.
 
     Supported input:
     - `events`: kinds of events in addition to `submit`; `hooks`: hooks of a step at which any event may happen;
@@ -244,7 +244,7 @@ class Capabilities:
         return tuple(feature for feature in FEATURES if feature in self.features and feature not in without)
 
     def allowed(self, key: str) -> tuple[Any, ...] | None:
-        """Return a specification key's allowed values, the fallback first; None if all are allowed."""
+        """Return a key's allowed values, the fallback first; None if any value is allowed."""
         values = self.spec.get(key)
         return (EngineSpec.model_fields[key].default,) if values is None else values or None
 
@@ -330,7 +330,7 @@ def with_params(event: Submit, params: Mapping[str, object]) -> Submit:
 
 
 def spec_limits(capabilities: Capabilities) -> Sequence[SpecLimit]:
-    """Return the limits on a specification."""
+    """Return the limits on the specification of a trace, as callables."""
     return [partial(_values, capabilities=capabilities), *capabilities.limits.spec]
 
 
@@ -384,5 +384,5 @@ def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
 
 
 def listed(names: tuple[Any, ...]) -> str:
-    """Return the names separated by commas, or "none"."""
+    """Return names as text, separated by commas; "none" for no name."""
     return ", ".join(map(str, names)) or "none"

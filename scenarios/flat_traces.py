@@ -129,7 +129,7 @@ class FlatEvent(NamedTuple):
 
 
 def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
-    """Return the trace that the numbers encode."""
+    """Return the trace that the integers of a flat trace encode."""
     numbers = SpecNumbers(*spec_numbers)
     spec = spec_of(numbers)
     events = [_event(FlatEvent(*flat), spec) for flat in flat_events]
@@ -144,7 +144,7 @@ def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]])
 
 
 def spec_of(numbers: SpecNumbers) -> EngineSpec:
-    """Return the specification that the numbers encode."""
+    """Return the specification that the integers encode."""
     drafter = "draft_model" if numbers.is_drawing else DRAFTERS[numbers.drafter % len(DRAFTERS)]
     traits = TRAITS[drafter]
     # The prefix cache is refused with a drafter that carries hidden states from step to step.

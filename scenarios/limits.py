@@ -101,7 +101,7 @@ def _tokens_per_decode(event: Submit, spec: EngineSpec) -> float:
 
 
 def _logits(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the number of logits: sampled tokens times the vocabulary size."""
+    """Return the number of computed logits (output tokens x vocabulary), and a path."""
     sampled = sum(min(event.max_tokens, trace.spec.max_model_len) for event in trace.submits())
     return sampled * trace.spec.vocab_size, ("spec", "vocab_size")
 
@@ -117,7 +117,7 @@ def _table_entries(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
 
 
 def _slots(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the number of slots of the KV cache."""
+    """Return the number of KV cache slots (tokens), and the path of `num_blocks`."""
     return trace.spec.num_blocks * trace.spec.block_size, ("spec", "num_blocks")
 
 

@@ -31,7 +31,7 @@ class RunOn(Value):
     sources: _DIGEST = ""
 
     def recorded(self) -> dict[str, str]:
-        """Return the values that were recorded, by key."""
+        """Return the recorded engine, device, options and sources, by key."""
         return {name: value for name, value in self if value}
 
 

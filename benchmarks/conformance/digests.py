@@ -49,7 +49,7 @@ def line(name: str, trace: Trace, worker: Worker) -> str:
 
 
 def main() -> None:
-    """Print one line for each trace."""
+    """Print verdict and observation digest of each scenario and random trace, one per line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--random", type=int, default=NUM_RANDOM, metavar="N", help="random traces (default: 300)")
     parser.add_argument("folders", nargs="*", default=list(FOLDERS), metavar="FOLDER")

@@ -78,7 +78,7 @@ SGLANG_TESTS = Installation(
 
 
 class Run(NamedTuple):
-    """Outcome of a test, and what pytest printed."""
+    """Outcome of an exported test (passed, failed ...), and pytest's output."""
 
     outcome: Outcome
     output: str

@@ -65,7 +65,7 @@ class Soak:
         return self.reached[probe] / max(1, self.traces)
 
     def add(self, other: "Soak") -> None:
-        """Add the counts of another process's soak."""
+        """Add the counts of another process to these counts."""
         self.traces += other.traces
         self.steps += other.steps
         self.commits += other.commits

@@ -35,7 +35,7 @@ class Row:
     num_different: int
 
     def line(self) -> str:
-        """Return the row as text."""
+        """Return the counts for one fault as a row of the printed table."""
         return f"{self.fault:<40} {_text(self.asynchronous):<50} {_text(self.synchronous):<50} {self.num_different:>6}"
 
 

@@ -34,7 +34,7 @@ class Trial(NamedTuple):
 
 
 def trial(fault: str, source: Profile, number: int, traces_max: int) -> Trial:
-    """Run traces of a source until the fault is found."""
+    """Return how many traces of a source run until one reveals the fault."""
     tapes = Tapes()
     for index, fresh in enumerate(islice(traces_of(number, source), traces_max)):
         trace = fitted(fresh, FAULTS[fault].requires, (fault,)).explicit()
@@ -82,7 +82,7 @@ def print_results(found: Sequence[Trial], faults: Sequence[str], sources: Sequen
 
 
 def main() -> None:
-    """Run the trials and print the results."""
+    """Measure and print the traces until each fault is found, for each source of traces."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=3, help="trials for each fault and source (default 3)")
     parser.add_argument("--traces", type=int, default=200, help="traces of a trial at most (default 200)")

@@ -58,7 +58,7 @@ def default_files() -> list[str]:
 
 
 def files_in(paths: Sequence[str]) -> list[str]:
-    """Return the default files in the given paths.
+    """Return the files to mutate that are in the given paths.
 
     Raises:
         UsageError: a path contains none.
@@ -118,7 +118,7 @@ class Results:
                 self.num_of_other_builds += 1
 
     def add(self, result: Result) -> None:
-        """Store a result, also in the file."""
+        """Add a mutant's result, and append it to the file if there is one."""
         self.by_key[result.outcome.key] = result
         if self._file is not None:
             with self._file.open("a", encoding="utf-8") as file:
@@ -243,7 +243,7 @@ def out_of_date(known: Mapping[str, Classified], mutants: Sequence[Mutant], resu
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the parsed command line."""
+    """Return the options of the command line, parsed and checked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, help="number of mutants to run (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample and its order (default 0)")

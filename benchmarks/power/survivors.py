@@ -19,7 +19,7 @@ COLUMNS = {SURVIVORS: ("file", "line", "change", "reason"), REASONS: ("id", "cla
 
 
 class TableError(Exception):
-    """A table is invalid; the message says where."""
+    """A table of survivors or reasons is invalid; the message says where."""
 
 
 class Classified(NamedTuple):

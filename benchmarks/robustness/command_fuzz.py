@@ -144,7 +144,7 @@ def playground() -> Iterator[Path]:
 
 
 def fuzzed(seed: int, folder: Path) -> Outcome:
-    """Run one random command line."""
+    """Run one random command line and return its outcome."""
     rng = random.Random(seed)
     arguments = _arguments(rng)
     if rng.random() < 0.3:

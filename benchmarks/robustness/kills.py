@@ -74,7 +74,7 @@ class KillingPool(RayPool):
         self._killed: Counter[str] = Counter()
 
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
-        """Remember which job each slot runs."""
+        """Start a job on a slot, and remember it for later kills."""
         self._running[slot] = job
         super().dispatch(slot, job, attempt)
 

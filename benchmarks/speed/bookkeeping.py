@@ -104,7 +104,7 @@ class Step:
 
 
 def bound(step: Step) -> Call:
-    """Return the two launches, bound to their arguments."""
+    """Return the launches of both kernels, with their arguments bound."""
     launches = [
         *bind(prepare_inputs, step.inputs()),
         *bind(count_sampled, step.counts()),

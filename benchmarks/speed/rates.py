@@ -147,7 +147,7 @@ def processor_times() -> dict[int, tuple[int, float]]:
 
 
 def descendants_here(times: dict[int, tuple[int, float]]) -> set[int]:
-    """Return the descendants of this process."""
+    """Return the process ids of all descendants of this process."""
     found, before = {os.getpid()}, 0
     while len(found) > before:
         before = len(found)
@@ -258,7 +258,7 @@ def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
 
 
 def main() -> None:
-    """Measure one core, then several workers."""
+    """Print the rate of judging on one core, then the rate of hunts with several workers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=int, default=21, help="shards on one core (default 21)")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of workers (default 1 2)")

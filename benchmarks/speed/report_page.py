@@ -46,7 +46,7 @@ def judgements() -> tuple[Judgement, Judgement]:
 
 
 def fill(folder: Path, count: int) -> None:
-    """Write a campaign of `count` results."""
+    """Write a campaign with `count` results of scenarios."""
     agreed, found = judgements()
     with Store(folder) as store:
         for start in range(0, count, BATCH):

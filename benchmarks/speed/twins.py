@@ -70,7 +70,7 @@ def definition_of(op: Op) -> Op:
 
 
 def copied(arguments: Arguments) -> Arguments:
-    """Return the arguments with copied memory."""
+    """Return an op's arguments with copies of their arrays."""
     return arguments.on({name: getattr(arguments, name).copy() for name, *_ in arguments.buffers})
 
 

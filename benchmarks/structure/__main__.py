@@ -105,7 +105,7 @@ def package_folder_of(module: str, packages: set[str]) -> str:
 
 
 def own_folder_of(module: str, packages: set[str]) -> str:
-    """Return the folder of a module."""
+    """Return the folder that directly contains a module."""
     return module if module in packages else module.rpartition(".")[0]
 
 
@@ -168,7 +168,7 @@ def leaves_open(annotation: ast.expr, names: set[str]) -> bool:
 
 
 def untyped_parts(modules: Sequence[Module]) -> list[str]:
-    """Return the entries of `Parts` with open arguments."""
+    """Return the ops in the class `Parts` with a type that leaves arguments open."""
     names = open_names(modules)
     return [
         f"{module.name}.Parts.{entry.target.id}"
@@ -234,7 +234,7 @@ def sizes(modules: Sequence[Module]) -> Iterator[Measure]:
 
 
 def measures(root: Path) -> list[Measure]:
-    """Return all measures of a checkout."""
+    """Return the structural measures of a checkout: import cycles, sizes, assertions ..."""
     modules = modules_of(root)
     near, nested = folder_imports(modules, package_folder_of), folder_imports(modules, own_folder_of)
     trees = {module.name: module.tree for module in modules}

@@ -29,7 +29,7 @@ WAIT_SECONDS = 0.25
 
 
 class Progress(Protocol):
-    """Display of a campaign's progress."""
+    """Interface of a progress display."""
 
     def update(self, counts: Counts) -> None:
         """Show the newest counts; called several times a second."""

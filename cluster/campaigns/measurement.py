@@ -68,7 +68,7 @@ class Measurement:
 
 
 def measured_code(measurement: Measurement, lines: Sequence[Line]) -> int:
-    """Return the exit code of a measurement.
+    """Return the exit code of a measurement of faults.
 
     A fault that was not found in every trial counts as not judged.
 

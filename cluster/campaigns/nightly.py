@@ -58,7 +58,9 @@ def night_number(seed: int) -> int:
 
 
 def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONFIG) -> list[str]:
-    """Return the faults to measure tonight.
+    """Return the faults that tonight measures: each `nights`-th one that the device supports.
+
+    Consecutive nights begin with different faults.
 
     `nights` consecutive nights measure all that the device supports.
 
@@ -110,7 +112,7 @@ class Replay(Suite):
         return regression_counts(planned_jobs(self.scenarios), seen)
 
     def counts(self) -> Counts:
-        """Return the progress of the replay, in regressions."""
+        """Return the number of judged and planned regressions, as progress."""
         regressions = self.regressions()
         findings = [each.judgement for each in self.results.values() if is_finding(each.judgement.verdict)]
         others = sum(not each.trace.faults for each in findings)
@@ -182,7 +184,7 @@ class Regressions:
 
     @property
     def lost(self) -> dict[str, Lost]:
-        """Return the reasons of lost judgements, by file."""
+        """Return the verdicts of regressions without a judgement (workers lost), by file."""
         both = (*self.faulty.items(), *self.clean.items())
         return {name: verdict for name, verdict in both if isinstance(verdict, Lost)}
 
@@ -205,7 +207,7 @@ class Regressions:
         return EXIT_NOT_JUDGED if self.failing or self.missed or self.lost or is_none_judged else EXIT_AGREED
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the report."""
+        """Yield the lines of the night's report on regressions."""
         clean = self.clean
         yield f"regressions: {self._counted()}"
         if self.elsewhere:
@@ -223,7 +225,7 @@ class Regressions:
             yield from (f"    {line}" for line in finding_lines(verdict))
 
     def _counted(self) -> str:
-        """Return the counts of the regressions in words."""
+        """Return a phrase with the numbers of judged, found and agreed regressions."""
         counts = self.suite.regressions()
         if not counts.planned:
             return "none for this engine"
@@ -245,7 +247,7 @@ class Regressions:
         return f"; all need about {duration_text(needed)}, which is {REPLAY_END:.0%} of --hours {hours:.2g}"
 
     def entries(self) -> tuple[RegressionEntry, ...]:
-        """Return the report as values."""
+        """Return the result of each regression for the JSON report."""
         entries = []
         verdicts, verdicts_clean = self.faulty, self.clean
         for name, trace in self.traces.items():

@@ -8,7 +8,7 @@ from scenarios.spec import Value
 
 
 class Recurrence(Value):
-    """The findings of a night by fingerprint.
+    """A night's finding fingerprints: new, seen before (`again`), known, or gone.
 
     `again` were seen on earlier nights and are not recorded as known. `gone` were seen on earlier nights and not on
     this one, if it judged anything.
@@ -27,7 +27,7 @@ def recurrence(
     today: date,
     is_judged: bool = True,
 ) -> Recurrence:
-    """Classify the findings of tonight.
+    """Classify tonight's findings by known findings and earlier nights.
 
     `seen` has the findings of earlier nights, and may include tonight's.
 

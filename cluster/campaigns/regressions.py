@@ -42,7 +42,7 @@ class Row:
     seconds: float
 
     def line(self) -> str:
-        """Return the row as text."""
+        """Return the shrunk finding as a row of the printed table."""
         return (
             f"{self.fault:<40} {self.seed:>5} {len(self.before.events):>7} {len(self.small.events):>6} "
             f"{num_exceptions(self.small):>10} {self.checks:>6} {self.seconds:>8.2f}"
@@ -65,7 +65,7 @@ def findings(fault: Fault, tapes: Tapes) -> Iterator[tuple[int, Trace, Diverged]
 
 
 def shrunk(fault: Fault, count: int, tapes: Tapes) -> list[Row]:
-    """Shrink the first findings of a fault."""
+    """Shrink the first random traces that reveal a fault; return a row for each."""
     rows = []
     for seed, trace, verdict in findings(fault, tapes):
         begin = time.monotonic()
@@ -99,7 +99,7 @@ def write(fault: Fault, row: Row) -> None:
 
 
 def main() -> int:
-    """Shrink, print and write; return the exit code."""
+    """Shrink a trace for each fault, and write the regression files; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
     arguments = parser.parse_args()

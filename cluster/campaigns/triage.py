@@ -82,7 +82,7 @@ class Triage:
         return []
 
     def take(self, record: Record) -> None:
-        """Handle the result of a job.
+        """Process a job's result: a judgement of the trace, or answers on shrink candidates.
 
         Results and losses of jobs that are no longer needed are ignored.
         """

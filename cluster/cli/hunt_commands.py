@@ -1,4 +1,4 @@
-"""Commands `hunt` and `shrink`."""
+"""Commands `hunt` (judge generated traces) and `shrink` (make a failing trace small)."""
 
 import signal
 import sys

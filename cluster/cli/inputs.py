@@ -46,7 +46,7 @@ class InputError(ValueError):
 
 
 def check_engine(engine: str) -> str:
-    """Return the name of a known engine."""
+    """Return the engine's name, or raise if it is unknown."""
     if engine in known_engines():
         return engine
     raise InputError(f"--engine is {engine}; known are {', '.join(known_engines())}")
@@ -127,7 +127,7 @@ def is_typed(context: typer.Context, name: str) -> bool:
 
 
 def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfig:
-    """Return the configuration for one scenario file.
+    """Return the run configuration for one scenario file, with the file's options.
 
     Without a typed engine, the file's options.
 
@@ -181,7 +181,7 @@ def check_fault(fault: str) -> str:
 
 
 def read_trace(path: Path, is_limited: bool = True) -> Trace:
-    """Return the trace of a file with known faults.
+    """Return the trace of a scenario file, or raise if it names an unknown fault.
 
     `is_limited` refuses traces that cost too much.
     """
@@ -291,7 +291,7 @@ def read_scenarios(
 
 
 def read_regressions(folder: Path) -> dict[str, Trace]:
-    """Return the traces of a folder by file.
+    """Return the traces in a folder (regressions of faults), by portable path.
 
     Raises:
         ScenarioError: a file is not a scenario.

@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioFile | None":
-    """Collect a file with a key `events`."""
+    """Collect a YAML file that has a key `events` as a scenario file."""
     config = parent.config
     if file_path.suffix != SUFFIX or not (config.getoption("--specstorm") or config.getini("specstorm")):
         return None

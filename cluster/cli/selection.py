@@ -26,7 +26,10 @@ def matcher(text: str) -> Matcher:
 
 
 class _Reading:
-    """The value of an expression for a name, by recursive descent: `or`, then `and`, then `not`."""
+    """Parser that evaluates a selection expression for one name.
+
+    By recursive descent: `or`, then `and`, then `not`.
+    """
 
     def __init__(self, text: str, parts: list[str], name: str) -> None:
         self._text = text

@@ -68,7 +68,7 @@ def _running(campaign: Path) -> Iterator[str]:
 
 
 def _ended(campaign: Path) -> Iterator[str]:
-    """Yield how much of a campaign was judged, and its findings, as on its page."""
+    """Yield lines on an ended campaign: judged amounts and findings, as on its page."""
     yield f"{campaign}: not running"
     parts = list(read_campaigns(campaign))
     amounts = [amount.text for part in parts for amount in part.amounts]

@@ -104,7 +104,7 @@ class JobState:
 
 
 class JobServer:
-    """A Ray job server.
+    """Client of one Ray job server: submits, follows and stops jobs.
 
     Raises:
         ServerError: nothing answers at the address, or it refuses access.
@@ -120,7 +120,7 @@ class JobServer:
     def submit(
         self, job: str, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str] | None = None
     ) -> None:
-        """Start a job.
+        """Submit a job to the server.
 
         Raises:
             ServerError: the server refuses it, or the id was used before: a job never runs twice.
@@ -288,7 +288,7 @@ class LinePrinter:
 
 
 class _Tail:
-    """Stream of a job's log, read in a thread of its own."""
+    """Reader of a job's log stream, in a thread of its own."""
 
     def __init__(self, client: Any, job: str) -> None:
         self._texts: queue.SimpleQueue[str] = queue.SimpleQueue()

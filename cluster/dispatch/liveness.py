@@ -39,7 +39,7 @@ class Liveness:
         self.is_lost = False
 
     def watch(self) -> None:
-        """Check both servers, at most once per second."""
+        """Check that GCS and raylet answer, at most once per second."""
         if time.monotonic() >= self._next:
             self.check()
             checked = time.monotonic()
@@ -47,7 +47,7 @@ class Liveness:
             self._next = checked + INTERVAL_SECONDS
 
     def check(self) -> None:
-        """Return once both servers answer.
+        """Wait until both servers, GCS and raylet, have answered.
 
         Raises:
             PoolError: one of them is silent for longer than a busy machine explains.

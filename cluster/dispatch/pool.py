@@ -58,7 +58,7 @@ START_SECONDS = 120.0
 
 
 class WorkerPool(Protocol):
-    """Slots with one worker each.
+    """A pool of worker slots with one worker each: runs attempts, reports events.
 
     Slots are numbered from 0, and the first worker of a slot is number 0.
 
@@ -101,7 +101,7 @@ class InProcessPool:
         self._events.append(WorkerReady(slot, worker))
 
     def wait(self, seconds: float) -> list[Event]:
-        """Run the waiting attempt to its end."""
+        """Run the dispatched attempt to its end and return its event."""
         if self._waiting is not None:
             (job, attempt), self._waiting = self._waiting, None
             try:
@@ -256,7 +256,7 @@ class RayPool:
         self._ray.kill(seat.actor, no_restart=True)
 
     def _outcome(self, slot: int, seat: _Seat) -> Event | None:
-        """Return the event of a finished call.
+        """Return the event for a finished actor call: ready, result, lost or raised.
 
         None for the first call of a job, after which the job is sent.
 
@@ -391,7 +391,7 @@ def is_stuck() -> bool:
 
 @contextmanager
 def _environment(is_private: bool) -> Iterator[None]:
-    """Set the environment of a driver.
+    """Set the environment variables of a Ray driver, for a `with` block.
 
     A private Ray has no telemetry, its own token, and sockets on loopback only.
 

@@ -91,7 +91,7 @@ class JobProgress:
             self.close(done, total, findings)
 
     def close(self, done: int, total: int | None, findings: int) -> None:
-        """Write the last counts."""
+        """Write the last counts into the metadata of the job."""
         assert done >= 0 <= findings, f"{done} done, {findings} findings"
         known = {} if self._campaign is None else {"folder": str(self._campaign)}
         of_all = "" if total is None else f" of {total}"

@@ -84,7 +84,7 @@ class Requirements:
                 yield wanted, version
 
     def installable(self) -> list[str]:
-        """Return all distributions that a job may install."""
+        """Return the requirements that a job may install: all except Ray."""
         return [str(wanted) for wanted in self.packages if wanted.name != RAY]
 
 
@@ -95,7 +95,7 @@ def is_checkout() -> bool:
 
 @contextmanager
 def sent_tree(inputs: Mapping[str, Path]) -> Iterator[Path]:
-    """Yield the folder to send with a job.
+    """Yield the source folder that is sent with a job.
 
     It is the checkout, or a copy of the installed files with the inputs by name.
 

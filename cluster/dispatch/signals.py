@@ -24,7 +24,7 @@ ENDED = b"\nspecstorm: ended at once by a second signal; results recorded before
 
 
 class SignalWatch:
-    """Record of this process's signals.
+    """Records which SIGINT and SIGTERM signals this process received.
 
     It reads the pipe that Python's own signal handler writes to.
     """

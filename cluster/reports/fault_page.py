@@ -69,7 +69,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def summary(document: Mapping[str, Any], machine: str) -> str:
-    """Return the results of a measurement in sentences."""
+    """Return the results of a measurement of faults as sentences."""
     lines = document["faults"]
     least, most = (of(line["trials"] for line in lines) for of in (min, max))
     trials, traces_max = f"{most}" if least == most else f"{least} to {most}", document["trials"][0]["traces_max"]
@@ -107,7 +107,7 @@ def _counted(count: float, what: str) -> str:
 
 
 def main() -> int:
-    """Rewrite the page; return the exit code."""
+    """Write the measured results into the page of faults; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("document", type=Path, help="faults.json of a measurement")
     parser.add_argument("--on", required=True, help="the machine it ran on, for the text")

@@ -34,7 +34,7 @@ from workers.targets.target import RunConfig
 
 
 def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
-    """Yield the lines of a hunt's report."""
+    """Yield the text report of a hunt: traces, probes, situations, findings, canary."""
     settings, tally = hunt.settings, hunt.totals.tally
     faults = f", faults {', '.join(settings.faults)}" if settings.faults else ""
     focus = f", focus {', '.join(settings.focus)}" if settings.focus else ""
@@ -392,7 +392,7 @@ class HuntLine(LineProgress):
         return ", ".join([*parts, *self._ends(counts, seconds)])
 
     def _ends(self, counts: Counts, seconds: float) -> list[str]:
-        """Return the remaining time for new traces in words.
+        """Return, in words, the remaining time in which new traces begin.
 
         It follows from the time limit or from the number of traces.
         """

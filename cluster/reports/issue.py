@@ -90,7 +90,7 @@ def _context(patch: str, hunk: str) -> int:
 
 
 def issue_text(issue: Issue) -> str:
-    """Return the text of an issue."""
+    """Return the Markdown text of an issue about a finding."""
     return visible_text("\n".join(_lines(issue))) + "\n"
 
 

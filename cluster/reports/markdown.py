@@ -17,7 +17,7 @@ _TICKS = re.compile("`+")
 
 
 def inline(text: str) -> str:
-    """Return a text for a line of Markdown.
+    """Return a text escaped for one line of Markdown.
 
     It is a code span if Markdown would interpret a part of it.
     """

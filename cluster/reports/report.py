@@ -46,12 +46,12 @@ class Line:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Return the verdict, None without one."""
+        """Return the scenario's verdict, None without a judgement."""
         return None if self.judgement is None else self.judgement.verdict
 
     @property
     def kind(self) -> str:
-        """Return the kind of verdict in a word."""
+        """Return the kind of the scenario's verdict as one word."""
         return "not run" if self.verdict is None else self.verdict.kind
 
 
@@ -239,7 +239,7 @@ class LineProgress:
         return ", ".join([*parts, *left_texts(self.pace.left(counts.total))])
 
     def show(self, text: str) -> None:
-        """Print the line."""
+        """Print the progress line."""
         show(text, to=self._stream)
 
     def close(self) -> None:
@@ -270,7 +270,7 @@ class BarProgress:
         self._bar.update(self._task, completed=counts.done, total=counts.total, told=told)
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the progress bar from the terminal."""
         self._bar.stop()
 
 

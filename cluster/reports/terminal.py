@@ -119,7 +119,7 @@ class GuardedStream(io.TextIOBase):
 
 @contextmanager
 def guarded_streams() -> Iterator[tuple[GuardedStream, GuardedStream]]:
-    """Guard stdout and stderr, and flush them at the end."""
+    """Replace stdout and stderr by guarded streams, flushed at the end of a `with` block."""
     before = sys.stdout, sys.stderr
     out, err = GuardedStream(sys.stdout), GuardedStream(sys.stderr)
     sys.stdout, sys.stderr = out, err  # a text stream in all that is used

@@ -65,11 +65,11 @@ class FaultValues(Value):
 
 
 class MeasureDocument(FaultValues, Document):
-    """A measurement of faults, see `FaultValues`."""
+    """JSON document of a measurement of faults; `FaultValues` has the fields."""
 
 
 def line_of(trials: Sequence[Trial]) -> Line:
-    """Return the line of a fault from its trials."""
+    """Return the results of all trials of one fault."""
     found = [trial.detected.at is not None for trial in trials]
 
     def over(values: Sequence[float]) -> Median:
@@ -157,6 +157,6 @@ def measure_document(lines: Sequence[Line], trials: Sequence[Trial], lost: Seque
 
 
 def by_fault(trials: Sequence[Trial]) -> Iterator[Line]:
-    """Yield the line of each fault that has trials."""
+    """Yield the results of each fault that has trials."""
     for fault in dict.fromkeys(trial.fault for trial in trials):
         yield line_of([trial for trial in trials if trial.fault == fault])

@@ -120,7 +120,7 @@ def is_campaign_file(path: str) -> bool:
 
 
 def _decompressed(packed: bytes) -> bytes:
-    """Return the content of a gzip file.
+    """Return the decompressed content of a gzip file.
 
     Raises:
         ArchiveError: the content is larger than `UNPACKED_BYTES_MAX`.

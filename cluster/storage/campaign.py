@@ -71,7 +71,7 @@ def lost_log(folder: Path) -> LostLog | None:
 
 
 class Contents(ABC):
-    """Contents of a campaign as values."""
+    """Stored rows of a campaign as typed values: runs, results, shards, trials, findings."""
 
     @abstractmethod
     def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
@@ -192,7 +192,7 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
         self.close()
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the campaign's database."""
         self._connection.close()
 
     @property

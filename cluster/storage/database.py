@@ -104,7 +104,7 @@ class Database:
                 yield checked(self._path, shape, sealed[:-1])
 
     def get(self, table: str, key: Row) -> Row | None:
-        """Return the row with a key."""
+        """Return the row of a table with a primary key, None without one."""
         where = " AND ".join(f"{column} = ?" for column in TABLES[table].keys)
         return next(self.select(table, where, key), None)
 

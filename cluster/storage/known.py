@@ -103,7 +103,7 @@ def read_files(folder: Path) -> dict[str, tuple[KnownFinding, Path]]:
 
 
 def known_in(path: Path) -> KnownFinding:
-    """Return the known finding of a file.
+    """Read the known finding in a file.
 
     Raises:
         ScenarioError: as `read_known`.

@@ -13,7 +13,7 @@ RESULTS = "results.jsonl"
 
 
 def result_lines(contents: Contents) -> Iterator[str]:
-    """Yield the results of a campaign as lines.
+    """Yield the runs, results, shards, trials and findings of a campaign as JSON lines.
 
     The `kind` of a line is run, judgement, shard, trial or finding.
     """

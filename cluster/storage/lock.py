@@ -40,7 +40,7 @@ _FILES = ("campaign.sqlite", "campaign.sqlite-wal", "campaign.sqlite-shm", "resu
 
 
 class HeldError(CampaignError):
-    """Another process holds a lock."""
+    """Another process holds the lock of the campaign or folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Claim:
             self.lock.flush()
 
     def release(self) -> None:
-        """Free the lock; the campaign stays."""
+        """Free the campaign's lock; the folder stays."""
         self.lock.close()
 
     def give_up(self) -> None:

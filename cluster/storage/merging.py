@@ -27,17 +27,17 @@ _STAGES = ("closed", "confirmed", "confirm", "shrink", "explain")
 
 
 class Target(Protocol):
-    """Destination of merged rows."""
+    """Destination of merged rows, by table and key."""
 
     def get(self, table: str, key: Row) -> Row | None:
-        """Return the row with a key."""
+        """Return the destination's row with a key, None without one."""
 
     def put(self, table: str, row: Row) -> None:
         """Write a row; it replaces one with the same key."""
 
 
 def take(target: Target, table: str, row: Row) -> None:
-    """Merge one row into a target."""
+    """Merge one row into a target; of two rows with one key, a fixed order chooses."""
     shape = TABLES[table]
     assert len(row) == len(shape.columns), f"{table} has {len(shape.columns)} columns"
     other = target.get(table, row[: shape.num_keys])
@@ -147,7 +147,7 @@ def _merge_whole(sources: Sequence[Path], claimed: Claim, claims: list[Claim]) -
 
 
 def _check_rows(folder: Path) -> None:
-    """Read all rows of a campaign and its nested ones.
+    """Read all rows of a campaign and its nested ones, so that a bad row raises.
 
     Raises:
         CampaignError: a row cannot be read by this version.
@@ -180,7 +180,7 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
 
 
 def _merge_file(source: Path, out: Path, name: str) -> None:
-    """Copy a file to a name in a folder.
+    """Copy a file to a name in a folder; an existing file with lesser bytes stays.
 
     Of two files with one name, keep the one with the lesser bytes.
     """

@@ -19,7 +19,7 @@ Seconds: TypeAlias = Annotated[float, Field(ge=-1e12, le=1e12)]
 
 
 class Left(Value):
-    """The minimum and maximum of the remaining seconds."""
+    """The remaining time of a campaign: minimum and maximum, in seconds."""
 
     low: Seconds
     high: Seconds

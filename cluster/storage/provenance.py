@@ -86,7 +86,7 @@ class Run(Value):
 
 
 def now() -> str:
-    """Return the current time as a stamp."""
+    """Return the current time as an ISO timestamp."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -97,7 +97,7 @@ def after(begun: str, seconds: float) -> str:
 
 
 def this_run(seed: int | None = None, engine: str = "") -> Run:
-    """Return the provenance of this process."""
+    """Return a record of this process: command, code version, commit, machine."""
     return Run(
         run=token_hex(8),
         begun=now(),
@@ -115,7 +115,7 @@ def this_run(seed: int | None = None, engine: str = "") -> Run:
 
 
 def _without_secrets(words: list[str]) -> Iterator[str]:
-    """Yield the words of a command.
+    """Yield the words of a command, with notification URLs shortened to their host.
 
     A notification address is cut to its host, as the rest may be a secret.
     """

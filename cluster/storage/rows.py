@@ -39,7 +39,7 @@ _ROWS: Mapping[str, TypeAdapter[Any]] = {
 
 
 def checked(path: Path, table: Table, row: Row) -> Row:
-    """Return a row after a check of its types.
+    """Return a stored row, or raise if a column has a value of a wrong type.
 
     Raises:
         CampaignError: a value is invalid; the message names the row, the column and the problem.

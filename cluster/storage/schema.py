@@ -12,7 +12,7 @@ Row: TypeAlias = tuple[Cell, ...]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table by its columns.
+    """A database table: name, columns, and number of key columns.
 
     The first `num_keys` columns are its primary key, and a `seal` column follows the last.
     """

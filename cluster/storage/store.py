@@ -100,7 +100,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             self.close()
 
     def _give_up(self) -> None:
-        """Release the directory; a new campaign is removed."""
+        """Release the campaign directory, and remove it if it is new."""
         try:
             with suppress(StoreError):
                 self._db.close()
@@ -188,7 +188,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             remove_inside(self.folder, f"running/{self.running_file(job).name}")
 
     def note_loss(self, job: str, attempt: int, reason: str) -> None:
-        """Record that an attempt was lost."""
+        """Record that an attempt of a job was lost, and why."""
         self._set_outcome(job, attempt, "lost", reason)
 
     def _set_outcome(self, job: str, attempt: int, outcome: str, reason: str | None = None) -> None:
@@ -216,7 +216,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         self._db.insert("hunts", (settings,))
 
     def begin_attempt(self, job: str, attempt: int, slot: int) -> None:
-        """Record an attempt before it runs."""
+        """Record an attempt of a job, without its trace, before it runs."""
         assert attempt >= 1, f"attempts of a job count from 1; job {job} begins attempt {attempt}"
         assert (job, attempt) not in self._slots, f"attempt {attempt} of job {job} begins twice"
         self._slots[job, attempt] = slot

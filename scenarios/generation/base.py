@@ -89,7 +89,7 @@ def random_trace(seed: int) -> Trace:
 
 
 def labelled(seed: int, weights: Weights = DEFAULT) -> Generated:
-    """Return the trace of a seed, with its situations."""
+    """Return the random trace of a seed, and the names of its situations."""
     return generated(lambda site, index: Digits(seed, site, index), seed, weights)
 
 
@@ -309,7 +309,7 @@ def equal_blocks_after_different_ones(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def mixed_priorities(flat: FlatTrace) -> None:
-    """Give requests priorities: random, or higher for each later request, one in each tick."""
+    """Give requests random priorities, or a higher one to each later request, one per tick."""
     if flat.spec.policy == "priority":
         count, is_later = len(flat.requests), "later_requests_first" in flat.situations
         flat.requests = tuple(

@@ -111,7 +111,7 @@ class TraceBuilder:
         return not self.pick(count, what, index)
 
     def set(self, **keys: object) -> None:
-        """Set keys of the specification."""
+        """Set keys of the trace's specification."""
         self.spec = self.spec.model_copy(update=keys)
 
     def set_if_allowed(self, **keys: object) -> None:
@@ -119,7 +119,7 @@ class TraceBuilder:
         self.set(**{key: value for key, value in keys.items() if self.engine.allows(key, value)})
 
     def at_least(self, **keys: int) -> None:
-        """Raise keys of the specification to a minimum."""
+        """Raise keys of the trace's specification to at least these values."""
         self.set(**{key: max(getattr(self.spec, key), least) for key, least in keys.items()})
 
     def is_valid(self, submit: Submit) -> bool:
@@ -127,7 +127,7 @@ class TraceBuilder:
         return not problems(self._trace.model_copy(update={"spec": self.spec, "events": (submit,)}))
 
     def fit(self) -> None:
-        """Bring the trace within the limits of the engine."""
+        """Remove unsupported values from the trace, and rescale it to the engine's block size."""
         fitting = within(self.trace, self.engine)
         self.spec, self.events = fitting.spec, [*fitting.events]
         self._trace = fitting
@@ -160,7 +160,7 @@ class TraceBuilder:
         return prompt
 
     def change(self, index: int, **fields: object) -> None:
-        """Set fields of an event."""
+        """Set fields of the event at an index."""
         self.events[index] = self.events[index].model_copy(update=fields)
 
     def set_params(self, index: int, **params: object) -> None:

@@ -35,12 +35,12 @@ class Need:
 
 
 def event(*kinds: str) -> Need:
-    """Require one of several kinds of events."""
+    """Require that the engine supports one of several kinds of events."""
     return Need(f"event {' or '.join(kinds)}", engine=lambda engine: bool({*kinds} & {*engine.events}))
 
 
 def feature(name: str) -> Need:
-    """Require a feature of a request."""
+    """Require that the engine supports a request feature."""
     return Need(
         f"feature {name}",
         engine=lambda engine: name in engine.features,
@@ -49,17 +49,17 @@ def feature(name: str) -> Need:
 
 
 def allows(key: str, value: object) -> Need:
-    """Require that a key of the specification may have a value."""
+    """Require that the engine allows a value of a specification key."""
     return Need(f"{key}: {value}", engine=lambda engine: engine.allows(key, value))
 
 
 def when(text: str, holds: Callable[[EngineSpec], bool]) -> Need:
-    """Require a condition of the specification."""
+    """Require that a condition holds for the specification of the trace."""
     return Need(text, spec=lambda _, spec: holds(spec))
 
 
 def is_set(key: str, value: object) -> Need:
-    """Require that a key of the specification has a value."""
+    """Require that the trace's specification has a value of a key."""
     return Need(
         f"{key} {value}",
         engine=lambda engine: engine.allows(key, value),
@@ -106,7 +106,7 @@ class Situation(Generic[T]):
 
     @property
     def area(self) -> Area:
-        """The area of the engine that the situation tests."""
+        """The area of the engine (a group of situations) that the situation tests."""
         return TABLE[self.name][1]
 
     @property

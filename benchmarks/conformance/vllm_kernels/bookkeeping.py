@@ -47,7 +47,7 @@ def _starts(query_start: Array, num_scheduled: Array, rows: Array) -> torch.Tens
 
 
 def _tables(block_table: Array, num_rows: int) -> torch.Tensor:
-    """Return block tables in vLLM's format."""
+    """Return random block tables in the layout of vLLM's kernels."""
     table = block_table.reshape(num_rows, -1)
     return _int32(np.pad(np.maximum(table, 0), ((0, 0), (0, _MORE_BLOCKS))))
 

@@ -72,7 +72,7 @@ class Count:
 
 
 def counted(found: Iterable[Found]) -> dict[str, Count]:
-    """Return the counts of a comparison by condition."""
+    """Count equal and different values by the condition of their batch row."""
     counts: dict[str, Count] = {}
     for each in found:
         counts.setdefault(each.condition, Count()).add(each)

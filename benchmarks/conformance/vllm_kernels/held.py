@@ -138,7 +138,7 @@ def _kernel(name: str) -> Any:
 
 
 def main() -> None:
-    """Compare all definitions; arguments: batches per size, then source trees to overlay."""
+    """Print a JSON line per kernel on how its NumPy definition compares."""
     for tree in sys.argv[2:]:
         lay_over(Path(tree))
     interpret()

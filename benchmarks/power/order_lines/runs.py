@@ -1,4 +1,4 @@
-"""Runs on the simulated device of an engine that is mutated if it is asynchronous."""
+"""Runs of an engine on the simulated device, mutated if the run is asynchronous."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

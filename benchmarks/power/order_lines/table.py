@@ -37,11 +37,11 @@ class Row:
 
     @property
     def is_caught(self) -> bool:
-        """Return whether anything revealed the mutant."""
+        """Return whether a race, a broken check of inputs or a wrong output revealed the mutant."""
         return bool(self.race or self.identity or self.harm)
 
     def line(self) -> str:
-        """Return the row of a table."""
+        """Return the mutant's results as a Markdown table row."""
         mutant = f"{self.mutant}, redundant: {self.redundant}" if self.redundant else self.mutant
         return f"| {mutant} | {self.num_traces} | {self.race or '-'} | {self.identity or '-'} | {self.harm or '-'} |"
 

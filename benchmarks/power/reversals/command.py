@@ -45,7 +45,7 @@ def tasks_of(suite: Suite, reversals: Sequence[Reversal], options: argparse.Name
 
 
 def line_of(result: Result) -> str:
-    """Return the result of a trial in one line."""
+    """Return one line on a trial: whether and how soon the reversal was found."""
     effort = f"{result.traces:5} traces {result.seconds:6.0f} s"
     if result.refused:
         return f"REFUSED {effort}  {result.id} on {result.engine}: {result.refused}"

@@ -32,7 +32,7 @@ class Results:
             self.by_key[result.key] = result
 
     def add(self, result: Result) -> None:
-        """Store a result, also in the file."""
+        """Add a trial's result, and append it to the file if there is one."""
         self.by_key[result.key] = result
         if self._file is not None:
             with self._file.open("a", encoding="utf-8") as file:

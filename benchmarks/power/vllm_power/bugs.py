@@ -36,7 +36,7 @@ TRANSFER = "transfer"
 
 
 class TableError(Exception):
-    """A table is invalid; the message says where."""
+    """A table of collected bugs or features is invalid; the message says where."""
 
 
 class Bug(NamedTuple):
@@ -103,7 +103,7 @@ def missing_features(bug: Bug, folder: Path = FOLDER) -> tuple[str, ...]:
 
 
 def check(bug: Bug, folder: Path = FOLDER, engines: Sequence[str] = ENGINES) -> None:
-    """Check the row of a bug against engines, scenarios and features.
+    """Check a collected bug's row: known engines and planes, existing scenarios, features.
 
     Raises:
         TableError: the row names an unknown engine, trace property, plane or file, or a scenario without a named

@@ -1,4 +1,4 @@
-"""Findings of a hunt: each one is triaged.
+"""Findings of a hunt by fingerprint: each is judged again, shrunk and confirmed.
 
 They are closed in the order of discovery, and duplicates are marked.
 """
@@ -123,7 +123,7 @@ class Findings:
             self._keep(triage.state)
 
     def _closed(self, state: FindingState) -> FindingState:
-        """Return a confirmed finding as closed.
+        """Return a confirmed finding's state with stage `closed`.
 
         It gets an artefact unless it is refuted or a duplicate.
         """

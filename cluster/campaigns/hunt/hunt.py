@@ -60,7 +60,7 @@ class Hunt:
         return self.totals.num_done + self._split.num_done
 
     def tasks(self, slots: int, room: int, may_begin: bool) -> list[Task]:
-        """Return jobs to run.
+        """Return the next jobs: first of findings, then of started shards, then new shards.
 
         Jobs of findings come first, then required ones of earlier shards, then new shards up to `room`.
         """
@@ -80,7 +80,7 @@ class Hunt:
         return not (self._out or self.findings.num_open or (may_begin and self._has_more()))
 
     def take(self, record: Record, slot: int) -> None:
-        """Handle the result of a job that ran on a slot."""
+        """Process a job's result: of a finding, or the report or loss of a shard."""
         job, result = self._out.pop(record.job, None), record.result
         if job is None:
             self.findings.take(record)
@@ -127,7 +127,7 @@ class Hunt:
         self.repeats.add(number, report, slot)
 
     def _take_loss(self, job: ShardJob, lost: Lost, deaths: tuple[str, ...]) -> None:
-        """Handle the loss of a shard.
+        """Process a lost shard: split it if it killed its workers, else record the reason.
 
         A shard that kills its workers is split to find the trace that does.
         """

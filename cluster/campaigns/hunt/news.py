@@ -27,7 +27,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """An unconfirmed finding could not be reproduced."""
+    """An unconfirmed finding did not occur again and is dropped."""
 
     trace: int
     bug: str

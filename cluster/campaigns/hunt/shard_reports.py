@@ -50,12 +50,12 @@ class Tally:
 
     @property
     def sums(self) -> dict[str, Any]:
-        """Return the plain sums by name."""
+        """Return the sums that are plain numbers, by field name."""
         return {name: getattr(self, name) for name in SUMS}
 
 
 class Totals:
-    """Sums over the first `num_shards` shards.
+    """Sums over the reports of a hunt's first `num_shards` shards.
 
     `tally` is for all traces, `shares` for the traces of each generator.
 

@@ -61,7 +61,7 @@ Row = list[Any]
 
 @dataclass(slots=True)
 class Campaign:
-    """One campaign directory, read once.
+    """One campaign directory, read into values for the report page.
 
     `faults` were on in some run. `probes` counts the runs (of a hunt: the traces) that hit each probe, out of
     `num_probed`. `seen` has, by job key, whether faults were on, and the verdict. `plan` is the work that commands were
@@ -111,7 +111,7 @@ class Campaign:
 
     @property
     def is_judged(self) -> bool:
-        """Whether the campaign judged anything."""
+        """Whether at least one scenario, trace, shard or trial was judged."""
         return any(amount.done for amount in self.amounts)
 
     @property
@@ -305,7 +305,7 @@ def _add_shards(campaign: Campaign, hunt: HuntSummary, reports: list[ShardReport
 
 
 def _add_states(campaign: Campaign, hunt: HuntSummary, stored: Stored, counts: Counter[str]) -> None:
-    """Add the findings of a hunt.
+    """Add the findings of a hunt to the campaign, without duplicates.
 
     A duplicate, or one with the same cause, is counted at the earlier finding.
     """

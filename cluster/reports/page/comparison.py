@@ -45,7 +45,7 @@ class Bug:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A campaign and the previous one.
+    """The differences between a campaign and the previous one.
 
     `moved` are scenarios with different verdicts, `num_moved` their full number.
 
@@ -84,7 +84,7 @@ def _kind(campaign: Campaign) -> str:
 
 
 def compare(before: Campaign, after: Campaign) -> Comparison:
-    """Compare a campaign with an earlier one."""
+    """Return the differences between an earlier and a later campaign."""
     bugs = dict.fromkeys((*after.findings, *before.findings))
     verdicts = [{row[0]: row[1] for row in campaign.rows} for campaign in (before, after)]
     common = [name for name in verdicts[1] if name in verdicts[0]]
@@ -112,7 +112,7 @@ def _bug(bug: str, before: Campaign, after: Campaign) -> Bug:
 
 
 def _change(bug: str, before: Campaign, after: Campaign) -> Change:
-    """Return the change of a finding.
+    """Return how a finding changed between two campaigns: new, still there, gone ...
 
     If only one campaign had the required faults on, the change is the switch of its fault.
     """

@@ -60,7 +60,7 @@ def add_coverage(cells: Cells, coverage: Coverage) -> None:
 
 
 def add_result(cells: Cells, judgement: Mapping[str, Any]) -> None:
-    """Count the schedules of a stored judgement."""
+    """Count a stored judgement's schedules, by event, plane and policy."""
     runs = policies_of(judgement)
     planes = judgement["verdict"]["stats"].get("planes", ())
     for kind in {event["do"] for event in judgement["trace"]["events"]}:

@@ -25,7 +25,7 @@ class Kill:
 
     @property
     def shade(self) -> int:
-        """Return the shade from 0 for never to 5 for always."""
+        """Return the shade of a cell: 0 for never found, 5 for always found."""
         return math.ceil(_SHADES * self.share)
 
 
@@ -70,7 +70,7 @@ class Chart:
 
 
 def kill_matrix(trials: Sequence[Trial]) -> KillMatrix:
-    """Return the kill matrix of at least one trial."""
+    """Return the matrix of faults and planes, of at least one trial."""
     lines = sorted(by_fault(trials), key=lambda line: line.fault)
     planes = sorted({plane for line in lines for plane in (*line.by_plane, line.expected_plane)})
     columns = (*planes, *(OUTPUTS if all(line.baseline for line in lines) else ()))

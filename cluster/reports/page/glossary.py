@@ -171,6 +171,6 @@ def _meanings(wanted: str) -> Iterator[tuple[str, str]]:
 
 
 def known_words() -> list[str]:
-    """Return all words with a meaning."""
+    """Return all words that `specstorm explain` can explain."""
     planes = {variable.plane for variable in VARIABLES.values()} | set(_PLANES)
     return sorted({*GLOSSARY, *_EVENTS, *_POLICIES, *planes, *VARIABLES, *CONTRACTS, *PROBES, *FAULTS})

@@ -33,7 +33,7 @@ class HuntSummary:
 
     @property
     def settings(self) -> HuntPlan:
-        """Return the settings of the first hunt."""
+        """Return the settings of the campaign's first hunt."""
         return self.plans[0]
 
     @property

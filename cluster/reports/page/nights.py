@@ -19,7 +19,7 @@ class Nights:
     seen: dict[str, Sighting]
 
     def state(self, bug: str) -> Literal["new", "seen before", "known"]:
-        """Return the state of a finding of the report."""
+        """Return a finding's state over nights: new, seen before or known."""
         return "known" if bug in self.result.known else "seen before" if bug in self.result.again else "new"
 
     def description(self, bug: str) -> str:

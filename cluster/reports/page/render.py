@@ -123,7 +123,7 @@ def _as_far(campaigns: Sequence[Campaign]) -> str:
 
 
 def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], nights: Nights | None = None) -> str:
-    """Return the page about some campaigns.
+    """Return the HTML page about some campaigns.
 
     `timelines` are the drawn timelines by bug, `nights` the states of findings over nights.
     """

@@ -120,7 +120,7 @@ def _free_x(x: int, y: int, picture: Picture) -> int:
 
 
 def _columns(timeline: Timeline, roles: Mapping[int, str]) -> list[int]:
-    """Return the left edge of each lane.
+    """Return the x coordinate of the left edge of each lane's column.
 
     The lanes of the missing order are first, so that a narrow screen shows both, with room for its arrow between them.
     """
@@ -236,7 +236,7 @@ def _label(task: Task, is_behind: bool) -> str:
 
 
 def _detail(task: Task, lane: str, timeline: Timeline, waits: Sequence[Flow]) -> Iterator[str]:
-    """Yield the lines that describe a task."""
+    """Yield lines on a drawn task: step, memory accesses, waits, and times."""
     yield f"{lane}: {task.op}, step {task.step}"
     if task.reads:
         yield f"reads {_listed(task.reads)}"

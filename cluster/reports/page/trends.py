@@ -61,7 +61,7 @@ class Recurring:
 
     @property
     def num_nights(self) -> int:
-        """Return the number of nights with the bug."""
+        """Return the number of nights that met the bug."""
         return sum(bool(count) for count in self.counts)
 
     @property
@@ -72,7 +72,7 @@ class Recurring:
 
 @dataclass(frozen=True, slots=True)
 class Trends:
-    """Several nights in order.
+    """Values of several nights, in order, for the charts of the page.
 
     `missed` are faults that some trial did not find, with a text for each night.
     """
