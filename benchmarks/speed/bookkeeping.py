@@ -31,7 +31,7 @@ GRAPH_CALLS = 20
 
 
 class Step:
-    """Device buffers of a decode step of `num_rows` rows, each moved to another row."""
+    """Device buffers of a decode step of `num_rows` batch rows, each moved to another row."""
 
     def __init__(self, num_rows: int) -> None:
         random = np.random.default_rng(num_rows)
@@ -128,7 +128,7 @@ def check_equal(num_rows: int) -> None:
 
 
 def main() -> int:
-    """Print microseconds of fused and separate operations by batch size; 3 without a GPU."""
+    """Print microseconds of fused and separate operations by batch rows; 3 without a GPU."""
     if not torch.cuda.is_available():
         print("this benchmark needs a GPU", file=sys.stderr)
         return 3
