@@ -105,7 +105,7 @@ class KillingPool(RayPool):
         return events
 
     def _waits_for_a_trace(self, job: AnyJob) -> bool:
-        """Return whether to wait: the last kill must hit a worker with a running trace."""
+        """Return whether to skip a kill: no killed worker would have had a running trace."""
         is_idle = isinstance(job, ShardJob) and not running_file(Path(job.running), job.key).exists()
         return is_idle and self._kills.before + 1 >= self._kills.wanted
 

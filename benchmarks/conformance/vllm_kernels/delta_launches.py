@@ -140,7 +140,7 @@ def _split(b: Batch, heads: int, values: int, size: int) -> Launch:
 
 
 def prompts_held(batches: list[Batch]) -> dict[str, Any]:
-    """Count prefill batches on which a NumPy replacement equals the kernels, up to rounding."""
+    """Count prefill batches on which our replacement equals the kernels, up to rounding."""
     _interpretable()
     counts, example = Counter[str](), ""
     for batch in batches:
@@ -151,7 +151,7 @@ def prompts_held(batches: list[Batch]) -> dict[str, Any]:
 
 
 def _prompts_differ(b: Batch) -> str:
-    """Return how prefill kernels and NumPy replacement differ; "" within the tolerance."""
+    """Return how the prefill kernels and our replacement differ; "" within the tolerance."""
     chunks, index = import_module(f"{_OPS}.chunk"), import_module(f"{_OPS}.index")
     # Rows without tokens come last.
     lengths = [length for length in b.query.tolist() if length]

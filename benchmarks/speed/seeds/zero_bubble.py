@@ -62,7 +62,7 @@ def spin_host(milliseconds: float) -> None:
 
 
 def clock() -> torch.cuda.Event:
-    """Record a timing event on the current stream and return it."""
+    """Return a new CUDA event that measures time, not recorded yet."""
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
