@@ -24,7 +24,7 @@ def with_sampling(params: SamplingParams, number: int, spec: EngineSpec) -> Samp
 
 
 def _decoded(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
-    """Return the parameters that a number of `site` ("params" or "chance") encodes."""
+    """Return the sampling parameters of one group ("params", "chance") in a number, by key."""
     drawn = {name: each.drawn for name, each in PARAMS.items() if each.site == site and each.drawn is not None}
     return {name: draw(Number(number, site, spec)) for name, draw in drawn.items()}
 

@@ -98,7 +98,7 @@ class Feature:
 
 
 def declared(model: type[BaseModel]) -> Mapping[str, Feature]:
-    """Return the features declared by the fields of a model, by field name."""
+    """Return the `Feature` declarations of a model's fields, by field name."""
     fields = model.model_fields.items()
     return {name: each for name, field in fields for each in field.metadata if isinstance(each, Feature)}
 

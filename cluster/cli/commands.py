@@ -237,7 +237,7 @@ def _carry_out(
     budget: Budget,
     context: typer.Context,
 ) -> int:
-    """Run the missing results; return 0, or the exit code of an interruption."""
+    """Judge the scenarios without a result; return 0, or the exit code of an interruption."""
     try:
         if not suite.missing:
             return EXIT_AGREED

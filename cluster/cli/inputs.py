@@ -153,7 +153,7 @@ def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfi
 
 
 def other_sources(found: RunOn, here: RunOn) -> str:
-    """Return how the sources that a trace was found on differ from a run's; "" if they do not.
+    """Return how a run's engine sources differ from a finding's, as text; "" if they do not.
 
     A trace that records neither version nor sources differs from nothing.
     """

@@ -44,7 +44,7 @@ class FaultsDocument(Value):
 
 
 def faults_document(names: Sequence[str]) -> FaultsDocument:
-    """Return the document of some faults."""
+    """Return the JSON document that lists some faults."""
     entries = []
     for fault in (FAULTS[name] for name in names):
         said = {key: getattr(fault, key) for key in ("id", "source", "symptom", "trigger", "plane")}

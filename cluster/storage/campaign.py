@@ -51,7 +51,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class LostLog:
-    """A missing write-ahead log: the killed run `run` must have left one.
+    """A missing write-ahead log of a database, left by the killed process `run`.
 
     `remark` is the message.
     """

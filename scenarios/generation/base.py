@@ -94,7 +94,7 @@ def labelled(seed: int, weights: Weights = DEFAULT) -> Generated:
 
 
 def generated(source: Source, seed: int, weights: Weights = DEFAULT) -> Generated:
-    """Return the trace that a source samples; prompts, scripts and schedule use the seed."""
+    """Return a random trace from a stream of numbers; the seed gives prompts and schedule."""
     flat = FlatTrace(source, seed, weights)
     for step in _STEPS:
         step(flat)

@@ -114,7 +114,7 @@ def table_of(rows: list[Row]) -> str:
 
 
 def lines_of(held: list[Held]) -> list[str]:
-    """Return the kernels with NumPy definitions as a Markdown table, and a line per wrong one."""
+    """Return a Markdown table of the kernels with NumPy definitions, then the wrong ones."""
     lines = ["| kernel of vLLM with a definition | same | other | both raised |", "|---|---|---|---|"]
     lines += [f"| `{each.kernel}` | {each.num_same} | {each.num_other} | {each.num_broke_off} |" for each in held]
     lines += [f"{each.kernel}: its definition leaves other bytes: {each.example}" for each in held if each.num_other]

@@ -138,7 +138,7 @@ def _kernel(name: str) -> Any:
 
 
 def main() -> None:
-    """Print a JSON line per kernel on how its NumPy definition compares."""
+    """Compare each kernel with its NumPy definition, and print the counts as JSON lines."""
     for tree in sys.argv[2:]:
         lay_over(Path(tree))
     interpret()
