@@ -51,7 +51,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class LostLog:
-    """A missing write-ahead log of a database, left by the killed process `run`.
+    """Loss of a write-ahead log, which the killed process `run` must have left on disk.
 
     `remark` is the message.
     """
