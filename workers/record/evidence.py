@@ -2,7 +2,7 @@
 
 Only `words` turns them into English.
 
-Everything that tells findings apart (fingerprints, the shrinker, reports, known bugs) reads these values.
+Fingerprints, the shrinker, reports and known bugs distinguish findings by these values.
 """
 
 from collections.abc import Mapping
@@ -171,7 +171,7 @@ def violation(rule: Rule, **values: object) -> Violation:
 class Elsewhere(Value):
     """Whether another run keeps a contract (promise to the client) that this run breaks.
 
-    If it breaks another one, `contract` and `request` say which.
+    If it breaks a different contract, `contract` and `request` name it.
     """
 
     reference: Reference

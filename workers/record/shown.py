@@ -46,14 +46,15 @@ class ScheduledValues(Value):
     """The scheduler output of one step: which tokens of which request it runs.
 
     By row: the computed tokens (`scheduled_computed`) and the number of drafts. By request number: `begun` has all
-    tokens of each request that is scheduled for the first time or again after a preemption; `blocks` are those of full
-    attention, `states` and `windows` those of each group with recurrent states or a sliding window; `shared` counts
-    tokens whose blocks the request holds but others may have computed. `follows` is false if steps without a plan came
-    before this one. Where the engine shows it: `taken` are the blocks taken from the free ones since the plan before,
-    and `lookups` says for each request that may read the prefix cache how many of these were taken before its lookup.
+    tokens of each request that is scheduled for the first time or again after a preemption; `blocks` are the blocks of
+    full attention, `states` and `windows` the blocks of each group with recurrent states or a sliding window; `shared`
+    counts tokens whose blocks the request holds but others may have computed. `follows` is false if steps without a
+    plan came before this one. Where the engine shows it: `taken` are the blocks taken from the free ones since the
+    plan before, and `lookups` says for each request that may read the prefix cache how many of these were taken before
+    its lookup.
 
-    A scheduler that is tested without a runner also shows, by row, the number of tokens and the block table that a
-    runner would be told.
+    A scheduler that is tested without a runner also shows, by row, the number of tokens and the block table that
+    the runner would receive.
     """
 
     scheduled_computed: Integers
@@ -133,7 +134,7 @@ class DraftingValues(Value):
 
 
 class SamplerRow(Value):
-    """Sampling state that the engine stores for a batch row; None: it stores no such value.
+    """Sampling state that the engine stores for a batch row; None where it stores no value.
 
     `tokens` are the request's tokens, of which the first `num_prompt_tokens` are its prompt. `output_counts` are pairs
     of an output token and how often it was sampled, `prompt_tokens` the distinct tokens of the prompt; both matter only

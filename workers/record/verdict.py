@@ -269,7 +269,7 @@ class Outcome(Value):
 
 
 def telling_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Return pairs of lanes (streams) whose order decides whether a finding reproduces.
+    """Return pairs of lanes (streams) that decide by their order if a finding reproduces.
 
     Empty if there are none.
 
