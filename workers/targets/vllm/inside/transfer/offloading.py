@@ -45,10 +45,10 @@ class Offloads(OwnTransfers):
         self._planner.reset_cache()
         super().begin(probes, note)
         self.jobs: dict[int, Job] = {}
-        # Request blocks and tokens of each planned store that has not begun, by job number.
+        # Block table indexes and request tokens of each planned store that has not begun, by job number.
         self._stored: dict[int, tuple[list[int], list[int]]] = {}
         self._first: int = self._planner._job_counter
-        # Per request: tokens found at its last admission, and keys of the chunks offered to the pool.
+        # Per request: tokens found at its last admission, and keys of the chunks offered to the pool since then.
         self._found: dict[str, int] = {}
         self._offered: dict[str, set[Any]] = {}
 
@@ -93,12 +93,18 @@ class Offloads(OwnTransfers):
         ended = [self._planner._req_status.get(name) for name in output.finished_req_ids or ()]
         metadata = super()._planned(build, output, *arguments, **options)
         for status in ended:
-            if status is not None and status.req.status.name in _BY_ITSELF and not status.req.num_preemptions:
+            if status is not None and status.req.status.name in _BY_ITSELF:
                 self._record_offered(status)
         for job_id, job in metadata.store_jobs.items():
             status = self._planner._req_status[job.req_id]
-            self._stored[job_id] = list(status.group_states[0].block_ids), status.req.all_token_ids[:]
+            self._stored[job_id] = self._indexes(job_id, status), status.req.all_token_ids[:]
         return metadata
+
+    def _indexes(self, job_id: int, status: Any) -> list[int]:
+        """Return the block table indexes of a store's blocks, by the keys under which it stores them."""
+        keys, size = self._planner._jobs[job_id].keys, self._planner.config.blocks_per_chunk
+        chunks = [place for place, key in enumerate(status.group_states[0].offload_keys) if key in keys]
+        return [chunk * size + index for chunk in chunks for index in range(size)]
 
     def _record_offered(self, status: Any) -> None:
         """Record which chunks of a finished request were offered to the CPU pool."""
@@ -119,6 +125,7 @@ class Offloads(OwnTransfers):
         found = look(request, num_computed, *arguments, **options)
         self.probes["lookup_wait"] += found[0] is None
         self._found[request.request_id] = num_computed + (found[0] or 0)
+        self._offered.pop(request.request_id, None)
         return found
 
     def _making_room(
@@ -145,8 +152,7 @@ class Offloads(OwnTransfers):
     def _begin(self, of: str, job_id: int, job: Any) -> None:
         at_cache, at_pool = (job.dst_spec, job.src_spec) if of == "load" else (job.src_spec, job.dst_spec)
         blocks, slots = at_cache.block_ids.tolist(), at_pool.block_ids.tolist()
-        table, tokens = self._stored.pop(job_id, (blocks, []))
-        indexes = [table.index(block) for block in blocks]
+        indexes, tokens = self._stored.pop(job_id, ([], []))
         begun = self.jobs[job_id] = Job(job_id - self._first, of, job.req_id, blocks, slots, indexes, tokens)
         self.probes[of] += 1
         self._record(begun, "begins", begun.blocks, begun.slots)

@@ -4,7 +4,7 @@ The connector copies blocks of several requests with one event. A recorded trans
 in flight from the step that plans it until the host knows that the event is over.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -77,9 +77,10 @@ class SimpleOffloads(OwnTransfers):
 
     def _selected(self, select: Callable[..., Any], state: Any, tables: Any, *arguments: Any, **options: Any) -> Any:
         found = select(state, tables, *arguments, **options)
-        table, tokens = list(tables[0]), state.request.all_token_ids[:]
+        name, tokens = state.request.request_id, state.request.all_token_ids[:]
+        table = self._engine.kv_cache_manager.get_block_ids(name)[0]
         for block in found[0]:
-            self._owners[block] = state.request.request_id, table.index(block), tokens
+            self._owners[block] = name, table.index(block), tokens
         return found
 
     def _evicted(self, evict: Callable[..., bool], *arguments: Any, **options: Any) -> bool:
@@ -139,9 +140,12 @@ class SimpleOffloads(OwnTransfers):
         """Record the copied blocks and CPU-pool slots, computed from the first layer's addresses."""
         cache = next(iter(self._worker.gpu_kv_caches.values()))
         pool = next(iter(self._worker.cpu_kv_caches.values()))
-        slots = dict(copied_blocks(of, rows, cache, pool))
+        # A block may be stored twice by one event.
+        slots: dict[int, deque[int]] = {}
+        for block, slot in copied_blocks(of, rows, cache, pool):
+            slots.setdefault(block, deque()).append(slot)
         for part in self.parts.get((of, event), ()):
-            self._record_copies(part, part.blocks, [slots[block] for block in part.blocks])
+            self._record_copies(part, part.blocks, [slots[block].popleft() for block in part.blocks])
 
     def _polled(self, poll: Callable[..., int], is_store: bool, *arguments: Any, **options: Any) -> int:
         """Complete exactly the copies of one direction that are due by this tick.
