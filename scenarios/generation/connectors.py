@@ -26,6 +26,7 @@ from scenarios.generation.connector_layouts import (
     crowd,
     steps_of,
 )
+from scenarios.generation.sessions import keep_sessions, session_with_tight_pool
 from scenarios.generation.situation import Situation, event, situation, when
 from scenarios.spec import EngineSpec, Handoff, Offloading, Transfer
 
@@ -62,9 +63,9 @@ _STATES_INSIDE = when("layers hybrid, match_tokens", lambda spec: spec.layers ==
 def may_have_connector(trace: TraceBuilder) -> bool:
     """Return whether a trace may have a KV connector, which excludes some other features.
 
-    These are sessions, wake-ups in parts, and CUDA graphs of hybrid models.
+    These are wake-ups in parts, sessions in a tight pool, and CUDA graphs of hybrid models.
     """
-    is_alone = any(isinstance(each, WakeUp) or getattr(each, "session", None) is not None for each in trace.events)
+    is_alone = trace.has_sampled(session_with_tight_pool.name) or any(isinstance(each, WakeUp) for each in trace.events)
     return not is_alone and not (trace.spec.layers == "hybrid" and trace.spec.graphs != "none")
 
 
@@ -130,8 +131,9 @@ def offloading(trace: TraceBuilder) -> None:
 
 @situation(HAS_HANDOFFS, _DISTURBS, _ATTENTION, stage="connector")
 def handoff(trace: TraceBuilder) -> None:
-    """Let a producer compute the prompts (disaggregated prefill)."""
-    _hand_over(trace)
+    """Let a producer compute the prompts (disaggregated prefill), in a trace without sessions."""
+    if not _has_session(trace):
+        _hand_over(trace)
 
 
 # In order of application: a trace gets at most one KV connector.
@@ -161,6 +163,10 @@ def _hand_over(trace: TraceBuilder) -> None:
     _transfer_blocks(trace)
 
 
+def _has_session(trace: TraceBuilder) -> bool:
+    return any(each.session is not None for _, each in trace.every_submit())
+
+
 def _recomputes_synchronous_loads(transfer: Transfer) -> bool:
     """Return whether a step loads synchronously and lost blocks are recomputed."""
     return (transfer.loads, transfer.failures) == ("synchronous", "recompute")
@@ -185,7 +191,8 @@ def _layout_of(trace: TraceBuilder) -> Layout | None:
 
 def _transfer_blocks(trace: TraceBuilder) -> None:
     """Give requests prompts of some blocks, and disturb the KV connector's transfers."""
-    layout = _layout_of(trace)
+    has_session = _has_session(trace)
+    layout = None if has_session else _layout_of(trace)
     _make_room(trace)
     if layout is not None:
         layout.arrange(trace)
@@ -201,7 +208,8 @@ def _transfer_blocks(trace: TraceBuilder) -> None:
             if each.request in names or not isinstance(each.prompt, PromptDraw):
                 continue
             names.add(each.request)
-        later = trace.pick(LATER_MAX, "later", index) if index and are_apart else 0
+        # The parts of a session keep their order.
+        later = trace.pick(LATER_MAX, "later", index) if index and are_apart and each.session is None else 0
         submit = (
             _with_prompt(each.model_copy(update={"tick": each.tick + later}), index, trace)
             if layout is None
@@ -211,6 +219,8 @@ def _transfer_blocks(trace: TraceBuilder) -> None:
         index += 1
     if layout is not None:
         layout.make_pool(trace)
+    if has_session:
+        keep_sessions(trace)
 
 
 def _make_room(trace: TraceBuilder) -> None:

@@ -5,9 +5,19 @@ random, and events that preempt (`findings/README.md`).
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
-from scenarios.events import AnyEvent, Continuation, EndSession, Preempt, PromptDraw, ResetPrefixCache, Submit
+from scenarios.drafters import TRAITS
+from scenarios.events import (
+    AnyEvent,
+    Continuation,
+    DisturbTransfer,
+    EndSession,
+    Preempt,
+    PromptDraw,
+    ResetPrefixCache,
+    Submit,
+)
 from scenarios.generation.builder import TraceBuilder
 from scenarios.generation.situation import Situation, feature, situation
 from scenarios.sampling import SamplingParams
@@ -18,6 +28,8 @@ from scenarios.trace import problems
 _PART_AFTER = 24
 _PARTS_MAX = 3
 _CHUNK_MAX = 40
+# Ticks from the last token of a session to the requests that load what it stored.
+_STORED_AFTER = 8
 # Every fourth token of the vocabulary is a stop token.
 _STOP_EVERY = 4
 
@@ -55,7 +67,7 @@ def tighten(trace: TraceBuilder) -> None:
     lengths = Counter[str]()
     for index, submit in trace.every_submit():
         lengths[submit.session or str(index)] += submit.prompt_length + submit.max_tokens
-    longest = max(lengths.values())
+    longest = max(lengths.values(), default=1)
     blocks = -(-longest // trace.spec.block_size)
     trace.set(max_model_len=longest, num_blocks=1 + blocks + trace.pick(blocks, "spare blocks of sessions"))
 
@@ -81,6 +93,29 @@ def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
             "num_blocks": max(spec.num_blocks, 1 + blocks * spec.max_num_seqs),
         }
     )
+
+
+def keep_sessions(trace: TraceBuilder) -> None:
+    """Restore what sessions need after a KV connector was added: room, and no preemption.
+
+    A request continues each session after its end, to load the blocks that it stored. With a drafter whose KV cache
+    entry depends on the next token, no other request continues a session: a block that ends before a dropped token
+    stays registered by that token, which lowers acceptance only.
+    """
+    parts = [each for _, each in trace.every_submit() if each.session is not None]
+    names = {part.request for part in parts}
+    trace.events = [each for each in trace.events if not _preempts(each) and not _loses_blocks(each)]
+    if trace.spec.num_speculative_tokens and TRAITS[trace.spec.drafter].is_shifted:
+        trace.events = [each for each in trace.events if not _continues(each, names)]
+    trace.spec = with_room(trace.spec, trace.events)
+    after = max(part.tick for part in parts) + _ticks(trace.spec, trace.events) + _STORED_AFTER
+    for number, last in enumerate({part.session: part for part in parts}.values()):
+        prompt = Continuation(continues=last.request, tokens=1 + trace.pick(8, "own of a load", number))
+        fields = {"request": f"{last.session}.loads", "tick": after, "session": None, "prompt": prompt}
+        trace.events.append(last.model_copy(update={**fields, "stop": (), "max_tokens": 4}))
+        if trace.spec.prefix_cache and trace.pick(2, "reset before a load", number):
+            # Blocks in the prefix cache are not loaded.
+            trace.events.append(ResetPrefixCache(tick=after))
 
 
 def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
@@ -160,6 +195,14 @@ def _ending_with_a_block(spec: EngineSpec, part: Submit) -> Submit:
     return part.model_copy(
         update={"prompt": part.prompt.model_copy(update={"tokens": tokens, "common": common}), "stop": ()}
     )
+
+
+def _continues(event: AnyEvent, names: Set[str]) -> bool:
+    return isinstance(event, Submit) and isinstance(event.prompt, Continuation) and event.prompt.continues in names
+
+
+def _loses_blocks(event: AnyEvent) -> bool:
+    return isinstance(event, DisturbTransfer) and event.how in ("drop", "fail")
 
 
 def _preempts(event: AnyEvent) -> bool:

@@ -227,6 +227,22 @@ def test_connectors_are_exclusive_and_disturbed_in_every_way(engine: str) -> Non
     assert sum((spec.handoff or Handoff()).producer_blocks == spec.max_blocks_per_request for spec in handoffs) > 3
 
 
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_session_with_connector_keeps_its_blocks_and_is_loaded_later(engine: str) -> None:
+    found = [trace for trace in having(engine, "sessions") if trace.spec.has_connector]
+    assert {trace.spec.transfer is not None for trace in found} == {False, True}
+    for trace in found:
+        assert trace.spec.handoff is None
+        assert not any(isinstance(each, DisturbTransfer) and each.how in ("drop", "fail") for each in trace.events)
+        parts = {each.request: each for each in trace.submits() if each.session is not None}
+        later = [each for each in trace.submits() if each.request.endswith(".loads")]
+        assert len(later) == len({part.session for part in parts.values()})
+        for each in later:
+            assert isinstance(each.prompt, Continuation)
+            assert each.tick > max(part.tick for part in parts.values())
+            assert each.prompt.continues in parts
+
+
 def test_no_load_is_lost_with_async_scheduling_and_recompute() -> None:
     lost = 0
     for trace in having(VLLM_V1, "kv_store"):

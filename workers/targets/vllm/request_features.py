@@ -121,9 +121,9 @@ SECOND = RequestFeatures(
             limits=(_REASONING_IN_PARTS, grammars_end_by_stops, each_state_allows_a_token),
         ),
         Has("priority", request={"priority": lambda submit: submit.priority}),
-        # A recurrent state cannot be rolled back to before the last token of a part, and no KV connector is asked for
-        # the tokens of a session.
-        Has("session", without=lambda spec: spec.layers != "attention" or spec.has_connector),
+        # A recurrent state cannot be rolled back to before the last token of a part, and a producer ends each request
+        # after its prompt.
+        Has("session", without=lambda spec: spec.layers != "attention" or spec.handoff is not None),
         Has("continues"),
     )
 )

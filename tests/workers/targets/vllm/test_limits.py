@@ -167,6 +167,20 @@ def test_simple_connector_needs_prefix_cache_and_a_device(engine: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("keys", "is_allowed"),
+    [({}, True), ({"transfer": {}}, True), ({"offloading": {}}, True), ({"handoff": {}}, False)],
+)
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_session_is_allowed_with_stores_but_not_with_handoff(
+    engine: str, keys: dict[str, object], is_allowed: bool
+) -> None:
+    submit = Submit(tick=0, request="a", prompt=(1,), max_tokens=1, session="s")
+    spec = EngineSpec.model_validate({"layers": "attention", "sampling": "standard", "block_size": 32, **keys})
+    found = lacking(Trace(spec=spec, events=(submit,)), kind_of(engine).capabilities)
+    assert (found is None) == is_allowed
+
+
+@pytest.mark.parametrize(
     ("keys", "wanted"),
     [
         ({"drafter": "mtp"}, "spec.drafter: mtp; allowed with layers windows are eagle, eagle3, draft_model, "),
