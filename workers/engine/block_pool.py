@@ -1,4 +1,4 @@
-"""Block pool: a stack of free indexes.
+"""Block pool: a stack of free block (or state slot) indexes.
 
 Used for KV-cache blocks and for recurrent state slots.
 """

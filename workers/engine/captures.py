@@ -1,4 +1,4 @@
-"""Captures: copies of device variables in stream order, for the judges only."""
+"""Captures: copies of device variables, taken in stream order for the judges only."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -29,7 +29,7 @@ Requests = tuple[int, ...]
 
 
 class Captures:
-    """Captures of one engine, labelled with the requests in the step's batch rows."""
+    """Copies device variables of each step for the judges, with the requests of the batch rows."""
 
     def __init__(self, spec: EngineSpec, memory: Memory, compute: Lane, recorder: Recorder) -> None:
         self._spec = spec
@@ -43,13 +43,13 @@ class Captures:
         self._num_drafts, self._window = spec.num_speculative_tokens, spec.conv_width - 1
 
     def inputs(self, view: View, step: int, requests: Requests) -> None:
-        """Capture the model inputs of a step."""
+        """Copy the model inputs of a step."""
         record = self._recorder.capture
         spans = self._inputs_of(view)
         self._compute.capture(lambda *arrays: record("inputs", step, requests, _INPUTS, arrays), *spans)
 
     def sampled(self, view: View, step: int, requests: Requests, has_processed: bool) -> None:
-        """Capture the results of the model, the sampled tokens and the accepted counts.
+        """Copy the model's results, the sampled tokens and the accepted counts of a step.
 
         Processed logits are captured as one hash per column.
         """
@@ -64,7 +64,7 @@ class Captures:
         self._compute.capture(look, self._memory.kv.all, *_sampled_of(view))
 
     def sampling(self, view: View, step: int, requests: Requests, fields: Sequence[Span]) -> None:
-        """Capture inputs and results of random sampling, as bits for exact comparison.
+        """Copy the inputs and results of random sampling, as bits for exact comparison.
 
         Draft logits are captured as a hash of those in each row's state slot.
         """
@@ -84,7 +84,7 @@ class Captures:
         self._compute.capture(look, self._memory.draft_logits.all, view.state_slot, *fields)
 
     def state(self, view: View, step: int, requests: Requests) -> None:
-        """Capture the drafter's KV cache, recurrent states and draft tokens at the end of a step."""
+        """Copy the drafter's KV cache, recurrent states and draft tokens at the end of a step."""
         memory, look = self._memory, partial(self._look_at_states, step, requests)
         kept = memory.drafter_kv.all, memory.slot_accepted.all, memory.states.all, memory.conv.all
         self._compute.capture(look, *_state_of(view), *kept)
@@ -104,7 +104,7 @@ class Captures:
         self._recorder.capture("state", step, requests, names, arrays)
 
     def drafted(self, view: View, step: int, requests: Requests) -> None:
-        """Capture variables of some drafters: predictions, recurrent states, carried words."""
+        """Copy drafter-specific variables: predictions, recurrent states, carried hidden words."""
         if self._traits.carries_words:
             self._carried(view, step, requests)
         if self._traits.has_model:
@@ -135,7 +135,7 @@ class Captures:
         self._compute.capture(look, view.own, view.state_slot, view.accepted, *caches)
 
     def block_states(self, view: View, step: int, requests: Requests) -> None:
-        """Capture the recurrent states that the step may have stored with each row's blocks."""
+        """Copy the recurrent states that a step may have stored with its rows' blocks."""
         spec, max_blocks = self._spec, self._memory.max_blocks
         size, length = spec.block_size, spec.conv_width - 1
         columns = np.arange(num_block_columns(size, spec.num_speculative_tokens))
@@ -160,7 +160,7 @@ class Captures:
         )
 
     def caches(self, step: int, request: int, blocks: list[int], point: str) -> None:
-        """Capture the KV cache in a request's blocks."""
+        """Copy the KV cache content of a request's blocks."""
         size = self._spec.block_size
         slots = (np.array(blocks, dtype=np.int64)[:, None] * size + np.arange(size)).ravel()
         record, memory, chosen = self._recorder.capture, self._memory, list(blocks)
@@ -179,7 +179,7 @@ class Captures:
 
 
 def hashes(logits: Array, vocab_size: int) -> Array:
-    """Return one hash per V logits: the sum of their bits times 1, 3, 5, ..., modulo 2^64."""
+    """Return a 64-bit hash of every V logits: the sum of float bits times 1, 3, 5 ..."""
     bits = logits.view(np.uint32).reshape(-1, vocab_size).astype(np.uint64)
     # NaN has many bit patterns; the one that an op produces depends on the device.
     bits[np.isnan(logits).reshape(bits.shape)] = NAN_BITS

@@ -1,4 +1,4 @@
-"""Context of a model runner: specification, memory, lanes and captures that its parts share."""
+"""Context of a model runner: what its ops share: specification, memory, streams, captures."""
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ BUILT_MAX = 4096
 
 @dataclass(slots=True)
 class Context:
-    """The shared objects of one model runner; they live as long as the engine."""
+    """Specification, buffers, streams and captures that a model runner's ops share."""
 
     spec: EngineSpec
     parts: Parts
@@ -35,7 +35,7 @@ class Context:
     fixed: dict[type[Arguments], dict[str, Span | int]] = field(default_factory=dict)
 
     def once(self, build: Callable[["Context", *Ts], A], *given: *Ts) -> A:
-        """Return the cached result of `build` for this context and these values.
+        """Return the result of `build(context, values)`, cached per values.
 
         A lane identifies an arguments object by its identity, and checks an object that it has not seen before.
         """
@@ -44,7 +44,7 @@ class Context:
         return self._keep((build, given), partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
 
     def of_view(self, build: Callable[["Context", V], A], view: V) -> A:
-        """Return the result of `build` for this context and a view, cached in the view."""
+        """Return the result of `build(context, view)`, cached in the view (spans of a batch shape)."""
         found: A | None = view.built.get(build)
         if found is None:
             assert view.num_rows <= self.memory.rows_max, (
@@ -54,14 +54,14 @@ class Context:
         return found
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
-        """Return the arguments object of an op for these values, in order; cached."""
+        """Return the arguments object of an op for these values, cached per values."""
         found: A | None = self.built.get((op, given))
         return self._keep((op, given), op(*given)) if found is None else found
 
     def bound(
         self, op: type[B], view: ShapeView, own: Mapping[str, Span | int] | None = None, /, **named: Span | int
     ) -> B:
-        """Return the arguments of an op: those `named` here, and others found by name.
+        """Build an op's arguments: from `named`, else `own`, the view or memory, by name.
 
         Such a value is one of the caller's `own`, a span of the view, a buffer, or a number of memory or specification.
 
@@ -77,7 +77,7 @@ class Context:
         return op(*map(values.__getitem__, op.declared))
 
     def _fixed(self, op: type[Arguments], view: ShapeView, given: Container[str]) -> Iterator[tuple[str, Any]]:
-        """Yield the arguments of an op that are the same for every view."""
+        """Yield the op arguments (name, value) that are the same for every batch shape."""
         for name, declared in op.declared.items():
             if name in given or (declared is not None and not declared.of and hasattr(view, name)):
                 continue
@@ -97,7 +97,7 @@ class Context:
 
 
 def arguments_of(op: type[B], *names: str, **spans: str) -> Callable[..., B]:
-    """Return a builder of an op's arguments from a context, a view, and values of `names`.
+    """Return a function that builds an op's arguments from context, view and named values.
 
     `spans` maps an argument to the span of the view that it uses, if that has another name; see `Context.bound`.
     """
@@ -110,7 +110,7 @@ def arguments_of(op: type[B], *names: str, **spans: str) -> Callable[..., B]:
 
 
 class NamedRows(NamedTuple):
-    """Batch rows that need special sampling.
+    """Batch rows with sampling parameters, logprobs, a grammar, or corrupted logits.
 
     The groups in `memory.NAMED` are copied to the device.
 
@@ -128,7 +128,7 @@ class NamedRows(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """One step as the device sees it: padded spans, requests of rows, bounds for all rows.
+    """One step on the device: its padded buffers, the requests of its rows, and bounds.
 
     `num_blocks_max` bounds the KV-cache blocks that any row reads, `num_queries_max` its tokens; `k_step` draft tokens
     are proposed. The first `num_common_blocks` blocks are full and the same for every row.

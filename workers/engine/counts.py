@@ -1,4 +1,4 @@
-"""Token counts on the host: accepted counts, true counts, backup tokens."""
+"""Token counts on the host: accepted counts, corrected computed counts, backup tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from workers.lanes.lane import LaneEvent, Machine, Span
 
 @dataclass(frozen=True, slots=True)
 class CountsInFlight:
-    """The previous step's accepted counts on their way to the host, in that step's row order."""
+    """The previous step's accepted counts while they are being copied to the host."""
 
     machine: Machine
     landed: LaneEvent
@@ -23,7 +23,7 @@ def gather_counts(
     rows: Sequence[PlanRow],
     moves: Sequence[tuple[int, int]],
 ) -> Sequence[int]:
-    """Return each row's accepted count, looked up at the request's row in the previous step.
+    """Return each row's accepted count, looked up at the request's previous row.
 
     `moves` lists (row, previous row) of rows that moved. The pinned buffer is not reordered, because only its copy may
     write to it. A row that was not sampled in the previous step has its last processed count.
@@ -41,7 +41,7 @@ def gather_counts(
 
 
 def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
-    """Return the index of a row's backup token: the last known token.
+    """Return the index of a row's backup token, which its drafter uses if none is sampled.
 
     The drafter continues from the backup token if nothing is sampled.
     Source: vLLM PR #38556.
@@ -50,7 +50,7 @@ def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
 
 
 def true_count(computed_before: int, row: PlanRow, num_valid: int) -> int:
-    """Return the number of computed tokens after a step, from the true count before it.
+    """Return a row's computed tokens after a step, without its rejected drafts.
 
     The result is assigned to the host's count; nothing is subtracted.
     """

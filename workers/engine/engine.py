@@ -1,4 +1,4 @@
-"""Engine loop: a FIFO of steps in flight, at most `depth` of them not yet processed.
+"""Engine loop: schedule, launch, process; up to `depth` launched steps are unprocessed.
 
 At depth 1 a step is processed before the next is scheduled. At depth 2 (async scheduling) the host schedules and
 prepares a step while the device runs the previous one.
@@ -41,7 +41,7 @@ from workers.record.observation import Observation, Recorder
 
 
 class Engine:
-    """One engine: submit requests, apply events, and call `step` until it is `drained`.
+    """One engine: call `submit`, `apply` events, and `step` until it is `drained`.
 
     `log` records decisions and host observations in order; `observer` counts what happened.
     """
@@ -76,7 +76,7 @@ class Engine:
         return not self.scheduler.has_requests() and not any(step.rows for step in self._in_flight)
 
     def left_over(self) -> Observation:
-        """Return an observation of what the host still holds.
+        """Return an observation of the requests, blocks and slots that the host still holds.
 
         It must be nothing once the engine has drained.
         """
@@ -84,7 +84,7 @@ class Engine:
         return host_observations.drained(self.tick, self.scheduler, requests, drafts_of)
 
     def step(self, happen: Callable[[Hook], None]) -> None:
-        """Schedule and launch one step; process the oldest step if `depth` steps are in flight.
+        """Schedule and launch a step; then process the oldest if `depth` steps are in flight.
 
         `happen` is called at each hook of the step where events take effect.
         """
@@ -103,7 +103,7 @@ class Engine:
         self.tick += 1
 
     def _schedule(self) -> Plan:
-        """Schedule the next step before the results of the steps in flight are known."""
+        """Schedule the next step while results of earlier steps are still unknown."""
         self._machine.point("schedule")
         begun = self._machine.step_begun
         plan = self.scheduler.schedule(self.tick)
@@ -114,7 +114,7 @@ class Engine:
         return plan
 
     def _launch(self, plan: Plan) -> Step:
-        """Enqueue a step; apply a pending reorder or dummy step.
+        """Launch a step; apply an event that permutes rows or asks for a dummy step.
 
         A reorder waits for the next step with rows, a dummy step for the next step without rows.
         """
@@ -127,12 +127,12 @@ class Engine:
         return self.runner.launch(plan, permute, is_dummy)
 
     def _wait(self, step: Step) -> Sequence[Sequence[int]]:
-        """Wait until the sampled tokens of a step are on the host."""
+        """Block until a step's sampled tokens are on the host."""
         self._machine.point("wait_output")
         return self.runner.output(step)
 
     def _process(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
-        """Commit the results of a step to the requests that are still alive."""
+        """Append a step's sampled tokens to its live requests."""
         oldest = self.tick - len(self._in_flight)
         assert step.number == oldest, f"step {step.number} processed, but step {oldest} is the oldest in flight"
         self._machine.point("process")
@@ -157,7 +157,7 @@ class Engine:
         self.log.append(host_observations.processed(step, delivered, wanted, drafts, self.scheduler))
 
     def _num_gaps(self) -> int:
-        """Return how many requests sampled in the previous step are left out but could run."""
+        """Return how many requests sampled in the previous step could run now but are skipped."""
         previous = self.runner.batch.previous
         return sum(
             request.last_step != self.tick
@@ -167,7 +167,7 @@ class Engine:
         )
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
-        """Add the request of the trace's submit number `submit`, unless its name is alive.
+        """Add a request, unless a request of the same name is alive.
 
         `script` has the token that a scripted drafter proposes at each position.
         """
@@ -194,7 +194,7 @@ class Engine:
         self.scheduler.add(request)
 
     def abort(self, name: str) -> None:
-        """Abort the live request with this name."""
+        """Abort the live request of this name, if there is one."""
         request = self.requests.get(name)
         if request is None:
             return
@@ -251,7 +251,7 @@ class Engine:
 
 
 def permutation(how: str, seed: int, tick: int, count: int) -> Sequence[int]:
-    """Return the old row of each new row when an event permutes `count` rows."""
+    """Return the old index of each new row when an event permutes the batch."""
     match how:
         case "reverse":
             return range(count - 1, -1, -1)

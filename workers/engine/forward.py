@@ -1,4 +1,4 @@
-"""Forward pass of the target model: inputs, corrected on the device, and the model's layers.
+"""Target forward pass: correct the host's input counts on the device, run the layers.
 
 A recurrent state is stored with KV-cache blocks, so that a request with a prefix-cache hit can continue from its end.
 """
@@ -24,12 +24,12 @@ _attention = arguments_of(Attention, "num_blocks_max", output="attended")
 
 
 def launch_inputs(context: Context, forward: Forward) -> None:
-    """Enqueue the op that turns the host's optimistic tables into the true inputs of a step."""
+    """Enqueue the op that corrects the host's optimistic counts and builds model inputs."""
     context.compute.launch(context.parts.prepare_inputs, context.of_view(_prepare_inputs, forward.view))
 
 
 def launch_target(context: Context, forward: Forward) -> None:
-    """Enqueue the target model: KV write, attention, the recurrent layer if it has one, logits."""
+    """Enqueue the target model: KV write, attention, recurrent layer if any, logits."""
     launch, parts, spec = context.compute.launch, context.parts, context.spec
     view = forward.view
     launch(parts.kv_write, context.of_view(_kv_write, view.shape))
@@ -40,19 +40,19 @@ def launch_target(context: Context, forward: Forward) -> None:
 
 
 def launch_state_copy(context: Context, forward: Forward) -> None:
-    """Enqueue the copy of a step's recurrent states to the blocks of its accepted tokens."""
+    """Enqueue the op that stores recurrent states with the blocks of accepted tokens."""
     view = forward.view
     context.compute.launch(context.parts.state_copy, context.of_view(_state_copy, view))
     context.captures.block_states(view, forward.step, forward.requests)
 
 
 def launch_state_restore(context: Context, forward: Forward) -> None:
-    """Enqueue the copy of recurrent states from shared blocks to the rows that reuse them."""
+    """Enqueue the op that loads recurrent states from the blocks of a prefix-cache hit."""
     context.compute.launch(context.parts.state_restore, context.of_view(_state_restore, forward.view.shape))
 
 
 def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
-    """Enqueue the poisoning of recurrent states in blocks that get a new owner."""
+    """Enqueue the op that overwrites recurrent states of reallocated blocks."""
     memory, length = context.memory, context.spec.conv_width - 1
     states, windows = memory.block_states.all, memory.block_windows.all
     poisoned = context.arguments(PoisonStates, blocks, states, windows, num_blocks, length)

@@ -19,7 +19,7 @@ _grammar_drafts = arguments_of(GrammarDrafts, "rows")
 
 
 class Grammars:
-    """Memory and ops of structured output; a step without a grammar row enqueues nothing."""
+    """Buffers and ops of structured output; a step without grammar rows enqueues none."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -33,7 +33,7 @@ class Grammars:
         self._num_masks = 0
 
     def stage(self, plan: Plan, rows: Sequence[Row]) -> None:
-        """Build and copy the bitmasks of a step, one per verified token of grammar rows."""
+        """Write the bitmasks of a step to pinned memory and enqueue their copy."""
         context, spec = self._context, self._context.spec
         planned = tuple(row for row in plan.rows if row.request.params.grammar and not row.discard)
         place = {row.key: index for index, row in enumerate(rows)}
@@ -56,14 +56,14 @@ class Grammars:
         context.h2d.launch(context.parts.copy_masks, context.arguments(CopyMasks, staging.all, self._masks.all))
 
     def launch_drafts(self, forward: Forward) -> None:
-        """Enqueue the op that replaces the device's draft tokens by the host's."""
+        """Enqueue the op that uses the host's checked draft tokens for grammar rows."""
         context, view, named = self._context, forward.view, forward.named.grammar
         if named:
             rows = context.memory.named_rows("grammar", len(named))
             context.compute.launch(context.parts.grammar_drafts, context.once(_grammar_drafts, view.shape, rows))
 
     def launch_masks(self, forward: Forward) -> None:
-        """Enqueue the op that masks the logits."""
+        """Enqueue the op that sets logits of forbidden tokens to -inf."""
         if forward.named.grammar:
             context, first, count = self._context, self._columns_max, self._num_masks
             columns = self._masks.span(0, count, "columns")

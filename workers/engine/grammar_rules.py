@@ -1,4 +1,4 @@
-"""Rules of structured output: waits, removed draft tokens, allowed tokens, ends."""
+"""Rules of structured output: when to wait, which draft tokens and next tokens are allowed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -13,7 +13,7 @@ FREE = -1
 
 
 def state_after(grammar: Grammar, tokens: Iterable[int], state: int = 0) -> int:
-    """Return the grammar's state after `tokens`."""
+    """Return the grammar state after `tokens`."""
     for token in tokens:
         for allowed, after in edges_of(grammar, state):
             if allowed == token:
@@ -25,12 +25,12 @@ def state_after(grammar: Grammar, tokens: Iterable[int], state: int = 0) -> int:
 
 
 def state_of(request: Request) -> int:
-    """Return the state of a request's grammar after its output tokens."""
+    """Return the grammar state after a request's output tokens."""
     return state_after(request.params.grammar, islice(request.tokens, request.num_prompt, None))
 
 
 def edges_of(grammar: Grammar, state: int) -> tuple[Tokens, ...]:
-    """Return the tokens allowed in a state, each with the next state.
+    """Return {allowed token: next state} of a grammar state.
 
     Empty after a grammar has ended.
     """
@@ -38,7 +38,7 @@ def edges_of(grammar: Grammar, state: int) -> tuple[Tokens, ...]:
 
 
 def waits_for_tokens(request: Request) -> bool:
-    """Return whether a request must wait for its sample in flight to build its next bitmask.
+    """Return whether a request must wait for sampled tokens in flight before its bitmask.
 
     Source: SGLang PR #25361.
     """
@@ -46,7 +46,7 @@ def waits_for_tokens(request: Request) -> bool:
 
 
 def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
-    """Return the longest prefix of draft tokens that the grammar allows, padded with NO_DRAFT."""
+    """Return the draft tokens up to the first that the grammar forbids, padded with NO_DRAFT."""
     grammar, state = request.params.grammar, state_of(request)
     kept: tuple[int, ...] = ()
     for draft in islice(request.drafts, num_drafts):
@@ -59,7 +59,7 @@ def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
 
 
 def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> None:
-    """Store the draft tokens of grammar requests until these are scheduled again."""
+    """Store the draft tokens of grammar requests until they are scheduled again."""
     for row, proposed in zip(rows, drafts, strict=False):
         is_over = row.request.finish_reason is not None
         if row.request.params.grammar and row.scheduled.epoch == row.request.epoch and not is_over:
@@ -67,7 +67,7 @@ def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> Non
 
 
 def num_masks(row: PlanRow) -> int:
-    """Return the number of a row's bitmasks: one per draft token, one for the bonus token.
+    """Return the number of a row's bitmasks: one per draft token, one for the last token.
 
     A draft token that was removed by the grammar also has one.
     Source: vLLM PR #49738.
@@ -76,7 +76,7 @@ def num_masks(row: PlanRow) -> int:
 
 
 def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
-    """Yield the bitmasks of a row: one before each draft token and one after the last.
+    """Yield the bitmask before each draft token of a row, and the one after the last.
 
     After a removed draft token, all tokens are allowed.
     """
@@ -88,7 +88,7 @@ def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
 
 
 def length_in_grammar(request: Request, sampled: Sequence[int]) -> int:
-    """Return the number of sampled tokens up to the grammar's end.
+    """Return how many sampled tokens there are up to the end of the grammar.
 
     One more than sampled if it goes past.
     """

@@ -1,4 +1,4 @@
-"""Observations of the engine's host state at named points of its log, for the judges only.
+"""Observations: copies of host counts at fixed points of the log, for the judges only.
 
 They copy state, as the device captures do; a production engine would not need them.
 """
@@ -16,7 +16,7 @@ from workers.record.observation import Observation
 
 
 def scheduled(tick: int, scheduler: Scheduler) -> Observation:
-    """Return the scheduler's counts after a decision."""
+    """Observe the scheduler's counts (and prefix cache) after it has decided a step."""
     running = scheduler.running
     values: dict[str, Any] = {
         "scheduled_computed": [request.num_computed for request in running],
@@ -29,7 +29,7 @@ def scheduled(tick: int, scheduler: Scheduler) -> Observation:
 
 
 def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observation:
-    """Return the host's mirrors of the rows that a step is launched with."""
+    """Observe the host's counts for each row at the launch of a step."""
     values = {
         "mirror_computed": [row.num_computed for row in rows],
         "mirror_no_spec": [row.num_tokens_no_spec for row in rows],
@@ -40,7 +40,7 @@ def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observat
 
 
 def corrected(step: Step, here: Mapping[Key, Row]) -> Observation:
-    """Return the corrected mirrors of a step's rows that are still in the batch."""
+    """Observe the host's computed counts after a step's rejected drafts were subtracted."""
     found = [here[key] for key in step.keys if key in here]
     values = {"corrected_computed": [row.num_computed for row in found]}
     return Observation("corrected", step.number, tuple([row.key[0] for row in found]), values)
@@ -53,7 +53,7 @@ def processed(
     drafts: Sequence[Sequence[int]] | None,
     scheduler: Scheduler,
 ) -> Observation:
-    """Return a step's results, the draft tokens on the host, and the scheduler's counts."""
+    """Observe a processed step's results, host draft tokens and scheduler counts."""
     requests = [row.request for row in step.rows]
     values: dict[str, Any] = {
         "tokens": [*delivered],
@@ -73,7 +73,7 @@ def processed(
 
 
 def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts_of: Iterable[int]) -> Observation:
-    """Return what the host still holds after draining.
+    """Observe the requests, blocks and slots that the host holds after draining.
 
     `drafts_of` are requests with kept draft tokens.
     """
@@ -91,7 +91,7 @@ def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts
 
 
 def _cached(cache: Prefixes) -> dict[str, tuple[int, ...]]:
-    """Return the prefix cache's content by block, and its eviction order."""
+    """Return the prefix cache's reference counts and hashes by block, and its eviction order."""
     pool = cache.pool
     return {
         "block_references": tuple(pool.references),

@@ -1,4 +1,4 @@
-"""Persistent dense batch: the row of each request, and the host's mirrors of each row."""
+"""Persistent batch: the row of each request, and the host's token counts of each row."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Key = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One batch row: its request and epoch, and the host's mirrors.
+    """One batch row on the host: (request, epoch), plan of the step, token counts, blocks.
 
     `num_computed` is optimistic from a launch until the previous step has been corrected. `tokens` are those known when
     the row was added; `num_tokens_no_spec` counts these and every token sampled since, whether or not the host has seen
@@ -26,22 +26,22 @@ class Row:
     blocks: list[int]
 
     def token(self, index: int) -> int:
-        """Return a token of this row; UNKNOWN_TOKEN if the host does not know it."""
+        """Return the token at an index; UNKNOWN_TOKEN if the host has not seen it."""
         return self.tokens[index] if index < len(self.tokens) else UNKNOWN_TOKEN
 
 
 def tokens_of(planned: PlanRow) -> list[int]:
-    """Return the tokens of a row that joins the batch: all of its request's tokens."""
+    """Return the tokens that a row stores when its request joins: all known ones."""
     return list(planned.request.tokens)
 
 
 def previous_row(row: Row, previous: Mapping[Key, int]) -> int:
-    """Return a request's row in the previous step; NO_PREVIOUS_ROW if it was not sampled there."""
+    """Return the request's row in the previous step; NO_PREVIOUS_ROW if it sampled nothing."""
     return previous.get(row.key, NO_PREVIOUS_ROW)
 
 
 def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
-    """Return the rows in another order; `order` has the old index of each new row."""
+    """Permute the batch rows; `order` has the old index of each new row."""
     return [rows[index] for index in order]
 
 
@@ -57,7 +57,7 @@ def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
 # A row moves on the host while copies of the previous step, in that step's row order, may still be in flight: their
 # results are read through prev_positions, or through the rows that a Step keeps.
 class InputBatch:
-    """Batch rows 0..n-1, without holes between steps.
+    """The persistent batch: rows 0 to n - 1, without holes between steps.
 
     `previous` maps each request that was sampled in the last non-empty step to its row there.
     """
@@ -76,7 +76,7 @@ class InputBatch:
         self.moves: Sequence[tuple[int, int]] = ()
 
     def update(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> None:
-        """Update the rows to a plan: remove, refresh, add into the first holes, condense, permute."""
+        """Apply a plan: remove and refresh rows, fill holes with new ones, condense, permute."""
         wanted = {(row.request.index, row.scheduled.epoch): row for row in plan.rows}
         assert len(wanted) == len(plan.rows), f"step {plan.step}: {len(plan.rows)} rows for {len(wanted)} requests"
         if permute is None and len(wanted) == len(self.rows) and all(row.key in wanted for row in self.rows):
@@ -134,11 +134,11 @@ class InputBatch:
         return [row for row in places if row is not None]
 
     def prev_positions(self) -> tuple[int, ...]:
-        """Return each row's index in the previous step; NO_PREVIOUS_ROW if it was not sampled there."""
+        """Return each row's index in the previous step (NO_PREVIOUS_ROW if not sampled)."""
         return tuple(self._previous_row(row, self.previous) for row in self.rows)
 
     def remember(self) -> None:
-        """Remember which rows this step samples, for the next step; an empty step has none.
+        """Store which rows this step samples, for the next step's lookup.
 
         A grammar row is left out, because it continues from tokens that the host knows.
         """

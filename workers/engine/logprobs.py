@@ -27,7 +27,7 @@ TokenLogprobs: TypeAlias = tuple[int | float, ...]
 
 @dataclass(frozen=True, slots=True)
 class LogprobsInFlight:
-    """The rows of a step that return logprobs, as at its launch, and the memory of their copies."""
+    """A launched step's logprobs rows, and the pinned memory of their results."""
 
     rows: tuple[int, ...]
     ids: Span
@@ -35,7 +35,7 @@ class LogprobsInFlight:
 
 
 class Logprobs:
-    """Memory and ops of logprobs; a step without logprobs rows enqueues nothing."""
+    """Buffers and ops of logprobs; a step without logprobs rows enqueues none."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -52,7 +52,7 @@ class Logprobs:
         self._host = [machine.buffer(f"logprobs[{n}]", device_array(size, np.float32), pinned=True) for n in slots]
 
     def keep(self, forward: Forward) -> None:
-        """Enqueue a copy of a step's logits before they are changed, if raw logprobs are requested."""
+        """Enqueue a copy of the unprocessed logits, if raw logprobs are requested."""
         context, view = self._context, forward.view
         if self._reads_raw(forward):
             context.compute.launch(
@@ -68,7 +68,7 @@ class Logprobs:
         return self._raw.span(0, view.num_rows * width * self._context.spec.vocab_size)
 
     def launch(self, forward: Forward) -> None:
-        """Enqueue the ops that compute and flatten logprobs, after sampling and counting."""
+        """Enqueue the ops that compute and flatten the logprobs of sampled tokens."""
         named = forward.named.logprobs
         if not named:
             return
@@ -83,7 +83,7 @@ class Logprobs:
         launch(parts.flatten_logprobs, flattened)
 
     def launch_copies(self, forward: Forward) -> LogprobsInFlight | None:
-        """Enqueue the copies of logprobs to the host."""
+        """Enqueue the copies of the logprobs to the host."""
         if not forward.named.logprobs:
             return None
         context = self._context
@@ -97,7 +97,7 @@ class Logprobs:
     def read(
         self, in_flight: LogprobsInFlight, step: int, outputs: Sequence[Sequence[int]], num_rows_now: int
     ) -> Sequence[Sequence[TokenLogprobs]]:
-        """Return the logprobs of each sampled token, row by row, once the copies are complete."""
+        """Wait for a step's logprobs; return them by row, for each sampled token."""
         with self._machine.host(in_flight.ids, "r", step) as landed:
             ids = tuple(landed.data)
         with self._machine.host(in_flight.logprobs, "r", step) as landed:
@@ -112,11 +112,11 @@ class Logprobs:
 
 
 def _pairs(ids: Sequence[int], logprobs: Sequence[float], first: int) -> TokenLogprobs:
-    """Return the (id, logprob) pairs of one token, flat; they begin at index `first`."""
+    """Return one token's (id, logprob) pairs as a flat tuple, from index `first` on."""
     places = range(first, first + LOGPROBS_MAX)
     return tuple(chain.from_iterable((ids[place], logprobs[place]) for place in places if ids[place] != NO_TOKEN))
 
 
 def wanted_logprobs(num_logprobs: int, tokens: Sequence[TokenLogprobs]) -> TokenLogprobs:
-    """Return the first `num_logprobs` pairs of each token, concatenated."""
+    """Return each token's first `num_logprobs` pairs, concatenated."""
     return tuple(value for token in tokens for value in token[: 2 * num_logprobs])

@@ -1,4 +1,4 @@
-"""Buffers of one engine on the device and in pinned host memory, with their sizes."""
+"""Buffers of one engine, on the device and in pinned host memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,19 +46,19 @@ SAMPLING_FIELDS = ("temperature_bits", "top_p_bits", "top_k", "seeds", "point_ma
 
 
 def device_array(length: int, dtype: type = np.int64, fill: float = 0) -> NDArray[Any]:
-    """Allocate the flat contents of a buffer."""
+    """Allocate a flat array for a device buffer, filled with a value."""
     array: NDArray[Any] = np.empty(length, dtype)
     array.fill(fill)
     return array
 
 
 def capture_size(num_rows: int) -> int:
-    """Return a number of rows rounded up to a power of two."""
+    """Return a row count padded to a power of two, as for CUDA graph sizes."""
     return 1 << (num_rows - 1).bit_length()
 
 
 class Layout:
-    """Offsets of a step's inputs in the staging buffer, in pinned memory and on the device.
+    """Offsets of each input within a step's staging buffer.
 
     In order: fields of rows; token ids; the row of each token; the block table; blocks that get a new owner; the rows
     of each group in NAMED; draft tokens from the host (by rows of the previous step); fields of random sampling; rates
@@ -82,7 +82,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Pinned memory in which the host prepares one step; one slot of a ring."""
+    """Pinned buffers in which the host writes the inputs of one step (one of a ring)."""
 
     inputs: Buffer
     scripts: Buffer
@@ -90,7 +90,7 @@ class Staging:
 
 
 class Memory:
-    """All buffers of an engine, by name.
+    """All device and pinned buffers of an engine, by name.
 
     `rows_max` and `tokens_max` include padding. The staging and output rings have `depth` slots: before a slot is
     reused, its last step has been processed. The counts ring has two slots: the counts of a step are read right after
@@ -158,7 +158,7 @@ class Memory:
         self.logits = machine.buffer("logits", logits, lane="compute")
 
     def _drafter_memory(self, spec: EngineSpec, rows: int, tokens: int, words: Allocate, integers: Allocate) -> None:
-        """Allocate the buffers that only some drafters need.
+        """Allocate the buffers that the specified drafter needs.
 
         Buffers that this drafter does not need are empty.
         """
@@ -172,7 +172,7 @@ class Memory:
         self.carried = words("carried", spec.max_num_seqs if traits.carries_words else 0)
 
     def _chain_memory(self, spec: EngineSpec, rows: int, machine: Machine) -> None:
-        """Allocate the buffers of a draft chain: slot mapping, noise and logits of its draft tokens.
+        """Allocate slot mapping, noise and logits buffers for successive draft tokens.
 
         No draft token has a slot before the first step. Logits stay in a state slot until they are verified.
         """
@@ -185,7 +185,7 @@ class Memory:
         self.draft_noise = machine.buffer("draft_noise", noise, lane="compute")
 
     def _rings(self, spec: EngineSpec, machine: Machine, script: int) -> None:
-        """Allocate the rings of pinned host memory."""
+        """Allocate the pinned host buffers that consecutive steps use in turn."""
         rows = self.rows_max
 
         def ring(name: str, kind: str, length: int) -> list[Buffer]:
@@ -200,21 +200,21 @@ class Memory:
         self.accepted_counts = machine.buffer("accepted_counts", device_array(rows), pinned=True)
 
     def named_rows(self, name: str, count: int) -> Span:
-        """Return the rows of a group in NAMED, as staged by the host."""
+        """Return the device span of row indexes in one group of special rows."""
         start = self.layout.named_rows + NAMED.index(name) * self.rows_max
         return self.inputs.span(start, start + count, f"{name}_rows")
 
     def sampling_field(self, name: str, num_rows: int) -> Span:
-        """Return a field of SAMPLING_FIELDS, as staged by the host."""
+        """Return the device span of one staged sampling parameter, by row."""
         start = self.layout.sampling + SAMPLING_FIELDS.index(name) * self.rows_max
         return self.inputs.span(start, start + num_rows, name)
 
     def staged_rates(self) -> Span:
-        """Return the acceptance rates of draft tokens, as staged by the host."""
+        """Return the device span of the synthetic acceptance rates."""
         return self.inputs.span(self.layout.rates, self.layout.length, "rates_in_steps")
 
     def view(self, step: int, num_rows: int, num_tokens: int) -> "View":
-        """Return the spans that a padded batch of this shape uses in a step."""
+        """Return the buffer spans for a padded batch shape (rows, tokens) in a step."""
         key = (step % NUM_COMPUTED_RING, num_rows, num_tokens)
         found = self._views.get(key)
         if found is None:
@@ -236,12 +236,12 @@ class Memory:
 #
 # At depth 1 staging and output have one slot; the other two are the same.
 def ring_size(ring: str, spec: EngineSpec) -> int:
-    """Return the number of slots of a ring of pinned memory."""
+    """Return how many pinned buffers a ring needs for the steps in flight."""
     return 2 if ring == "counts" else spec.depth
 
 
 class ShapeView:
-    """The spans of one padded shape (rows, tokens) that are the same in every step.
+    """Buffer spans of one padded batch shape (rows, tokens), equal in every step.
 
     `built` caches objects that are built from the view, by the function that builds them.
     """
@@ -298,7 +298,7 @@ class ShapeView:
 
 
 class View(ShapeView):
-    """The spans of one padded shape in one half of `num_computed`.
+    """Buffer spans of one padded batch shape, with this step's half of `num_computed`.
 
     `shape` has the spans that are the same in every step: arguments that need only these are shared objects.
     """

@@ -1,4 +1,4 @@
-"""Observer of an engine's steps: counts probes, the situations that a run has covered.
+"""Observer of an engine: counts the situations ("probes") that its steps have covered.
 
 Scheduler, loop and runner call it, one line per place; the engine never reads it.
 """
@@ -22,7 +22,7 @@ _SHORT_REQUEST = 64
 
 
 class EngineObserver:
-    """Counts events of one engine in `probes`, under the names of `scenarios.probes.PROBES`.
+    """Counts situations in `probes`, by the names of `scenarios.probes.PROBES`.
 
     `run_ahead_max` is the largest number of launched steps that the device had not begun when another step was
     scheduled; `num_commits` counts processed results of requests.
@@ -40,24 +40,24 @@ class EngineObserver:
     # Scheduler decisions.
 
     def left_out(self, request: Request, reason: SkipReason) -> None:
-        """Count that a request is left out of the step."""
+        """Count a request that the step skips."""
         probe = (_LEFT_OUT_RUNNING if request.running else _LEFT_OUT_WAITING).get(reason)
         if probe is not None:
             self.probes[probe] += 1
 
     def chunk_clipped(self) -> None:
-        """Count that a prefill chunk ends early, at the end of a block."""
+        """Count a prefill chunk that ends early, at a block boundary."""
         self.probes["clipped_chunk"] += 1
 
     def admitted(self, request: Request, behind: Iterable[Request]) -> None:
-        """Count that a request is admitted before the requests `behind` it in the waiting queue."""
+        """Count an admission: first or resumed, or before an earlier waiting request."""
         probes = self.probes
         probes["resume" if request.epoch else "admit"] += 1
         probes["overtaking"] += any(other.index < request.index for other in behind)
         probes["resume_in_flight"] += request.num_dropped > 0
 
     def row_planned(self, row: PlanRow) -> None:
-        """Count properties of a row that the step plans."""
+        """Count the situations of a row added to the step."""
         probes, request = self.probes, row.request
         scheduled, spoils = row.scheduled, row.scheduled.spoils
         if spoils is not UNSPOILED:
@@ -82,15 +82,15 @@ class EngineObserver:
             probes["draftless_decode"] += row.num_computed > 0 and scheduled.n == 1
 
     def row_withdrawn(self) -> None:
-        """Count that a row is removed from the step, because its request is preempted."""
+        """Count a row removed from the step because its request is preempted."""
         self.probes["taken_out"] += 1
 
     def budget_returned(self) -> None:
-        """Count that a row uses budget returned by a removed row."""
+        """Count a row that uses token budget freed by a removed row."""
         self.probes["budget_returned"] += 1
 
     def preempted(self, request: Request, cause: Cause) -> None:
-        """Count that a request is preempted and loses its blocks."""
+        """Count a preemption."""
         self.probes["preemption"] += 1
         self.probes["preemption_in_flight"] += request.num_in_flight > 0
         self.probes["preemption_by_blocks"] += cause == "blocks"
@@ -98,16 +98,16 @@ class EngineObserver:
     # Prefix-cache changes.
 
     def blocks_wanted(self, pool: CachingPool, count: int) -> None:
-        """Count an eviction, if taking `count` blocks from the pool needs one."""
+        """Count an eviction, if allocating `count` blocks evicts cached ones."""
         self.probes["eviction"] += pool.num_free - len(pool.idle) < count <= pool.num_free
 
     def cache_reset(self, pool: CachingPool, preempts: bool) -> None:
-        """Count a reset of the prefix cache; with `preempts`, running requests are preempted."""
+        """Count a prefix-cache reset; with `preempts`, one that preempts requests."""
         self.probes["cache_reset"] += any(content is not None for content in pool.hash_of)
         self.probes["cache_reset_in_flight"] += preempts
 
     def joined(self, pool: CachingPool, shared: Sequence[int], rows: Sequence[PlanRow]) -> None:
-        """Count prefix-cache hits: the request of the last of `rows` reuses the `shared` blocks."""
+        """Count a prefix-cache hit of the last row's request, which reuses `shared` blocks."""
         if not shared:
             return
         probes, row = self.probes, rows[-1]
@@ -123,7 +123,7 @@ class EngineObserver:
     # Engine-loop events.
 
     def submitted(self, num_prompt: int, is_reused_name: bool) -> None:
-        """Count properties of a submitted request."""
+        """Count the situations of a submitted request."""
         self.probes["name_reused"] += is_reused_name
         self.probes["short_model"] += self._spec.max_model_len <= 1 + self._spec.num_speculative_tokens
         for edge in _prompt_edges(num_prompt, self._spec):
@@ -141,12 +141,12 @@ class EngineObserver:
             self.probes["abort_too_late"] += request.num_in_flight > 0
 
     def k_set(self, before: int, after: int, has_running: bool) -> None:
-        """Count a change of the number of draft tokens to propose."""
+        """Count a change of the number of draft tokens per step."""
         self.probes["k_change"] += before != after
         self.probes["k_again"] += after > 0 == before and has_running
 
     def scheduled(self, rows: Sequence[PlanRow], in_flight: Iterable[Step], step_begun: int, num_gaps: int) -> None:
-        """Count properties of a scheduled step, given the steps in flight.
+        """Count the situations of a scheduled step, given the steps in flight.
 
         `num_gaps` requests could run but are left out.
         """
@@ -166,7 +166,7 @@ class EngineObserver:
             probes["discard_while_drafting"] += 1
 
     def committed(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
-        """Count the processed results of a step."""
+        """Count the situations of a processed step's results."""
         assert len(outputs) == len(step.rows), f"step {step.number}: {len(outputs)} results for {len(step.rows)} rows"
         self.num_commits += len(step.rows)
         for row, sampled in zip(step.rows, outputs, strict=True):
@@ -174,7 +174,7 @@ class EngineObserver:
                 self._sampled_by_params(row, sampled)
 
     def _sampled_by_params(self, row: PlanRow, sampled: Sequence[int]) -> None:
-        """Count properties of tokens sampled with sampling parameters."""
+        """Count tokens sampled with penalties, masks or other parameters."""
         probes, spec, params, tokens = self.probes, self._spec, row.request.params, row.request.tokens
         if params.temperature:
             probes["random_accept"] += len(sampled) > 1
@@ -190,12 +190,12 @@ class EngineObserver:
     # Runner launches.
 
     def step_was_empty(self, is_dummy: bool) -> None:
-        """Count a step without scheduled tokens; a dummy step runs the model nevertheless."""
+        """Count a step without scheduled tokens (with or without a dummy run)."""
         self.probes["empty_step"] += 1
         self.probes["dummy_step"] += is_dummy
 
     def rows_moved(self, permuted: bool) -> None:
-        """Count that rows have moved, because others left or an event permutes them."""
+        """Count batch rows that moved, into holes or by an event."""
         what = "reorder" if permuted else "condense"
         self.probes[what] += 1
         self.probes[what + "_in_flight"] += self._spec.depth > 1
@@ -203,7 +203,7 @@ class EngineObserver:
     def enqueued(
         self, rows: Sequence[PlanRow], num_rows: int, is_uniform: bool, num_common_blocks: int, is_restored: bool
     ) -> None:
-        """Count properties of an enqueued batch: padding, shared blocks, restored recurrent states."""
+        """Count the situations of a launched batch: padding, shared blocks, restored states."""
         probes = self.probes
         if num_rows > len(rows):
             probes["padding"] += 1
@@ -216,7 +216,7 @@ class EngineObserver:
             probes["state_taken_over"] += 1
 
     def sampled_by_name(self, named: NamedRows, rows: Sequence[PlanRow]) -> None:
-        """Count rows of a batch that need special sampling."""
+        """Count batch rows of each group with special sampling."""
         probes = self.probes
         probes["processed_logits"] += bool(named.processed)
         probes["processed_drafts"] += any(rows[index].scheduled.d for index in named.processed)
@@ -235,11 +235,11 @@ class EngineObserver:
     # Step results.
 
     def output_dropped(self, request: Request, sampled: Sequence[int]) -> None:
-        """Count a result that is discarded because its epoch was preempted in drop mode."""
+        """Count a result discarded because its request was preempted meanwhile."""
         self.probes["dropped_output"] += bool(sampled) and request.finish_reason is None
 
     def verified(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-        """Count accepted draft tokens of a row's sample."""
+        """Count how a row's draft tokens were verified."""
         probes, num_drafts, count = self.probes, row.scheduled.d, len(sampled)
         if num_drafts and count:
             if count == 1:
@@ -260,17 +260,17 @@ class EngineObserver:
             probes["boundaries_in_run"] += crossed > 1
 
     def had_no_logit(self) -> None:
-        """Count that no token could be sampled for a request."""
+        """Count a row for which no token could be sampled."""
         self.probes["no_logit"] += 1
 
     def ended(self, request: Request, row: PlanRow, sampled: Sequence[int], count: int) -> None:
-        """Count that a request has ended with the last of `count` tokens taken from a row's sample."""
+        """Count how a request ended, `count` tokens into its row's sample."""
         for probe in _end_edges(request, row, sampled, count, self._spec):
             self.probes[probe] += 1
 
 
 def _prompt_edges(length: int, spec: EngineSpec) -> list[str]:
-    """Return the names of boundary cases that a prompt length hits."""
+    """Return the probe names of a prompt length at a boundary (block size, chunk ...)."""
     k, block = spec.num_speculative_tokens, spec.block_size
     edges = {
         "one": 1,
@@ -284,7 +284,7 @@ def _prompt_edges(length: int, spec: EngineSpec) -> list[str]:
 
 
 def _end_edges(request: Request, row: PlanRow, sampled: Sequence[int], count: int, spec: EngineSpec) -> Iterator[str]:
-    """Yield the boundary cases that a request's end hits."""
+    """Yield the probe names of a request that ends at a boundary."""
     if count < len(sampled):
         yield f"{request.finish_reason}_inside_run"
     if row.scheduled.d and len(sampled) <= row.scheduled.d and len(request.tokens) % spec.block_size == 0:

@@ -1,4 +1,4 @@
-"""Parameter line of a request: its logits-processing parameters as words, in its state slot."""
+"""Line of a request in the device's parameter table: masks, penalties, bad words, tokens."""
 
 from collections.abc import Iterable
 from math import frexp
@@ -11,7 +11,7 @@ from workers.kernels.sentinels import UNKNOWN_TOKEN
 
 
 def mask_words(tokens: Iterable[int], vocab_size: int) -> tuple[int, ...]:
-    """Return a bitmask of tokens, as words of BITS bits."""
+    """Return a token bitmask as integers of BITS bits."""
     mask, word = 0, (1 << BITS) - 1
     for token in tokens:
         mask |= 1 << token
@@ -19,7 +19,7 @@ def mask_words(tokens: Iterable[int], vocab_size: int) -> tuple[int, ...]:
 
 
 def params_line(request: Request, spec: EngineSpec) -> list[int]:
-    """Return the line of a starting or resuming request: parameters and known tokens."""
+    """Return a starting or resuming request's line: sampling parameters, known tokens."""
     params, pad = request.params, UNKNOWN_TOKEN
     line = [
         request.num_prompt,

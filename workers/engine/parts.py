@@ -1,4 +1,4 @@
-"""Parts: the named functions of an engine; a fault replaces exactly one of them."""
+"""Parts: the named functions of an engine, each of which a planted fault can replace."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,19 +90,19 @@ def last_of(running: Sequence[Request]) -> Request:
 
 
 def least_urgent_of(running: Sequence[Request]) -> Request:
-    """Return the request to preempt: the least urgent; among equals, the last submitted."""
+    """Return the request to preempt: the least urgent; on a tie the last submitted."""
     return max(running, key=lambda request: (request.priority, request.index))
 
 
 def roll_back(request: Request, num_drafts: int, num_valid: int) -> None:
-    """Subtract rejected draft tokens, and an invalid sample, from the optimistic counts."""
+    """Subtract rejected drafts from the scheduler's optimistic counts of a request."""
     rejected = 1 + num_drafts - num_valid
     request.num_computed -= rejected
     request.num_placeholders -= rejected
 
 
 def must_process(num_in_flight: int, depth: int) -> bool:
-    """Return whether a step must be processed before the next is scheduled.
+    """Return whether the oldest step must be processed before the next is scheduled.
 
     Corrections reach back by only one step.
     """
@@ -111,7 +111,7 @@ def must_process(num_in_flight: int, depth: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The functions of one engine, by name."""
+    """The replaceable functions of one engine, by name."""
 
     must_process: Callable[[int, int], bool] = must_process
     choose_victim: Callable[[Sequence[Request]], Request] = last_of

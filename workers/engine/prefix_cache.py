@@ -1,4 +1,4 @@
-"""Block pool with a prefix cache: blocks are found by a hash of all tokens up to them."""
+"""Block pool with a prefix cache: a full block is found by the hash of its token prefix."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from workers.engine.block_pool import Pool
 #
 # No transition waits for the device: the step that gives a block out poisons it, in stream order after its readers.
 class CachingPool(Pool):
-    """A pool of reference-counted blocks, with contents that can be found again by their hash.
+    """A pool of reference-counted blocks; idle cached blocks can be found by hash.
 
     Blocks without contents are given out first, last released first. Then cached blocks that no request holds are
     evicted, least recently used first; blocks of one request are evicted from its last block on.
@@ -34,7 +34,7 @@ class CachingPool(Pool):
         return len(self._free) + len(self.idle)
 
     def take(self, count: int) -> tuple[int, ...] | None:
-        """Take `count` blocks, evicting contents if no block is free; None if there are fewer."""
+        """Allocate `count` blocks, evicting idle cached ones if needed; None if too few."""
         if count > self.num_free:
             return None
         taken = tuple(self._free.pop() if self._free else self._evict() for _ in range(count))
@@ -52,7 +52,7 @@ class CachingPool(Pool):
         return block
 
     def release(self, indexes: Sequence[int]) -> None:
-        """Release one reference of each block, last block first."""
+        """Drop one reference of each block, the last block first."""
         for block in reversed(indexes):
             self.references[block] -= 1
             assert self.references[block] >= 0, f"block {block} was released too often"
@@ -64,7 +64,7 @@ class CachingPool(Pool):
                 self.idle[block] = None
 
     def find(self, hashes: Sequence[int]) -> list[int]:
-        """Return the cached blocks of the longest known prefix of `hashes`."""
+        """Return the cached blocks of the longest prefix of `hashes` in the cache."""
         found = []
         for each in hashes:
             if each not in self._block_of:
@@ -73,14 +73,14 @@ class CachingPool(Pool):
         return found
 
     def has_room(self, shared: Sequence[int], count: int) -> bool:
-        """Return whether `count` blocks are left once `shared` are held.
+        """Return whether `count` blocks are free once the `shared` ones are in use.
 
         Idle ones among them do not count.
         """
         return count <= self.num_free - sum(not self.references[block] for block in shared)
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Add a reference to each block."""
+        """Add a reference to each block of a hit."""
         for block in blocks:
             assert self.hash_of[block] is not None, f"block {block} is shared but has no contents"
             if not self.references[block]:
@@ -89,14 +89,14 @@ class CachingPool(Pool):
             self.references[block] += 1
 
     def register(self, block: int, content: int) -> None:
-        """Register a held block under its hash, unless another block has the same contents."""
+        """Register a full block by its hash, unless an equal block is registered."""
         assert self.references[block], f"block {block} is registered but has no references"
         if content not in self._block_of:
             self._block_of[content] = block
             self.hash_of[block] = content
 
     def reset(self) -> list[int]:
-        """Forget all contents; return the idle blocks that had some."""
+        """Unregister all blocks; return the idle ones that were registered."""
         idle = list(self.idle)
         self.idle.clear()
         self._block_of.clear()

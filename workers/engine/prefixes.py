@@ -1,4 +1,4 @@
-"""Prefix cache of the scheduler: hits of a request, registration of its full blocks."""
+"""Prefix caching in the scheduler: find hits, register full blocks."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -11,7 +11,7 @@ from workers.engine.request import PlanRow, Request
 
 
 class Prefixes:
-    """The prefix cache of one engine, over its block pool."""
+    """The scheduler's prefix cache, on top of a block pool."""
 
     def __init__(self, spec: EngineSpec, parts: Parts, observer: EngineObserver) -> None:
         self.pool = CachingPool(spec.num_blocks)
@@ -23,7 +23,7 @@ class Prefixes:
         self._observer = observer
 
     def hits(self, request: Request) -> list[int]:
-        """Return a request's prefix-cache hit: blocks that leave at least one token to compute."""
+        """Return the blocks of a request's hit; at least one token is left to compute."""
         count = (len(request.tokens) - 1) // self._size
         self._extend_hashes(request.block_hashes, request.tokens, count)
         found = self.pool.find(request.block_hashes[:count])
@@ -36,7 +36,7 @@ class Prefixes:
         return found
 
     def _extend_hashes(self, hashes: list[int], tokens: Sequence[int], count: int) -> None:
-        """Append the hashes of full blocks until there are `count`."""
+        """Append hashes of a request's full blocks, up to `count`."""
         assert count * self._size <= len(tokens), f"{len(tokens)} tokens do not fill {count} blocks of {self._size}"
         while len(hashes) < count:
             start = len(hashes) * self._size
@@ -44,18 +44,18 @@ class Prefixes:
             hashes.append(self._parts.block_hash(hashes[-1] if hashes else 0, block))
 
     def begin_step(self) -> None:
-        """Make the states of blocks registered so far available: their step has been launched."""
+        """Allow hits on blocks registered by earlier steps: those are launched now."""
         num_free, size = self.pool.num_free, self.pool.size
         assert num_free <= size, f"{num_free} of {size} blocks are free: one was released twice"
         self._registered_now.clear()
 
     def take(self, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-        """Hold `shared` blocks and take `count` others; None if there are fewer."""
+        """Hold the `shared` blocks of a hit and allocate `count` more; None if there are fewer."""
         self._observer.blocks_wanted(self.pool, count)
         return self._parts.take_blocks(self.pool, shared, count)
 
     def register(self, request: Request, tokens: list[int], num_computed: int) -> None:
-        """Register full blocks with tokens that are final once all launched steps have run.
+        """Register full blocks whose tokens are final once the launched steps have run.
 
         Stream order makes later readers see them.
         """
@@ -70,12 +70,12 @@ class Prefixes:
             request.num_cached = count
 
     def reset(self, preempts: bool) -> list[int]:
-        """Reset the cache; return the idle blocks that lose their contents."""
+        """Reset the cache; return the idle blocks that were registered."""
         self._observer.cache_reset(self.pool, preempts)
         return self.pool.reset()
 
     def joined(self, request: Request, shared: list[int], rows: Sequence[PlanRow]) -> None:
-        """Record the `shared` blocks of a request that joins, and register the blocks that it fills.
+        """Record a joining request's hit, and register the blocks that its row fills.
 
         Its row is the last of `rows`.
         """

@@ -1,4 +1,4 @@
-"""Logits processing between target model and sampler, for the rows that need it."""
+"""Logits processing (masks, penalties, corruption) between target model and sampler."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ NO_ROWS = NamedRows((), (), (), (), (), ())
 
 
 def named_rows(rows: Sequence[Row]) -> NamedRows:
-    """Return the rows that need special sampling, because of their parameters or an event."""
+    """Return the rows of each group with special sampling, by parameters or event."""
     for row in rows:
         if row.plan.request.has_params or row.plan.scheduled.spoils.nan_logits:
             break
@@ -36,7 +36,7 @@ def named_rows(rows: Sequence[Row]) -> NamedRows:
 
 
 def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging) -> None:
-    """Stage and copy the parameter lines of requests that start or resume."""
+    """Write and copy the parameter lines of requests that start or resume."""
     length = context.memory.line_length
     for row in plan.rows:
         if row.scheduled.step_in_epoch == 0 and row.request.params.changes_logits:
@@ -49,7 +49,7 @@ def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging)
 
 
 def launch(context: Context, forward: Forward) -> None:
-    """Enqueue the ops that corrupt and process logits.
+    """Enqueue the ops that corrupt, mask and penalise logits.
 
     A step without such rows enqueues nothing.
     """

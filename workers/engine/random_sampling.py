@@ -1,4 +1,4 @@
-"""Random sampling: staged sampling parameters, and the ops of the rejection sampler."""
+"""Random sampling: staging of parameters by row, and the rejection sampler's ops."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -44,7 +44,7 @@ def bits_of(number: float) -> int:
 
 
 def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
-    """Return whether draft tokens of a request are sampled.
+    """Return whether a request's draft tokens are sampled, not the drafter's argmax.
 
     Draft tokens that the host removes because of a grammar are not rejected: the next token is then sampled from the
     whole target distribution, not from the residual. Only for certain draft tokens does this make no difference.
@@ -53,7 +53,7 @@ def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
 
 
 def write_sampling(table: Array, params: Iterable[SamplingParams], spec: EngineSpec) -> None:
-    """Write the fields of `memory.SAMPLING_FIELDS` into a table [fields, rows]."""
+    """Write `memory.SAMPLING_FIELDS` of each row into a table [fields, rows]."""
     temperature, top_p, top_k, seed, point_mass = table
     point_mass.fill(1)
     for index, each in enumerate(params):
@@ -64,7 +64,7 @@ def write_sampling(table: Array, params: Iterable[SamplingParams], spec: EngineS
 
 
 class RandomSampling:
-    """Memory and ops of random sampling; a step with only greedy rows enqueues none of them."""
+    """Buffers and ops of random sampling; a step with only greedy rows enqueues none."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -105,14 +105,14 @@ class RandomSampling:
         self._calls: dict[tuple[View, bool], tuple[Sequence[Call], Sequence[Span]]] = {}
 
     def is_needed(self, named: NamedRows) -> bool:
-        """Return whether a step with these rows needs random sampling.
+        """Return whether the step samples at random: temperatures or synthetic acceptance.
 
         Synthetic rates need it for all rows.
         """
         return bool(named.random) or self._context.spec.sampling == "synthetic"
 
     def stage(self, staged: Array, rows: Sequence[Row]) -> None:
-        """Write the sampling fields of each row of a step into its staging slot.
+        """Write the sampling parameters of each row to pinned memory.
 
         Padding rows are greedy.
         """
@@ -124,7 +124,7 @@ class RandomSampling:
         staged[first + size : first + size + len(self._rates)] = self._rates
 
     def launch(self, forward: Forward) -> None:
-        """Enqueue the ops that sample a step, and capture their inputs."""
+        """Enqueue the ops that sample a step, and copies of their inputs for the judges."""
         assert self.is_needed(forward.named), (
             f"step {forward.step}: all rows are greedy, so no sampling parameters were staged"
         )
@@ -137,7 +137,7 @@ class RandomSampling:
         self._context.captures.sampling(forward.view, forward.step, forward.requests, seen)
 
     def _bind(self, view: View, is_limited: bool) -> tuple[Sequence[Call], Sequence[Span]]:
-        """Return the calls that sample a step of this shape, and the spans to capture.
+        """Return the op launches for this batch shape, and the spans to copy for the judges.
 
         Reused at every step.
         """

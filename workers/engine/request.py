@@ -12,7 +12,7 @@ _NOTHING = SamplingParams()
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request from its submission to its end.
+    """A request on the host, from submission to end: tokens, counts, blocks, epoch.
 
     `tokens` holds only committed tokens. `num_computed` and `num_placeholders` are optimistic: they count every
     scheduled token as computed and every scheduled draft token as accepted until the step is processed; num_computed -
@@ -54,13 +54,13 @@ class Request:
     has_params: bool = False
 
     def __post_init__(self) -> None:
-        """Set `has_params`: whether its sampling parameters need any processing."""
+        """Set `has_params`: whether the sampling parameters need logits processing."""
         self.has_params = self.params != _NOTHING
 
 
 @dataclass(slots=True, eq=False)
 class PlanRow:
-    """One request's part of a step's plan; never changed.
+    """One request's scheduled tokens, drafts and blocks in a step; immutable.
 
     `scheduled` is its entry in the log. `num_computed` is the value before the step; `num_tokens_no_spec` counts the
     committed tokens and those in flight; `num_accepted` is the number of tokens sampled by the request's last processed
@@ -77,7 +77,7 @@ class PlanRow:
 
 
 class Plan(NamedTuple):
-    """One step: its rows in scheduling order, draft tokens to propose, blocks to poison.
+    """Scheduler output of a step: rows in order, drafts to propose, blocks to poison.
 
     `is_spoiled` says that an event corrupts logits or draft tokens of some row.
     """
@@ -90,7 +90,7 @@ class Plan(NamedTuple):
 
 
 class PlanWorkspace:
-    """Mutable workspace of the scheduler, reused every step.
+    """Mutable state of the scheduler while it plans one step.
 
     `returned` is the budget of removed rows.
     """
@@ -102,7 +102,7 @@ class PlanWorkspace:
         self.begin(0)
 
     def begin(self, budget: int) -> None:
-        """Clear the workspace for another step."""
+        """Clear the state for the next step."""
         assert self.budget >= 0, f"the previous step exceeded its budget by {-self.budget} tokens"
         self.budget, self.returned = budget, 0
         self.preempted = self.has_prefill = self.is_spoiled = False
@@ -110,7 +110,7 @@ class PlanWorkspace:
         self.skipped.clear()
 
     def take_spoils(self, request: Request, verifies: bool) -> Spoils:
-        """Take the request's pending corruptions for a row that samples.
+        """Return a request's pending corruption events, for a row that samples.
 
         The corruption of a draft token stays pending unless the row `verifies` some.
         """
@@ -122,7 +122,7 @@ class PlanWorkspace:
 
     @staticmethod
     def return_spoils(request: Request, taken: Spoils) -> None:
-        """Make the corruptions of a removed row pending again, except where newer ones are pending."""
+        """Put back the corruption events of a removed row, unless newer ones exist."""
         newer = request.spoils_next
         if taken is not UNSPOILED:
             request.spoils_next = Spoils(
@@ -135,5 +135,5 @@ class PlanWorkspace:
 
 
 def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]]) -> Scheduled:
-    """Return the log entry of a plan: its rows, and the reason why every other request waits."""
+    """Return a plan's log entry: its rows, and why each other request waits."""
     return Scheduled(plan.step, tick, plan.k_step, tuple(row.scheduled for row in plan.rows), tuple(skipped))

@@ -13,7 +13,7 @@ from workers.lanes.lane import Span
 
 
 def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
-    """Return the number of blocks that a request must own in a step that computes `n` tokens.
+    """Return how many blocks a request needs for a step of `n` tokens and its drafts.
 
     They cover all tokens in flight, the `n` tokens, and the draft tokens that follow.
     """
@@ -22,12 +22,12 @@ def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
 
 
 def blocks_to_free(request: Request, block_size: int) -> list[int]:
-    """Return the blocks to free for a request: all of them, including those past its tokens."""
+    """Return all blocks of a request, including unused ones after its last token."""
     return request.blocks
 
 
 def clip_to_block(request: Request, n: int, block_size: int) -> int:
-    """Return how many of `n` prompt tokens to compute: up to the end of a block.
+    """Return how many of `n` prompt tokens to compute, so that the chunk ends at a block end.
 
     Used if recurrent states are stored with blocks.
 
@@ -37,7 +37,7 @@ def clip_to_block(request: Request, n: int, block_size: int) -> int:
 
 
 def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
-    """Return the block whose recurrent state a joining row continues from, or PAD_BLOCK.
+    """Return the block whose recurrent state a prefix-cache hit continues from, else PAD_BLOCK.
 
     It is the last shared block.
     """
@@ -53,12 +53,12 @@ def usable_hits(blocks: list[int]) -> list[int]:
 
 
 def tokens_to_cache(request: Request, cut: Sequence[int]) -> list[int]:
-    """Return the tokens with cacheable blocks: committed tokens, without those `cut` off."""
+    """Return the tokens whose full blocks may be registered: all committed ones."""
     return request.tokens
 
 
 def num_cacheable(num_tokens: int, num_computed: int) -> int:
-    """Return the number of tokens that are final in the KV caches.
+    """Return how many tokens have KV entries that no later step rewrites.
 
     The last known token may have to be computed again: it is the first that its step verifies, and if no sampled token
     is valid, its drafter's KV word is not written.
@@ -67,7 +67,7 @@ def num_cacheable(num_tokens: int, num_computed: int) -> int:
 
 
 def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-    """Share `shared` blocks and take `count` others.
+    """Hold the `shared` blocks of a hit and allocate `count` more.
 
     None, without any change, if there are fewer.
     """
@@ -78,12 +78,12 @@ def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[i
 
 
 def history_of(request: Request) -> Sequence[int]:
-    """Return the tokens that a drafter on the host searches: all committed tokens."""
+    """Return the tokens that a host drafter searches: the request's committed tokens."""
     return request.tokens
 
 
 def forgets_drafts(request: Request) -> bool:
-    """Return whether a host drafter forgets a request that releases its blocks.
+    """Return whether a host drafter drops a request's data when its blocks are freed.
 
     It does, because the request may never run again.
     """
@@ -91,7 +91,7 @@ def forgets_drafts(request: Request) -> bool:
 
 
 def drafts_after(row: PlanRow, k_step: int) -> int:
-    """Return the number of draft tokens to verify in the next step.
+    """Return the number of draft tokens that the next step verifies after this row.
 
     0 after a non-final prefill chunk.
     """
@@ -99,34 +99,34 @@ def drafts_after(row: PlanRow, k_step: int) -> int:
 
 
 def budgeted(n: int, d: int) -> int:
-    """Return a row's share of the token budget: all its `n` tokens, draft tokens included."""
+    """Return the token budget that a row uses: all `n` tokens, drafts included."""
     return n
 
 
 def room_for(request: Request, wanted: int, max_model_len: int) -> int:
-    """Return how many of the `wanted` tokens have a position in the model."""
+    """Return how many of `wanted` tokens fit below the model's maximum length."""
     return min(wanted, max_model_len - request.num_computed)
 
 
 def placeholders_for(row: PlanRow) -> int:
-    """Return the number of tokens that a row may sample; 0 for a non-final prefill chunk."""
+    """Return how many tokens a row may sample: 1 + drafts, 0 for a non-final prefill chunk."""
     return 0 if row.discard else 1 + row.scheduled.d
 
 
 def take_state_slot(request: Request, slots: Pool) -> int:
-    """Take a free state slot for a request that is admitted; a new one each time."""
+    """Allocate a recurrent-state slot for a request at each admission."""
     taken = slots.take(1)
     assert taken is not None, "no state slot is free, but there is one per row"
     return taken[0]
 
 
 def has_state(request: Request, slots: Pool) -> bool:
-    """Return whether a request that needs blocks has a state slot, or can take one."""
+    """Return whether a request has, or can get, a recurrent-state slot."""
     return request.state_slot >= 0 or slots.num_free > 0
 
 
 def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-    """Subtract a row of an earlier epoch from the tokens in flight.
+    """Subtract a preempted row's tokens from the request's tokens in flight.
 
     All its scheduled tokens count, not only the accepted ones.
     """
@@ -134,17 +134,17 @@ def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
 
 
 def reset_counts(request: Request, mode: PreemptMode) -> None:
-    """Reset the counts of a preempted request, including those of tokens in flight."""
+    """Reset a preempted request's counts; its tokens in flight become stale."""
     request.num_computed = request.num_placeholders = request.num_drafts_next = 0
 
 
 def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
-    """Return the tokens that a row of an earlier epoch delivers; none if it was dropped."""
+    """Return the tokens of a row launched before a preemption; none in drop mode."""
     return () if row.scheduled.epoch < request.drop_before else sampled
 
 
 def is_over(request: Request) -> bool:
-    """Return whether a request takes no more results, because it has ended or was aborted."""
+    """Return whether a request ignores further results: it has ended or was aborted."""
     return request.finish_reason is not None
 
 
@@ -157,7 +157,7 @@ def reason_of_abort(request: Request) -> str:
 
 
 def runs_drafter(rows: Sequence[PlanRow]) -> bool:
-    """Return whether a step runs the drafter: yes, even if no draft tokens are needed.
+    """Return whether a step runs the drafter: if it has any row, to complete its KV cache.
 
     The drafter's KV cache must hold every token that the target has computed, including prefill chunks.
     """
@@ -165,7 +165,7 @@ def runs_drafter(rows: Sequence[PlanRow]) -> bool:
 
 
 def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
-    """Return how many sampled tokens a request takes, and its finish reason if it ends."""
+    """Return how many sampled tokens a request accepts, and the finish reason if it ends."""
     stop, left = request.stop, request.length_limit - len(request.tokens)
     if len(sampled) < left and stop.isdisjoint(sampled) and not request.params.grammar:
         return len(sampled), None
@@ -179,7 +179,7 @@ def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
 
 
 def logits_of(logits: Span, kept: Span) -> Span:
-    """Return the logits for raw logprobs: the copy made before logits processing.
+    """Return the logits for raw logprobs: the copy from before logits processing.
 
     Source: vLLM PR #30846.
     """
@@ -187,5 +187,5 @@ def logits_of(logits: Span, kept: Span) -> Span:
 
 
 def logprob_rows(rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
-    """Return the rows of the copied logprobs: the step's own rows, not the current batch's."""
+    """Return the rows of copied logprobs, numbered as in their own step."""
     return rows

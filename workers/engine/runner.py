@@ -1,4 +1,4 @@
-"""Model runner: prepare a step on the host and enqueue it on the lanes (streams)."""
+"""Model runner: writes a step's inputs on the host and enqueues its ops on streams."""
 
 from collections.abc import Callable, Sequence
 
@@ -43,7 +43,7 @@ LANES = ("compute", "h2d", "d2h_output", "d2h_counts")
 
 
 class ModelRunner:
-    """One worker: its input batch, its buffers, its lanes."""
+    """One model runner: its persistent batch, buffers, streams and ops."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class ModelRunner:
         self._previous: Step | None = None
 
     def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None, is_dummy: bool = False) -> Step:
-        """Enqueue a step, then correct the host's mirrors with the results of the previous step.
+        """Enqueue a step, then correct the host's counts by the previous step's results.
 
         A dummy step runs without rows.
         """
@@ -115,7 +115,7 @@ class ModelRunner:
         return Step(plan.step)
 
     def _enqueue_dummy(self, plan: Plan) -> Step:
-        """Enqueue the target model over one padding row, which changes no request."""
+        """Enqueue a dummy run: one padding row, no effect on any request."""
         assert not self.batch.rows, "a dummy step has no rows"
         memory, layout = self.memory, self.memory.layout
         shape = Shape(1, self.spec.token_multiple, (), False)
@@ -194,7 +194,7 @@ class ModelRunner:
         return step
 
     def _stage(self, plan: Plan, step: Step, previous: Step | None, shape: Shape, named: NamedRows) -> None:
-        """Write the step's inputs into its slot of the staging ring, and enqueue their copies."""
+        """Write a step's inputs to pinned memory; enqueue their copies to the device."""
         machine, memory, parts, batch = self._machine, self.memory, self._parts, self.batch
         staging = memory.staging[parts.staging_slot(plan.step, len(memory.staging))]
         prev_positions = batch.prev_positions()
@@ -244,13 +244,13 @@ class ModelRunner:
                 launch_poison(self.context, span, len(fresh))
 
     def _copy_inputs(self, staging: Staging) -> None:
-        """Enqueue the copy of a step's inputs, after the ops that read the previous step's inputs."""
+        """Enqueue the copy of inputs after all readers of the previous step's inputs."""
         copied = self.context.arguments(CopyInputs, staging.inputs.all, self.memory.inputs.all)
         self._parts.wait_for_readers(self.h2d, self._inputs_read)
         self.h2d.launch(self._parts.copy_inputs, copied)
 
     def _write(self, staged: NDArray[np.int64], shape: Shape, fresh: Sequence[int], named: NamedRows) -> None:
-        """Write the rest of a step's inputs into its staging slot."""
+        """Write tokens, block table and row fields of a step to pinned memory."""
         rows, layout = self.batch.rows, self.memory.layout
         ids = staged[layout.tokens : layout.tokens + shape.num_tokens]
         write_tokens(ids, staged[layout.token_row : layout.token_row + shape.num_tokens], rows, shape)
@@ -268,7 +268,7 @@ class ModelRunner:
                 staged[start : start + len(indexes)] = indexes
 
     def _copy_scripts(self, plan: Plan, staging: Staging) -> None:
-        """Stage and copy the draft scripts of rows that start."""
+        """Write and copy the scripted draft tokens of starting requests."""
         length = self.spec.max_model_len
         for row in plan.rows:
             if row.scheduled.step_in_epoch == 0:
@@ -280,7 +280,7 @@ class ModelRunner:
                 self.h2d.launch(self._parts.copy_script, self.context.arguments(CopyScript, line, target))
 
     def _correct(self, step: Step) -> None:
-        """Assign the step's true counts to the mirrors of rows that are still in the batch."""
+        """Replace the host's optimistic counts by true ones, for rows still in the batch."""
         if step.counts is not None and step.counts_done is not None:
             step.counts_done.synchronize()
             with self._machine.host(step.counts, "r", step.number) as landed:
@@ -297,7 +297,7 @@ class ModelRunner:
             self._log.append(Corrected(step.number))
 
     def output(self, step: Step) -> Sequence[Sequence[int]]:
-        """Wait for a step's sampled tokens.
+        """Wait for a step's sampled tokens and return them by row.
 
         Return the valid ones of each row, none for discarded rows.
         """
@@ -314,20 +314,20 @@ class ModelRunner:
         )
 
     def logprobs(self, step: Step, outputs: Sequence[Sequence[int]]) -> Sequence[Sequence[TokenLogprobs]] | None:
-        """Return the logprobs of a step's sampled tokens, after `output`; None if no row needs any."""
+        """Return a step's logprobs, after `output` was called; None if no row wants any."""
         if step.logprobs is None:
             return None
         return self._sampler.logprobs.read(step.logprobs, step.number, outputs, len(self.batch.rows))
 
     def drafts(self, step: Step) -> Sequence[Sequence[int]] | None:
-        """Wait for a step's draft tokens and return those of each row.
+        """Wait for a step's draft tokens and return them by row.
 
         None if the host does not use them.
         """
         return self._drafts_to_host.read(step.drafts, step.number) if step.drafts is not None else None
 
     def release(self, request: Request) -> None:
-        """Forget a request that releases its blocks, and capture its KV cache."""
+        """Forget a request whose blocks are freed; copy its KV cache for the judges."""
         if self._parts.forgets_drafts(request):
             self.host_drafts.forget(request)
         self.context.captures.caches(self._machine.step, request.index, request.blocks, "freed")

@@ -14,7 +14,7 @@ _rejection_sample = arguments_of(RejectionSample)
 
 
 class Sampler:
-    """The sampler of one engine, with the events recorded after its results."""
+    """The sampler of one engine, with the events that mark its results as ready."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -27,7 +27,7 @@ class Sampler:
         self._last: Step | None = None
 
     def launch(self, forward: Forward, step: Step) -> None:
-        """Enqueue the ops that sample and count a step, and the copies of its results.
+        """Enqueue the ops that sample a step and count tokens, and the copies to the host.
 
         `step` records where the copies are stored.
         """

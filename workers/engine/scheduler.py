@@ -26,7 +26,7 @@ from workers.record.observation import Observation
 
 
 class Scheduler:
-    """Requests, blocks and the token budget; writes decisions to `log` and calls `observer`."""
+    """Scheduler: request queues, block pool, token budget; logs its decisions."""
 
     def __init__(
         self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], observer: EngineObserver
@@ -50,11 +50,11 @@ class Scheduler:
         self._observer = observer
 
     def has_requests(self) -> bool:
-        """Return whether any request has not ended."""
+        """Return whether any request is still alive."""
         return bool(self.running or self.waiting)
 
     def add(self, request: Request) -> None:
-        """Add a request to the waiting queue: at its end, or by priority."""
+        """Add a request to the waiting queue, by arrival or by priority."""
         assert request not in self.waiting, f"request {request.name} is already waiting"
         assert not request.running, f"request {request.name} is already running"
         self.waiting.append(request)
@@ -66,7 +66,7 @@ class Scheduler:
             self.waiting = deque(sorted(self.waiting, key=lambda request: (request.priority, request.index)))
 
     def schedule(self, step: int) -> Plan:
-        """Plan a step: running requests in order, then waiting ones if none was preempted."""
+        """Plan a step: running requests first, then waiting ones unless it preempted any."""
         work = self._workspace
         work.begin(self.spec.max_num_batched_tokens)
         self._turns[:] = self.running
@@ -113,7 +113,7 @@ class Scheduler:
         self._take(request, n, blocks, work)
 
     def _take_out(self, victim: Request, work: PlanWorkspace) -> tuple[int, ...]:
-        """Remove a preempted request's row from the step; return the blocks allocated for it."""
+        """Remove a preempted request's row from the step; return the row's new blocks."""
         returned: tuple[int, ...] = ()
         work.skipped[:] = [skipped for skipped in work.skipped if skipped[0] != victim.index]
         for row in [row for row in work.rows if row.request is victim]:
@@ -145,7 +145,7 @@ class Scheduler:
 
     @staticmethod
     def is_near_limit(request: Request) -> bool:
-        """Return whether tokens in flight reach the length limit even without accepted drafts."""
+        """Return whether tokens in flight reach the length limit even with no draft accepted."""
         ahead = request.num_placeholders
         return ahead > 0 and request.num_computed + 2 - ahead >= request.length_limit
 
@@ -203,7 +203,7 @@ class Scheduler:
         return reason
 
     def _fit(self, request: Request, shared: list[int], work: PlanWorkspace) -> SkipReason | None:
-        """Admit a request that reuses `shared` blocks; return the reason if it does not fit."""
+        """Admit a request with `shared` cached blocks; return why not if it does not fit."""
         wanted = len(request.tokens) - request.num_computed
         padded = self._is_padded_decode(request, wanted, work)
         if padded:
@@ -228,7 +228,7 @@ class Scheduler:
         return None
 
     def reset_cache(self, running: bool) -> None:
-        """Reset the prefix cache; with `running`, first preempt all running requests in drop mode.
+        """Reset the prefix cache; with `running`, first preempt all, dropping results in flight.
 
         The request admitted last is preempted first.
         """
@@ -254,7 +254,7 @@ class Scheduler:
         )
 
     def _allocate(self, request: Request, n: int, shared: Sequence[int] = ()) -> tuple[int, ...] | None:
-        """Take blocks for `n` more tokens and the draft tokens that may follow.
+        """Allocate blocks for `n` more tokens and the drafts after them.
 
         None if there are too few.
         """
@@ -316,7 +316,7 @@ class Scheduler:
     def preempt(
         self, request: Request, cause: Cause, mode: PreemptMode = "deliver", returned: tuple[int, ...] = ()
     ) -> None:
-        """Preempt a running request: free its blocks; move it to the head of the waiting queue.
+        """Preempt a running request: free its blocks; queue it first among the waiting.
 
         Its results in flight will still be delivered or, in drop mode, discarded; they change no count.
         """
@@ -337,7 +337,7 @@ class Scheduler:
         self._observer.preempted(request, cause)
 
     def finish(self, request: Request, reason: str) -> None:
-        """End a request: remove it from its queue, and free its blocks and state."""
+        """End a request: remove it from its queue; free its blocks and state slot."""
         assert request.finish_reason is None, f"request {request.name} ended twice"
         request.finish_reason = reason
         request.drafts = []
@@ -358,7 +358,7 @@ class Scheduler:
         request.state_slot = -1
 
     def process(self, row: PlanRow, sampled: Sequence[int]) -> tuple[int, ...]:
-        """Commit the sampled tokens of a row; return the tokens that were appended.
+        """Append a row's sampled tokens to its request; return those accepted.
 
         Results of an earlier epoch may be appended too, but they change no counts, because these were reset.
         """

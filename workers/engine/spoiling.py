@@ -1,4 +1,4 @@
-"""Corruption of single rows by events: unusable logits or draft tokens."""
+"""Trace events that corrupt single rows: NaN or infinite logits, invalid draft tokens."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,14 +14,14 @@ BELOW = -2
 
 
 def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous: Sequence[int]) -> None:
-    """Replace staged draft tokens of the host by invalid ids."""
+    """Overwrite host-proposed draft tokens in the pinned inputs by invalid ids, for events."""
     if TRAITS[context.spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
             staged[context.memory.layout.host_drafts + place] = token
 
 
 def launch_drafts(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> None:
-    """Enqueue the ops that corrupt draft tokens or draft logits, before a step reads them."""
+    """Enqueue the ops that corrupt device draft tokens or draft logits, for events."""
     launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
     if not TRAITS[spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
@@ -40,7 +40,7 @@ def launch_drafts(context: Context, rows: Sequence[Row], previous: Sequence[int]
 
 
 def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> None:
-    """Enqueue the ops that corrupt the target's logits."""
+    """Enqueue the ops that set target logits to NaN or infinity, for events."""
     spec, parts = context.spec, context.parts
     for index, row in enumerate(rows):
         event = row.plan.scheduled.spoils.logit
@@ -53,7 +53,7 @@ def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> No
 
 
 def _ids(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield index and invalid id of each corrupted draft token of the previous step."""
+    """Yield (index, invalid id) for each draft token of the previous step to corrupt."""
     spec = context.spec
     for row, at in zip(rows, previous, strict=True):
         event = row.plan.scheduled.spoils.draft

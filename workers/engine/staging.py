@@ -1,4 +1,4 @@
-"""Staging: the padded shape of a batch, and its input tables, written to pinned memory.
+"""Staging: pad the batch shape and write its input tables to pinned memory.
 
 Every value is written where its copy reads it; values gathered before that are tuples. A number is written to several
 elements with `fill`, because NumPy would first make an array for a slice assignment.
@@ -40,7 +40,7 @@ _GREEDY = SamplingParams()
 
 
 class Shape(NamedTuple):
-    """The padded layout of a batch: numbers of rows and tokens, and the first token of each row.
+    """The padded shape of a batch: number of rows, of tokens, and each row's first token.
 
     A uniform batch (every row verifies K draft tokens) has 1 + K tokens in every row, padding rows too; any other is
     ragged, with padding at the end. Three rows, `.` is padding, K = 2, tokens to a multiple of 4::
@@ -56,7 +56,7 @@ class Shape(NamedTuple):
 
 
 def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
-    """Return whether every row verifies width - 1 draft tokens.
+    """Return whether every row has one known token and width - 1 draft tokens.
 
     A prompt of `width` tokens is not a decode row.
     """
@@ -64,7 +64,7 @@ def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
 
 
 def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
-    """Return the state slots of the padding rows after `rows`: padding has no state slot.
+    """Return the state slots of padding rows: a padding value, so that no state changes.
 
     A dummy step has only padding rows.
     """
@@ -72,7 +72,7 @@ def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
 
 
 def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[Sequence[PlanRow], int], bool]) -> Shape:
-    """Return the padded layout of a step's rows."""
+    """Return the padded shape of a step's rows."""
     width, num_rows = 1 + spec.num_speculative_tokens, len(plans)
     uniform = is_uniform(plans, width)
     padded = capture_size(num_rows) if spec.pad else num_rows
@@ -87,7 +87,7 @@ def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[S
 
 
 def shared_prefix(rows: Sequence[Row], block_size: int) -> int:
-    """Return the number of leading full blocks that all rows share, by the host's counts."""
+    """Return how many leading full blocks all rows share, by the host's counts."""
     count = min(row.num_computed for row in rows) // block_size
     first = rows[0].blocks
     for row in rows:
@@ -96,14 +96,14 @@ def shared_prefix(rows: Sequence[Row], block_size: int) -> int:
 
 
 def common_blocks(rows: Sequence[Row], spec: EngineSpec) -> int:
-    """Return the number of common leading blocks for cascade attention; 0 if not allowed."""
+    """Return the number of shared leading blocks for cascade attention; 0 if it is off."""
     if is_switched_off(spec, "cascade"):
         return 0
     return shared_prefix(rows, spec.block_size)
 
 
 def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
-    """Return the longest row's length after the step, and the most tokens of any row."""
+    """Return the maximum sequence length and maximum query length of a batch."""
     length_max = num_queries_max = 0
     for row in rows:
         num_queries = row.plan.scheduled.n
@@ -116,19 +116,19 @@ def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
-    """Return each row's backup token, from which its drafter continues if nothing is sampled."""
+    """Return by row the token that the drafter uses if nothing valid is sampled."""
     return tuple(
         row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.scheduled.n)) for row in rows
     )
 
 
 def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
-    """Return each row's sampling parameters: its request's; greedy if nothing is sampled."""
+    """Return the sampling parameters by row; greedy for a non-final prefill chunk."""
     return tuple(_GREEDY if row.plan.discard else row.plan.request.params for row in rows)
 
 
 def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
-    """Return the blocks to poison in a step: newly allocated and evicted ones."""
+    """Return the newly allocated and evicted blocks, to overwrite stale values in."""
     given = tuple(chain.from_iterable(row.scheduled.blocks.new for row in plan.rows))
     return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
 
@@ -145,7 +145,7 @@ def write_rows(
     accepted: Sequence[int] = (),
     taken_over: Sequence[int] = (),
 ) -> None:
-    """Write the fields of `memory.FIELDS` into a table [fields, rows], padded.
+    """Write `memory.FIELDS` of each row into a padded table [fields, rows].
 
     Two fields belong to the previous step (`before`). `accepted` and `taken_over` may be shorter than `rows`: the rest
     is 0 and PAD_BLOCK.
@@ -183,7 +183,7 @@ def write_rows(
 
 
 def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Sequence[Row], shape: Shape) -> None:
-    """Write the token ids of every row that the host knows, and the row of each token, padded."""
+    """Write input ids known on the host, and each token's row index, padded to the shape."""
     end = shape.starts[len(rows) - 1] + rows[-1].plan.scheduled.n
     ids[:end].fill(UNKNOWN_TOKEN)
     if end < shape.num_tokens:
@@ -202,7 +202,7 @@ def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Seq
 
 
 def write_block_table(table: NDArray[np.int64], rows: Sequence[Row]) -> None:
-    """Write the blocks of every row into a table [rows, max_blocks]; the rest is PAD_BLOCK."""
+    """Write each row's block ids into a table [rows, max_blocks], padded by PAD_BLOCK."""
     table.fill(PAD_BLOCK)
     cells = table.data
     for index, row in enumerate(rows):
@@ -211,15 +211,15 @@ def write_block_table(table: NDArray[np.int64], rows: Sequence[Row]) -> None:
 
 
 def staging_slot(step: int, num_slots: int) -> int:
-    """Return the slot of the staging ring in which a step is prepared."""
+    """Return the index of the pinned buffer in which this step is prepared."""
     return step % num_slots
 
 
 def wait_for_readers(h2d: Lane, inputs_read: LaneEvent) -> None:
-    """Enqueue a wait that keeps the copy of inputs after the previous step's readers."""
+    """Enqueue a wait: the next copy of inputs follows the previous step's last reader."""
     h2d.wait(inputs_read)
 
 
 def wait_for_output(output_done: LaneEvent) -> None:
-    """Block the host until the sampled tokens of a step have been copied."""
+    """Block the host until a step's sampled tokens are copied."""
     output_done.synchronize()

@@ -10,7 +10,7 @@ from workers.lanes.lane import LaneEvent, Span
 
 @dataclass(frozen=True, slots=True)
 class DraftsInFlight:
-    """The draft tokens of a step on their way to the host."""
+    """A step's draft tokens while they are being copied to the host."""
 
     landed: LaneEvent
     drafts: Span
@@ -18,7 +18,7 @@ class DraftsInFlight:
 
 @dataclass(slots=True)
 class Step:
-    """A step in flight: its rows at launch, and the memory that results are copied to.
+    """A launched step: its rows, and the pinned memory that its results are copied to.
 
     `computed` is each row's true count before the step, known once the previous step has been corrected.
     """

@@ -1,4 +1,4 @@
-"""Drafters that run on the device after a step: one function each, which enqueues the ops."""
+"""Drafters that run on the device after a step: one function each enqueues the ops."""
 
 from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.memory import ShapeView, View
@@ -66,7 +66,7 @@ def ngram_gpu(context: Context, forward: Forward) -> None:
 
 
 def medusa(context: Context, forward: Forward) -> None:
-    """Enqueue the medusa heads; they have no KV cache, so other tokens of the step need no work.
+    """Enqueue the Medusa heads, which have no KV cache to update for other tokens of the step.
 
     Their draft tokens go to the host, and from there to the next step.
     """
@@ -75,17 +75,17 @@ def medusa(context: Context, forward: Forward) -> None:
 
 
 def extract_hidden_states(context: Context, forward: Forward) -> None:
-    """Enqueue the op that writes hidden words out and proposes the tokens just sampled."""
+    """Enqueue the op that caches hidden words and proposes the token just sampled."""
     extracted = context.once(_extract_hidden_states, forward.view.shape, forward.k_step)
     context.compute.launch(context.parts.extract_hidden_states, extracted)
 
 
 def nothing(context: Context, forward: Forward) -> None:
-    """Enqueue nothing: a drafter on the host proposes once the step has been processed."""
+    """Enqueue no op: this step's draft tokens come from a drafter on the host, once processed."""
 
 
 def draft_model(context: Context, forward: Forward) -> None:
-    """Enqueue the draft model: a pass over the step's tokens, then the draft chain.
+    """Enqueue the draft model: a pass over the step's tokens, then one per draft token.
 
     The draft model has the target's layers and its own KV cache. The script makes some of its draft tokens wrong; if
     draft tokens are sampled, the script changes the distribution that they are sampled from.
@@ -104,7 +104,7 @@ def draft_model(context: Context, forward: Forward) -> None:
 
 
 def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> None:
-    """Enqueue the chain that samples draft tokens, with its noise.
+    """Enqueue the passes that sample draft tokens, and their random numbers.
 
     Logits stay in the rows' state slots.
     """

@@ -1,4 +1,4 @@
-"""The interface of a drafter, and the selection of the drafter that a specification names."""
+"""The interface of a drafter, and the choice of drafter for a specification."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -28,7 +28,7 @@ DRAFTERS: Mapping[str, Drafter] = {
 
 
 def drafter_of(spec: EngineSpec) -> Drafter:
-    """Return the drafter of an engine.
+    """Return the drafter that the engine's specification names.
 
     A drafter with fewer positions than the target has no KV slots past its end, and rows near that end get no draft
     tokens.

@@ -1,4 +1,4 @@
-"""Host drafters (suffix, n-gram), and copies of device draft tokens to the host.
+"""Drafters on the host (suffix, n-gram), and copies of device draft tokens to the host.
 
 If the host proposes or forwards draft tokens, it must have processed the previous step, so this exists at depth 1 only.
 """
@@ -23,7 +23,7 @@ SUFFIX_MAX = 4
 
 
 def ngram_drafts(tokens: Sequence[int], num_drafts: int) -> list[int]:
-    """Return the tokens after the longest, then rightmost, earlier match of the last tokens.
+    """Return the tokens after the longest, then latest, earlier match of the last tokens.
 
     Source: Saxena, "Prompt lookup decoding", 2023.
     """
@@ -38,7 +38,7 @@ def ngram_drafts(tokens: Sequence[int], num_drafts: int) -> list[int]:
 
 
 class SuffixDrafter:
-    """Proposes, token by token, the most frequent continuation of the longest known suffix.
+    """Proposes token by token the most frequent continuation of the longest known suffix.
 
     Equally frequent: the lowest id. Counts of each request grow with its tokens.
     Source: Oliaro et al., "SuffixDecoding", arXiv 2411.04975.
@@ -63,11 +63,11 @@ class SuffixDrafter:
 
     @property
     def requests(self) -> Sequence[int]:
-        """The requests that counts are kept for."""
+        """The requests for which the drafter stores token counts."""
         return tuple(self._counts)
 
     def forget(self, request: int) -> None:
-        """Drop the counts of a request that stops running; they can be rebuilt from its tokens."""
+        """Drop the token counts of a stopped request; they can be rebuilt from its tokens."""
         self._counts.pop(request, None)
         self._num_seen.pop(request, None)
         assert len(self._counts) == len(self._num_seen), (
@@ -86,7 +86,7 @@ class SuffixDrafter:
 
 
 class HostDrafts:
-    """The draft tokens after the last processed step, by its rows.
+    """The draft tokens proposed after the last processed step, by batch row.
 
     NO_DRAFT if there are fewer than K.
     """
@@ -100,7 +100,7 @@ class HostDrafts:
     def propose(
         self, step: Step, delivered: Sequence[Sequence[int]], on_device: Sequence[Sequence[int]] | None
     ) -> Sequence[tuple[int, ...]] | None:
-        """Return draft tokens for each row of a processed step; None if drafts stay on the device.
+        """Return draft tokens for each row of a processed step; None with a device drafter.
 
         `on_device` are the draft tokens copied from the device, if the drafter runs there.
         """
@@ -117,11 +117,11 @@ class HostDrafts:
 
     @property
     def requests(self) -> Sequence[int]:
-        """The requests that a drafter on the host keeps data for."""
+        """The requests for which a host drafter stores data."""
         return self._suffixes.requests
 
     def forget(self, request: Request) -> None:
-        """Drop the data of a request that stops running."""
+        """Drop a host drafter's data of a request that stops running."""
         self._suffixes.forget(request.index)
 
     def _of_row(self, row: PlanRow, tokens: Sequence[int], k_step: int, on_device: Sequence[int]) -> tuple[int, ...]:
@@ -137,13 +137,13 @@ class HostDrafts:
         return self._padded(tuple(on_device), num_drafts)
 
     def _padded(self, drafts: tuple[int, ...], count: int | None = None) -> tuple[int, ...]:
-        """Return `count` draft tokens (default K), padded with NO_DRAFT."""
+        """Return draft tokens padded with NO_DRAFT to `count` (default K)."""
         count = self._spec.num_speculative_tokens if count is None else count
         return drafts[:count] + (NO_DRAFT,) * (count - len(drafts))
 
 
 class DraftsToHost:
-    """Copies of a step's draft tokens to pinned memory, for grammar checks or for the next step.
+    """Copies a step's draft tokens to pinned host memory, for grammars or host drafters.
 
     A step enqueues nothing if the host does not need its draft tokens.
     """
@@ -172,7 +172,7 @@ class DraftsToHost:
         return DraftsInFlight(self._drafts_done[slot], drafts)
 
     def read(self, in_flight: DraftsInFlight, step: int) -> Sequence[Sequence[int]]:
-        """Wait for the draft tokens of a step and return those of each row."""
+        """Wait for a step's draft tokens on the host; return them by row."""
         in_flight.landed.synchronize()
         with self._machine.host(in_flight.drafts, "r", step) as landed:
             drafts, k = tuple(landed.data), self._context.spec.num_speculative_tokens
