@@ -40,7 +40,7 @@ from workers.targets.vllm.inside.transfer.engine import (
     transfer_config,
     unconnected,
 )
-from workers.targets.vllm.inside.transfer.flights import silent
+from workers.targets.vllm.inside.transfer.flights import discard_observation
 from workers.targets.vllm.names import RunnerName
 
 ENGINES_MAX = 6
@@ -118,7 +118,9 @@ class Engines:
         spec = spec.model_copy(update={"num_blocks": handoff.producer_blocks})
         engine = self._idle(spec, is_producer=True)
         recorder = observe(engine, of=PRODUCER) if observe is not None else None
-        sent = begin_producer(engine, consumer, handoff, probes, recorder.note if recorder is not None else silent)
+        sent = begin_producer(
+            engine, consumer, handoff, probes, recorder.note if recorder is not None else discard_observation
+        )
         return Producer(engine, sent, recorder, partial(self._put_back, spec, is_producer=True))
 
     def _weights(self, spec: EngineSpec, version: int) -> Path:

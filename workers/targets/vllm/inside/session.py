@@ -19,7 +19,7 @@ from workers.targets.vllm.inside.drafting import drafter_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.requests import add_to_engine, request_of
 from workers.targets.vllm.inside.transfer.engine import flights_of
-from workers.targets.vllm.inside.transfer.flights import silent
+from workers.targets.vllm.inside.transfer.flights import discard_observation
 from workers.targets.vllm.request_features import Text, delivered, has_text
 
 # Bounds on running requests; releases before 0.31.0 have only the first.
@@ -88,7 +88,7 @@ class Session:
         # Requests to preempt once no step in flight writes their blocks.
         self._to_preempt: list[str] = []
         if self._flights is not None:
-            self._flights.begin(self.probes, self._recorder.note if self._recorder is not None else silent)
+            self._flights.begin(self.probes, self._recorder.note if self._recorder is not None else discard_observation)
         self._control = ControlPlane(engine, self.probes, services, self._note)
 
     @property

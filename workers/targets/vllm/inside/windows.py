@@ -42,7 +42,7 @@ def model(kind: str, version: str, vocab_size: int) -> Model:
         prefix = f"model.layers.{index}"
         weights |= layer_weights(generator, prefix, LAYER_SCALE)
         if kind == "wide-windows" and layer == "sliding_attention":
-            weights |= _wide(generator, f"{prefix}.self_attn")
+            weights |= _wide_attention(generator, f"{prefix}.self_attn")
     config = dense_config(vocab_size, len(WINDOW_LAYERS)) | {
         "layer_types": list(WINDOW_LAYERS),
         "sliding_window": HIDDEN,
@@ -51,7 +51,7 @@ def model(kind: str, version: str, vocab_size: int) -> Model:
     return config | (wide if kind == "wide-windows" else {}), weights
 
 
-def _wide(generator: torch.Generator, prefix: str) -> Weights:
+def _wide_attention(generator: torch.Generator, prefix: str) -> Weights:
     """Return attention weights with `WIDE_HEADS` heads, more than in full-attention layers."""
     inner, width = HIDDEN**-0.5, WIDE_HEADS * HEAD_DIM
     return {

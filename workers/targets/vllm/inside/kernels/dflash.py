@@ -81,7 +81,7 @@ def _pad(num_rows: int, given: Given) -> None:
             out.span(behind, given.max_num_tokens - behind)[:] = value
 
 
-def _is_whole(given: Mapping[str, Any]) -> bool:
+def _is_covered(given: Mapping[str, Any]) -> bool:
     """Return whether the definition covers a launch: no context parallelism."""
     return bool(given["CP_SIZE"] == 1)
 
@@ -90,7 +90,7 @@ DEFINITIONS = {
     "_prepare_dflash_inputs_kernel": Definition(
         prepare_dflash_inputs,
         "af6e490376d61e61",
-        _is_whole,
-        others=(Definition(prepare_dflash_inputs, "6a878b11523f9aa3", _is_whole),),
+        _is_covered,
+        others=(Definition(prepare_dflash_inputs, "6a878b11523f9aa3", _is_covered),),
     )
 }

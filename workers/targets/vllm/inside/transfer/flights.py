@@ -15,7 +15,7 @@ Kind: TypeAlias = Literal["load", "store", "send"]
 Note = Callable[..., None]
 
 
-def silent(point: str, names: list[str], **values: Any) -> None:
+def discard_observation(point: str, names: list[str], **values: Any) -> None:
     """Discard an observation: the callback of engines that are not observed."""
 
 
@@ -80,7 +80,7 @@ class Flights:
         self.stream: Any = None
         self.is_dummy = False
         self.block_pool: Any = None
-        self.begin(Counter(), silent)
+        self.begin(Counter(), discard_observation)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
         """Reset for a new trace: tick 0, and no transfer in flight."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from scenarios.spec import Offloading
 from workers.simulated_torch.batch_copies import Addresses, BatchCopies
-from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
+from workers.targets.vllm.inside.transfer.flights import Note, discard_observation, note_in_flight
 from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, copied_blocks, wrap_method
 
 # Statuses of requests that finished without an abort.
@@ -37,7 +37,7 @@ class Offloads(OwnTransfers):
         self._handlers = {"store": self._copier._store_handler, "load": self._copier._load_handler}
         self._copies: dict[str, BatchCopies] = {of: each._swap_blocks_batch for of, each in self._handlers.items()}
         self._wrap()
-        self.begin(Counter(), silent)
+        self.begin(Counter(), discard_observation)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
         """Reset for a new trace, with an empty CPU pool."""
@@ -147,7 +147,7 @@ class Offloads(OwnTransfers):
         # Loads may reuse blocks of stores that were waited for.
         for job_id, planned in metadata.load_jobs.items():
             self._begin("load", job_id, planned)
-        self._look()
+        self._record_blocks()
 
     def _begin(self, of: str, job_id: int, job: Any) -> None:
         at_cache, at_pool = (job.dst_spec, job.src_spec) if of == "load" else (job.src_spec, job.dst_spec)
@@ -200,7 +200,7 @@ class Offloads(OwnTransfers):
         if job is not None:
             self._record_end(job, is_ahead)
 
-    def _look(self) -> None:
+    def _record_blocks(self) -> None:
         """Record blocks that are free during their load, or cached before their load ended."""
         loads = [job for job in self.jobs.values() if job.of == "load"]
         note_in_flight(self.note, loads, loads, self._engine.kv_cache_manager.block_pool.blocks)

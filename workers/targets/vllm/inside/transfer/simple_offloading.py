@@ -12,7 +12,7 @@ from typing import Any
 
 from scenarios.spec import Offloading
 from workers.simulated_torch.batch_copies import Addresses
-from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
+from workers.targets.vllm.inside.transfer.flights import Note, discard_observation, note_in_flight
 from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, copied_blocks, wrap_method
 
 _DIRECTIONS = ("load", "store")
@@ -28,7 +28,7 @@ class SimpleOffloads(OwnTransfers):
         self._num_free = self._manager.cpu_block_pool.get_num_free_blocks()
         self._copies = {"load": self._worker._backend._load_params, "store": self._worker._backend._store_params}
         self._wrap()
-        self.begin(Counter(), silent)
+        self.begin(Counter(), discard_observation)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
         """Reset for a new trace, with an empty CPU pool."""
