@@ -137,7 +137,7 @@ class Caller:
         return taken[-1]
 
     def _step_to(self, tick: int) -> None:
-        """Write engine steps up to a tick; a pause that ends before the tick is resumed in between."""
+        """Write engine steps up to a tick (step number), and `resume` if a pause ends before it."""
         if self._paused_until is not None and self._paused_until <= tick:
             until, self._paused_until = self._paused_until, None
             self._step_to(until)

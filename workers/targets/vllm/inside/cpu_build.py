@@ -94,7 +94,7 @@ class RewindableGenerator(torch.Generator):
         return _COUNTS_A_DRAW
 
     def set_offset(self, offset: int) -> torch.Generator:
-        """Restore the state that `remember` saved, before the latest sample: offset 0."""
+        """Restore the state before the latest sample, which `remember` saved; `offset` must be 0."""
         assert offset == 0, f"only the latest sample can be undone, got offset {offset}"
         return self.set_state(self._drawn_from)
 

@@ -245,7 +245,7 @@ def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor
 
 
 def used_parts(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
-    """Return the tensors that a kernel accesses; a KV connector narrows caches to step blocks."""
+    """Return the tensors that a kernel accesses, with a KV connector only the step's blocks."""
     agent: Any = get_kv_transfer_group() if has_kv_transfer_group() else None
     return agent.used_parts(name, tensors, is_written) if hasattr(agent, "used_parts") else tensors
 

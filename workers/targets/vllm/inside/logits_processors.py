@@ -12,7 +12,7 @@ from workers.targets.vllm.request_features import NO_REPEATS
 
 @cache
 def no_repeats() -> type:
-    """Return the class of the logits processor, which vLLM makes for each engine."""
+    """Return the logits-processor class, from which vLLM makes one object per engine."""
     from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # noqa: PLC0415
 
     class NoRepeats(AdapterLogitsProcessor):  # type: ignore[misc]

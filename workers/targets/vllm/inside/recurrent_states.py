@@ -24,9 +24,9 @@ def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
 
 
 def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
-    """Return, per row, after how many last-step tokens its state is copied to a new block.
+    """Return how many tokens of the last step each row's copied state includes; 0: no copy.
 
-    0 if it is not copied. Only with draft tokens and states kept at block ends.
+    {} without draft tokens, or if states are not kept at block ends.
     """
     aligned = getattr(buffers, "postprocess_align", None)
     if aligned is None:

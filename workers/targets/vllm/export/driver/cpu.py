@@ -9,7 +9,7 @@ from vllm.platforms.cpu import CpuPlatform
 
 
 def ignore_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patch `torch.zeros` to ignore `pin_memory`, which a CPU build lacks."""
+    """Patch `torch.zeros` to ignore `pin_memory=True`, which needs an accelerator."""
     zeros = torch.zeros
 
     def unpinned(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:

@@ -104,7 +104,7 @@ def drain(engine: EngineCore) -> None:
 
 
 def preempt(engine: EngineCore, request_id: str) -> None:
-    """Run a step that preempts a running request, as if blocks were short."""
+    """Run a step that preempts a running request, as if free blocks ran out."""
     scheduler = engine.scheduler
     request = scheduler.requests[request_id]
     schedule = scheduler.schedule

@@ -117,7 +117,7 @@ def step(scheduler: Scheduler) -> None:
 
 
 def preempt(scheduler: Scheduler, request_id: str) -> None:
-    """Run a step that preempts a running request, as if blocks were short."""
+    """Run a step that preempts a running request, as if free blocks ran out."""
     request = scheduler.requests[request_id]
     scheduler.running.remove(request)
     scheduler._preempt_request(request, 0.0)

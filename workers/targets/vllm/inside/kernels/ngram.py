@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.ngram.speculator"
 
 
 def ngram_scan(programs: tuple[int, ...], given: Given) -> None:
-    """Write, per token block, the longest (then the last) match of a request's last tokens."""
+    """Write each token block's best n-gram match: the longest, among equals the latest."""
     num_rows, num_blocks = programs[:2]
     width, shortest, longest = given.BLOCK_L, given.MIN_N, given.MAX_N
     for row in range(num_rows):
@@ -32,7 +32,7 @@ def ngram_scan(programs: tuple[int, ...], given: Given) -> None:
 
 
 def ngram_finalize(programs: tuple[int, ...], given: Given) -> None:
-    """Write the tokens after each row's best match as drafts; for missing ones the last sampled."""
+    """Write the tokens after each row's best match as drafts; pad with the last sampled token."""
     for row in range(programs[0]):
         state = given.idx_mapping_ptr[row]
         scores = given.scratch_ptr.span(row * given.scratch_stride, given.N_BLOCKS)

@@ -29,7 +29,7 @@ class Mover:
         self.flights.record_blocks()
 
     def load(self, plan: StepPlan) -> None:
-        """Begin a step's loads; copy all loads that are due by this tick."""
+        """Begin a step's loads; copy all loads that are due by this tick (engine step)."""
         for flight in plan.loads:
             self.flights.start(flight)
         for flight in self._due("load"):

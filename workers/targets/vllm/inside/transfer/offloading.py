@@ -171,7 +171,7 @@ class Offloads(OwnTransfers):
         self._record_copies(job, [block for block, _ in pairs], [slot for _, slot in pairs])
 
     def _due(self, handler: Any, finished: Callable[..., list[Any]], *arguments: Any, **options: Any) -> list[Any]:
-        """Complete exactly the copies of one direction that are due by this tick.
+        """Complete the copies of one direction that are due by this tick (step), and no others.
 
         The device's schedule does not matter.
         """

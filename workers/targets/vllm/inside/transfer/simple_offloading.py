@@ -148,7 +148,7 @@ class SimpleOffloads(OwnTransfers):
             self._record_copies(part, part.blocks, [slots[block].popleft() for block in part.blocks])
 
     def _polled(self, poll: Callable[..., int], is_store: bool, *arguments: Any, **options: Any) -> int:
-        """Complete exactly the copies of one direction that are due by this tick.
+        """Complete the copies of one direction that are due by this tick (step), and no others.
 
         The device's schedule does not matter.
         """
