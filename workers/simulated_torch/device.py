@@ -281,7 +281,7 @@ _CUDA_NAMES = (
 
 @contextmanager
 def cuda_names(others: Sequence[str] = ()) -> Iterator[None]:
-    """Let streams, events and graphs of `torch.cuda` be the simulated device's, in this context.
+    """Replace streams, events and graphs of `torch.cuda` by this device's, in this context.
 
     `others` are further names to replace by the functions of `backend`.
     """

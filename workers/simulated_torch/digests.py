@@ -88,7 +88,7 @@ class RaceHarm:
 
 
 def harm_of(race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> RaceHarm:
-    """Return the harm of a race, from the hashes of an eager and a lazy run of the program."""
+    """Return whether a race is harmful, from the hashes of an eager and a lazy run."""
     sides = [side for side in (race.first, race.second) if side.actor != _HOST]
     found = first_difference(_of(sides, eager), _of(sides, lazy))
     if found is None and all(side.write for side in sides):
@@ -106,7 +106,7 @@ def _of(sides: Sequence[Access], run: Sequence[TaskDigests]) -> list[TaskDigests
 
 
 def _given(run: Sequence[TaskDigests], task: TaskDigests) -> Sequence[TaskDigests]:
-    """Return the tasks from `task` on whose bytes the host receives.
+    """Return the tasks from `task` on that copy bytes to the host.
 
     These are the copies to the host or, without any, the last task of the run.
     """

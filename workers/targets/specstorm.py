@@ -130,7 +130,7 @@ class SpecstormTarget(Target):
         return self.recorder.writers.get((step, variable), ())
 
     def _writers(self, variable: str) -> tuple[Access, ...]:
-        """Return the last two ops or host calls that wrote a variable's memory, newest first."""
+        """Return the last two writers of each buffer that holds a variable, newest first."""
         names: tuple[str, ...] = _BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self._spec.accepted_counts == "host":
             names = ("inputs", "accepted_counts")

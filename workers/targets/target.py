@@ -234,7 +234,7 @@ class Target(Protocol):
         """
 
     def drain(self) -> None:
-        """Run all device ops still enqueued; only Specstorm's own lanes have any.
+        """Run all device ops that are still enqueued.
 
         Raises:
             Deadlock: an op can never run.

@@ -45,7 +45,7 @@ class Ran(Value):
 
 
 class Delivery(Value):
-    """Output tokens that one step delivered to the client of one request, with their logprobs.
+    """Output tokens that one step delivered to the client of a request, with logprobs.
 
     `output` may also have the logprobs of prompt tokens. `is_late` is true if the engine had processed an abort of the
     request before: then it should deliver no output tokens.
@@ -57,7 +57,7 @@ class Delivery(Value):
 
 
 class Failed(Value):
-    """An exception of the engine: its message, and the source location that raised it.
+    """Answer: the engine raised an exception; its message, and the source location.
 
     The process may be unusable afterwards; it is if `is_last` is true. `callers` are the callers of that function,
     nearest first. `seen` is what the scheduler, model runner and drafter have shown since the last answer.
@@ -72,7 +72,7 @@ class Failed(Value):
 
 
 class _Answer(Value):
-    """An answer with observations; `seen` is empty if steps are not watched.
+    """Answer with observations `seen`, which are empty if the run does not watch steps.
 
     `seen` is what the scheduler, model runner and drafter have shown since the last answer.
     """
@@ -99,7 +99,7 @@ class Race(Value):
 
 
 class Reported(_Answer):
-    """Report after all enqueued work has run: the trace's races, and the device's counters."""
+    """Answer: the trace's races and the device's counters, after all enqueued work has run."""
 
     races: tuple[Race, ...]
     counts: dict[str, int]

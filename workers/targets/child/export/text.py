@@ -69,7 +69,7 @@ def comment(text: str) -> str:
 
 
 def identifier(name: str, prefix: str) -> str:
-    """Return a finding's name as part of a test name: no engine prefix, only letters and digits."""
+    """Return a finding's name as part of a test name: lower case, without the engine's prefix."""
     return re.sub("[^a-z0-9]", "_", name.removeprefix(prefix).lower()).strip("_") or "finding"
 
 

@@ -82,7 +82,7 @@ class _Named(Distribution):
 
 
 def relative_to_packages(text: str) -> str:
-    """Return a text with absolute file names made relative to site-packages or its like.
+    """Return a text with file names made relative to the folder of the installed packages.
 
     This applies to files of the installed package and of an overlay.
     """

@@ -104,7 +104,7 @@ class Engines:
         return scheduler
 
     def _renew_group(self) -> None:
-        """Destroy and create the process group, which has one rank.
+        """Create the process group (of one rank) anew; destroy the previous one.
 
         This works even if the creation of an engine has failed before. The group uses a store in memory: a port that
         SGLang finds free may be taken by another process before it listens.

@@ -127,7 +127,7 @@ class Session:
 
     @property
     def _is_in_flight(self) -> bool:
-        """Whether a step was launched whose result the scheduler has not processed."""
+        """Whether the scheduler has launched a step and not processed its result."""
         return self._scheduler.enable_overlap and bool(self._scheduler.result_queue)
 
     def step(self) -> list[Delivery]:

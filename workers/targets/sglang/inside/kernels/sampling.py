@@ -30,7 +30,7 @@ def _rotated(word: Array, count: int) -> Array:
 
 
 def _final(hashed: Array) -> Array:
-    """Finalise hashes (`fmix32`)."""
+    """Apply the final mix of MurmurHash3 (`fmix32`) to hashes."""
     hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _WORD
     hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & _WORD
     hashed ^= hashed >> 16
