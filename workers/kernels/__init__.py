@@ -1,1 +1,1 @@
-"""Device ops, one folder each: arguments, plain definition, NumPy and Triton twins."""
+"""Device ops, one folder each: arguments, plain reference ("definition"), NumPy, Triton."""

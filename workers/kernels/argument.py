@@ -59,25 +59,25 @@ class Declaration:
 
 
 class In(Declaration):
-    """A buffer that is read."""
+    """A buffer that the op reads."""
 
     mode = "in"
 
 
 class Out(Declaration):
-    """A buffer that is overwritten and not read."""
+    """A buffer that the op overwrites completely, without reading it."""
 
     mode = "out"
 
 
 class InOut(Declaration):
-    """A buffer that is read and written, or only partly written."""
+    """A buffer that the op reads and writes, or writes in part."""
 
     mode = "inout"
 
 
 class Arguments:
-    """The arguments of one op, by name.
+    """The arguments of one device op, by name.
 
     Immutable, compared by identity: callers keep the object.
     """
@@ -104,7 +104,7 @@ class Arguments:
         return cls.used
 
     def on(self, memory: Mapping[str, Any]) -> Self:
-        """Return the same arguments with other buffers."""
+        """Return these arguments with the buffers in `memory` in place of those of the same name."""
         return type(self)(*(memory[name] if name in memory else getattr(self, name) for name in self.declared))
 
     def values(self) -> tuple[Any, ...]:
@@ -112,7 +112,7 @@ class Arguments:
         return taken
 
     def check(self, values: Sequence[Any]) -> None:
-        """Raise if a span does not match its declaration; `values` are all arguments, in order.
+        """Raise if a buffer has another type or size than its declaration.
 
         Raises:
             TypeError: a span has another dtype or name.
@@ -129,7 +129,7 @@ class Arguments:
             self.known_to_fit.add(key)
 
     def _complaint(self, values: Sequence[Any]) -> Exception | None:
-        """Return the first error of type or size in the arguments; None if they are correct."""
+        """Return the first type or size error of the buffers; None if all are correct."""
         op, sizes, free = type(self), [], set()
         known = {name: values[at] for name, at in op.lengths}
         for name, at, declared in op.buffers:
@@ -148,7 +148,7 @@ class Arguments:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def arguments(cls: type[A]) -> type[A]:
-    """Make a class of arguments: a dataclass compared by identity.
+    """Make a class of op arguments: a dataclass compared and hashed by identity.
 
     Objects are immutable for type checkers only. Frozen dataclasses take three times as long to make, and a step of a
     new shape makes dozens.
@@ -187,7 +187,7 @@ def _taken_from(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any
 
 
 def disagreement(sizes: Sequence[tuple[str, str, int]], known: Mapping[str, int]) -> str | None:
-    """Return why the sizes of buffers (name, shape, size) cannot agree with the `known` lengths.
+    """Return why buffer sizes contradict the declared shapes and `known` lengths, or None.
 
     None if they can.
     """
@@ -222,14 +222,14 @@ def disagreement(sizes: Sequence[tuple[str, str, int]], known: Mapping[str, int]
 
 
 class Factor(NamedTuple):
-    """A sum of a constant and multiples of names; `name` is set if the sum is just that name."""
+    """One factor of a shape: a linear sum of argument names, such as "1 + K"."""
 
     constant: int
     terms: tuple[tuple[int, str], ...]
     name: str
 
     def value(self, known: Mapping[str, int]) -> int | None:
-        """Return the value of the sum; None if the length of a name is unknown."""
+        """Return the value of the factor; None if an argument's length is unknown."""
         total = self.constant
         for count, name in self.terms:
             length = known.get(name)
@@ -241,7 +241,7 @@ class Factor(NamedTuple):
 
 @cache
 def factors_of(shape: str) -> tuple[Factor, ...]:
-    """Parse a shape: a product of names, numbers, and sums in brackets.
+    """Parse a shape into its factors: names, numbers, and sums in brackets.
 
     Raises:
         ValueError: the shape has another form.
@@ -252,7 +252,7 @@ def factors_of(shape: str) -> tuple[Factor, ...]:
 
 
 def names_in(shape: str) -> set[str]:
-    """Return the names of the arguments that a shape uses."""
+    """Return the argument names that a shape uses."""
     return {LETTERS.get(name, name) for factor in factors_of(shape) for _, name in factor.terms}
 
 

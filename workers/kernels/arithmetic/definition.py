@@ -1,4 +1,4 @@
-"""Arithmetic of the integer model on single words modulo 2^64.
+"""Integer model that stands in for the LLM: each vector is one word modulo 2^64.
 
 Every op's definition uses it.
 """
@@ -29,7 +29,7 @@ def mix(word: int) -> int:
 
 
 def embed(token: int) -> int:
-    """Return the hidden word of a token id; a negative id has the word of id 0."""
+    """Return the hidden word (integer hidden state) of a token id; a negative id counts as 0."""
     return mix((max(token, 0) + 1) * GOLDEN)
 
 
@@ -39,7 +39,7 @@ def kv_word(hidden: int, position: int, layer: int) -> int:
 
 
 def attention_weight(position: int, at: int) -> int:
-    """Return the weight of the KV word at position `at` for a token at `position`: odd.
+    """Return 2 (position - at) + 1, the weight of the KV word at position `at`.
 
     1 for its own position.
     """
@@ -52,7 +52,7 @@ def after_attention(hidden: int, output: int) -> int:
 
 
 def convolve(window: Sequence[int]) -> int:
-    """Return the term that a window of inputs (oldest first) adds to the recurrent state.
+    """Return the recurrent state's increment from a convolution window of inputs, oldest first.
 
     The newest has weight GOLDEN.
     """

@@ -25,7 +25,7 @@ _WORD = np.dtype(np.uint64)
 
 
 def shared(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Make an array read-only and return it."""
+    """Make an array read-only, so that it can be shared, and return it."""
     array.flags.writeable = False
     return array
 
@@ -92,7 +92,7 @@ def scores_of(hidden: int, vocab_size: int) -> Words:
 
 
 def _scored(x: Words) -> Words:
-    """Return logits from sums of hidden words and vocabulary terms; overwrites `x`."""
+    """Return logits from hidden words plus vocabulary terms; overwrites `x`."""
     bitwise_xor(x, right_shift(x, _SHIFT_0), x)
     multiply(x, _MULTIPLIER, x)
     # The last step of `mix` changes only the lowest 17 bits, and a logit is the highest 24.
@@ -114,7 +114,7 @@ def embed(tokens: Integers, out: Words | None = None) -> Words:
 
 
 def kv_places(positions: Integers, layer: int) -> Words:
-    """Return the terms of position and layer that `kv_words` adds to hidden words."""
+    """Return the terms for position and layer that are part of KV words."""
     return places(layer).take(positions, mode="clip")
 
 
@@ -136,7 +136,7 @@ def cached_words(kv: Words, block_table: Integers, block_size: int, max_blocks: 
 
 
 def attention(cached: Words, index: Integers, out: Words | None = None) -> tuple[Words, Words]:
-    """Return attention output and sum of words at each position, over its row's words.
+    """Return attention output and plain sum of KV words at each position of each row.
 
     Shapes: cached [num_rows, length], which is overwritten; index (flat into cached), `out` and both results [N].
     """
@@ -162,7 +162,7 @@ def draft_hidden(hidden: Words, tokens: Integers, out: Words | None = None) -> W
 
 @cache
 def arange(stop: int) -> Integers:
-    """Return 0, 1, ..., stop - 1; read-only and cached, like all arrays below."""
+    """Return 0, 1 ... stop - 1; read-only and cached, like all arrays below."""
     return shared(np.arange(stop, dtype=np.int64))
 
 
@@ -256,7 +256,7 @@ def store(memory: NDArray[Scalar], slots: Integers, values: NDArray[Scalar]) -> 
 
 @cache
 def column(stop: int) -> Integers:
-    """Return `arange(stop)` with shape [stop, 1]."""
+    """Return `arange(stop)` as a column, with shape [stop, 1]."""
     return arange(stop).reshape(stop, 1)
 
 
@@ -274,7 +274,7 @@ def embeddings() -> Words:
 
 @cache
 def places(layer: int) -> Words:
-    """Return (2 i + 1) * POSITION plus the layer's term for every position i.
+    """Return, for every position, the part of KV words that depends on position and layer.
 
     Positions include those of draft tokens past the end of the longest model.
     """
@@ -284,5 +284,5 @@ def places(layer: int) -> Words:
 
 @cache
 def vocabulary(size: int) -> Words:
-    """Return the term that each token id adds to the hash of its logit."""
+    """Return, for every token id, the part of its logit's hash that depends on the id."""
     return shared(words(np.arange(1, size + 1)) * VOCABULARY)

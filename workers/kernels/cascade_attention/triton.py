@@ -13,7 +13,7 @@ BLOCK_POSITIONS = 64
 
 
 def cascade_attention(a: CascadeAttention) -> None:
-    """Launch programs that each sum the common blocks once for all of their tokens."""
+    """Launch programs that each sum the common KV-cache blocks once, for all their tokens."""
     num_tokens = a.hidden.numel()
     launch(_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output,

@@ -46,7 +46,7 @@ def cached_sums(a: CachedDrafts, last: Integers) -> tuple[Words, Words]:
 
 
 def see(seen: Words, sums: Words, stored: Words) -> None:
-    """Advance the attention output and word sums of rows by one position that holds `stored`."""
+    """Update each row's attention output and KV sum for one more position with word `stored`."""
     # Every weight is 2 larger, and the position's own weight is 1.
     seen += sums
     sums += stored
@@ -54,9 +54,9 @@ def see(seen: Words, sums: Words, stored: Words) -> None:
 
 
 def write_raw(a: ScriptedDrafts, raws: Words, num_real: Any) -> None:
-    """Write raws [num_proposed, num_rows] of real rows, which come first.
+    """Write the drafter hidden words `raws` [num_proposed, num_rows] of real rows.
 
-    All other elements are 0.
+    Real rows come first. All other elements are 0.
     """
     a.raw.fill(0)
     a.raw[columns(len(a.valid), a.num_speculative_tokens, num_real, len(raws))] = raws[:, :num_real].ravel()
@@ -113,7 +113,7 @@ def propose(draft_tokens: Any, proposed: Any, valid: Any) -> None:
 
 
 def withhold(draft_tokens: Any, count: int, valid: Any) -> None:
-    """Write NO_DRAFT from column `count` on, and in rows without a valid token.
+    """Write NO_DRAFT in columns from `count` on, and in rows without a valid token.
 
     Shape: draft_tokens [num_rows, K].
     """
@@ -123,5 +123,5 @@ def withhold(draft_tokens: Any, count: int, valid: Any) -> None:
 
 @cache
 def _withheld(k: int, count: int) -> NDArray[np.bool_]:
-    """Return the mask of withheld columns [2, K], for rows without and with a valid token."""
+    """Return the columns without draft tokens [2, K]: for rows without, with a valid token."""
     return shared(arange(k) >= column(2) * count)

@@ -61,7 +61,7 @@ def draft_chain(a: DraftChain) -> None:
 def _chain(
     a: DraftChain, first: int, *, vector: int, seen: int, total: int, place: int, fed: list[int], slots: list[int]
 ) -> None:
-    """Write a row's raws from index `first` on, and the KV words of `fed` draft tokens.
+    """Write a row's draft hidden words from `first` on, and KV words of fed-back draft tokens.
 
     `vector` is the first pass's word of the last kept token, `seen` its attention output, `total` the sum of its KV
     words.
@@ -81,5 +81,5 @@ def _chain(
 
 @cache
 def _following(count: int) -> Integers:
-    """Return the index after each of `count` indexes; the last is followed by 0."""
+    """Return 1, 2 ... count - 1, 0: the index that follows each index, cyclically."""
     return shared(np.roll(arange(count), -1))

@@ -1,4 +1,4 @@
-"""Search for the floor of a row: in its candidates, further intervals, the whole row."""
+"""Search for the lowest logit (as an integer key) that a row's top-k and top-p keep."""
 
 import triton
 import triton.language as tl
@@ -18,7 +18,7 @@ TRIES = tl.constexpr(3)
 
 @triton.jit
 def floor_key(b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale):
-    """Return the key of a row's floor, and whether it was found in the given logits.
+    """Return the integer key of the lowest logit kept by top-k and top-p, and if it was found.
 
     These are all logits of the row in [lowest, highest).
 
@@ -49,7 +49,7 @@ def floor_key_aside(
     top_k, top_p, limits_k, limits_p, maximum, total, above, scale,
     CANDIDATES: tl.constexpr, ROOM: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """Run `floor_key` on the candidates, if no block uses more than the given part of its space."""
+    """Run `floor_key` on the stored candidates only; fails if a block has too many for PART."""
     b_logits = fetch(p_counts, p_candidates, num_blocks, CANDIDATES // PART, ROOM, ROOM // PART)
     return floor_key(b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale)
 
@@ -66,7 +66,7 @@ def floor_key_of_intervals(
     CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
-    """Return the key of the top_p floor, which is in [start, end), and whether it was found.
+    """Return the key of the lowest logit kept by top-p, in [start, end), and if it was found.
 
     `above` is the mass of the logits from `end` on, `mass` that in [start, end). The row is read once per try.
     """
@@ -117,7 +117,7 @@ def floor_key_of_intervals(
 
 @triton.jit
 def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS: tl.constexpr):
-    """Run the search of `largest_key` on a row that is read again at every step.
+    """Search a row for the largest key, as `largest_key`, rereading the row at each step.
 
     Masses are counts or weights.
     """
@@ -138,7 +138,7 @@ def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS:
 
 @triton.jit
 def floor_key_of_line(p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total, scale):
-    """Return the key of a row's floor by searching the whole row."""
+    """Return the key of the lowest kept logit, by searching the whole row."""
     key = lowest_key()
     if limits_k:
         key = _largest_key_of_line(p_line, vocab_size, key, top_k.to(tl.float32), maximum, scale, False)

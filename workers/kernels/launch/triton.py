@@ -101,7 +101,7 @@ def can_overlap() -> bool:
 
 @triton.jit
 def let_next_begin(OVERLAPS: tl.constexpr):
-    """Allow an overlapping next kernel on the stream to begin.
+    """Let the next kernel on the stream start before this one ends (if both overlap).
 
     It waits itself for what this kernel writes.
     """
@@ -120,7 +120,7 @@ def wait_for_others(OVERLAPS: tl.constexpr):
 
 
 def columns_of(width: int) -> int:
-    """Return the size of a block that holds `width` columns.
+    """Return the power of two that holds `width` columns; few sizes, so few compilations.
 
     There are few sizes, because each compiles a kernel.
     """
@@ -129,7 +129,7 @@ def columns_of(width: int) -> int:
 
 
 def unit_of(vocab_size: int, *strides: int) -> int:
-    """Return the unit of the sizes of rows: UNIT if longer pieces can be read at once, else 1."""
+    """Return the unit of row lengths: UNIT if rows are long and aligned, else 1."""
     is_long = vocab_size > LONG_LINE and all(size % UNIT == 0 for size in (vocab_size, *strides))
     return UNIT if is_long else 1
 

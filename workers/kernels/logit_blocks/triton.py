@@ -32,7 +32,7 @@ def set_aside(
     b_logits, lowest, p_line, p_candidates, i_block, num_blocks, room,
     TILE: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
-    """Store the logits of a block that are at least `lowest` as candidates; return their number.
+    """Store a block's logits that are at least `lowest` as candidates; return their number.
 
     Each thread marks its candidates in a bit mask and loads them again: they are few, and in the cache because they
     were just read.
@@ -68,7 +68,7 @@ def _num_bits(b_words):
 
 @triton.jit
 def fetch(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
-    """Return the candidates of all blocks of a row, at most USED per block; -inf fills the rest."""
+    """Return the stored candidates of a row's blocks, at most USED per block, padded by -inf."""
     o_place = tl.arange(0, LENGTH)[None, :]
     o_block = o_place // USED
     b_count = tl.load(p_counts + o_block, mask=o_block < num_blocks, other=0.0)

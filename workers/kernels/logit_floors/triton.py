@@ -119,10 +119,7 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
 
 
 def _split(workspace: Tensor, num_lines: int, num_blocks: int, room: int) -> tuple[Tensor, ...]:
-    """Split the workspace: bounds of rows; maxima, sums, masses above and counts of blocks.
-
-    Candidates of blocks.
-    """
+    """Split the workspace: bounds per row; maxima, sums, masses, counts, candidates per block."""
     of_blocks = num_lines * num_blocks
     sizes = [num_lines * shared.NUMBERS_PER_LINE, *[of_blocks] * shared.NUMBERS_PER_BLOCK, of_blocks * room]
     assert sum(sizes) <= workspace.numel(), f"the workspace has {workspace.numel()} numbers, {sum(sizes)} are needed"

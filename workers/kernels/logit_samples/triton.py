@@ -17,7 +17,7 @@ LEAST = tl.constexpr(-3.4028234663852886e38)
 
 @triton.jit
 def sample(p_line, vocab_size, i_sample, SIZE: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr):
-    """Return one of several samples of a row: groups of logits from all over it.
+    """Return one sample of a row: short groups of logits from all over it.
 
     NaN and inf become -inf.
     """
@@ -35,7 +35,7 @@ def _between(b_logits, start, end):
 
 @triton.jit
 def _place(b_logits, b_masses, least, low, high):
-    """Return about the highest value in [low, high] at which the masses above reach `least`."""
+    """Return approximately the value in [low, high] above which masses add up to `least`."""
     for _ in range(STEPS):
         quarter = (high - low) * 0.25
         b_place = low + tl.arange(0, 4).to(tl.float32) * quarter

@@ -14,7 +14,7 @@ NGRAM_MAX = 3
 
 @arguments
 class WriteTokens(Arguments):
-    """Write the id of every token that has a slot.
+    """Write token ids to their KV-cache slots, as the history that the n-gram search reads.
 
     A row's token history is stored in its blocks.
     """
@@ -49,7 +49,7 @@ class NgramSearch(Arguments):
 
 
 def write_tokens(a: WriteTokens) -> None:
-    """Write the id of every token that has a slot."""
+    """Write each token id to its KV-cache slot, for the n-gram search; PAD_SLOT is skipped."""
     for token in range(len(a.input_ids)):
         slot = int(a.slots[token])
         if slot != PAD_SLOT:

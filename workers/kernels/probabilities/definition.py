@@ -1,4 +1,4 @@
-"""Probability distributions of the sampler's definitions: float32, added in sequence.
+"""Token distributions for the sampler's reference kernels: float32, summed in order.
 
 A vocabulary is cut into blocks, and a block into tiles. A token's weight is exp2((logit - maximum) * scale).
 """
@@ -22,14 +22,14 @@ def scale_of(temperature: np.float32) -> np.float32:
 
 
 def weight(logit: np.float32, floor: np.float32, maximum: np.float32, scale: np.float32) -> np.float32:
-    """Return the weight of a logit at or above the floor; 0 for a lower logit, -inf or NaN."""
+    """Return a logit's unnormalised probability; 0 for a logit below the floor, -inf or NaN."""
     if logit == NEVER or not logit >= floor:
         return ZERO
     return np.float32(np.exp2(np.float64((logit - maximum) * scale)))
 
 
 def added(masses: Iterable[np.float32]) -> np.float32:
-    """Return the sum of masses, added in order."""
+    """Return the float32 sum of masses (sums of unnormalised probabilities), added in order."""
     total = ZERO
     for mass in masses:
         total = total + mass
@@ -56,7 +56,7 @@ def pick(masses: Sequence[np.float32], noise: np.float32) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogitsLine:
-    """A row of logits with a distribution; block masses and total are relative to its maximum."""
+    """Distribution given by a row of logits; masses are relative to the row's maximum."""
 
     logits: NDArray[np.float32]
     floor: np.float32
@@ -67,24 +67,24 @@ class LogitsLine:
     total: np.float32
 
     def weight(self, token: int) -> np.float32:
-        """Return the weight of a token."""
+        """Return the unnormalised probability of a token under this row of logits."""
         return weight(self.logits[token], self.floor, self.maximum, self.scale)
 
 
 @dataclass(frozen=True, slots=True)
 class PointMass:
-    """The distribution of a certain draft token: all probability on that token."""
+    """Distribution of a draft token that was not sampled: probability 1 for that token."""
 
     draft: int
     total: np.float32 = ONE
 
     def weight(self, token: int) -> np.float32:
-        """Return the weight of a token."""
+        """Return 1 for the draft token, 0 for every other token."""
         return ONE if token == self.draft else ZERO
 
 
 def is_defined(block_max: Sequence[np.float32]) -> bool:
-    """Return whether a row of logits has a distribution.
+    """Return whether a row of logits has a distribution: no NaN or inf, not all -inf.
 
     It has if no block maximum is NaN and some block has a token.
     """
@@ -121,7 +121,7 @@ def target_blocks(a: Verified, row: int, column: int) -> slice:
 
 
 def target_of(a: Verified, row: int, column: int) -> LogitsLine | None:
-    """Return the target's distribution for a column, up to the row's draft tokens.
+    """Return the target's distribution in a column (0 to number of drafts); None if undefined.
 
     None if undefined.
     """
@@ -145,7 +145,7 @@ def proposal_of(a: Verified, row: int, column: int) -> LogitsLine | PointMass | 
 
 
 def is_verifiable(a: Verified, row: int, column: int) -> bool:
-    """Return whether a draft token was proposed, is valid, and has both distributions.
+    """Return whether a draft token is a valid id and has both distributions it needs.
 
     In a row of temperature 0 the draft distribution is not needed.
     """
@@ -165,7 +165,7 @@ def num_usable(a: Verified, row: int) -> int:
 
 
 def both_of(a: Verified, row: int, column: int) -> tuple[LogitsLine, LogitsLine | PointMass]:
-    """Return the target's distribution and the draft distribution of a verifiable draft token."""
+    """Return target and draft distribution of a verifiable draft token."""
     target, proposal = target_of(a, row, column), proposal_of(a, row, column)
     assert target is not None
     assert proposal is not None
@@ -175,7 +175,7 @@ def both_of(a: Verified, row: int, column: int) -> tuple[LogitsLine, LogitsLine 
 def odds_of(
     target: LogitsLine, proposal: LogitsLine | PointMass, token: int, odds: np.float32 = ONE
 ) -> tuple[np.float32, np.float32]:
-    """Return `odds` times a token's target probability, and its draft probability.
+    """Return (odds * p, q) of a token on one scale: p target, q draft probability.
 
     Both are on a common scale.
     """
@@ -183,7 +183,7 @@ def odds_of(
 
 
 def block_odds(a: Verified, row: int, usable: int) -> list[np.float32]:
-    """Return block verification's weight min(1, ...) after each number of draft tokens.
+    """Return block verification's odds min(1, odds * p / q) after 0, 1 ... draft tokens.
 
     It is 1 after none. Only usable draft tokens count.
 
@@ -202,6 +202,6 @@ def block_odds(a: Verified, row: int, usable: int) -> list[np.float32]:
 
 
 def left_of(target: LogitsLine, proposal: LogitsLine | PointMass, odds: np.float32, token: int) -> np.float32:
-    """Return the residual of a token: max(odds * target probability - draft probability, 0)."""
+    """Return a token's residual max(odds * p - q, 0): p target, q draft probability."""
     p, q = odds_of(target, proposal, token, odds)
     return max(p - q, ZERO)

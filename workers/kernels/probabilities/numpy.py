@@ -17,7 +17,7 @@ Floats = NDArray[np.float32]
 
 
 def number(value: float) -> Floats:
-    """Return a float32 array of no dimensions, read-only."""
+    """Return a float as a read-only float32 array without dimensions."""
     return shared(np.array(value, dtype=np.float32))
 
 
@@ -33,7 +33,7 @@ def above(logits: Floats, floor: Floats | np.float32) -> Floats:
 
 
 def weight(logits: Floats, maximum: Any, scale: Any) -> Floats:
-    """Return the weights of logits relative to a finite maximum."""
+    """Return unnormalised probabilities of logits, relative to a finite row maximum."""
     exponent: Floats = logits - maximum
     exponent *= scale
     # Exact for integers; the float32 function is not exact everywhere.
@@ -42,7 +42,7 @@ def weight(logits: Floats, maximum: Any, scale: Any) -> Floats:
 
 
 def weight_of(logit: np.float32, maximum: np.float32, scale: np.float32) -> np.float32:
-    """Return the weight of one logit, equal to the result of `weight`."""
+    """Return one logit's unnormalised probability, bitwise equal to that of `weight`."""
     return np.float32(np.exp2(np.float64((logit - maximum) * scale)))
 
 
@@ -71,7 +71,7 @@ class Distribution(NamedTuple):
 
 
 class VerifiedRow:
-    """The draft tokens of a row with the target and draft distributions that verify them.
+    """A row's draft tokens, with target and draft distributions to verify them.
 
     `usable` counts the draft tokens before the first that cannot be verified: not proposed, outside the vocabulary, or
     with an undefined distribution of target or draft. The row `lacks` a distribution if a draft token's draft
@@ -101,7 +101,7 @@ class VerifiedRow:
                 self.usable = column
 
     def _are_defined(self, line: int, count: int) -> list[bool]:
-        """Return which of `count` rows of logits have a distribution.
+        """Return, for `count` rows of logits, whether each has a distribution.
 
         A row has one if no block is NaN and some block has a token.
         """
@@ -128,7 +128,7 @@ class VerifiedRow:
         return Distribution(mass, maximum, np.add.reduce(mass))
 
     def odds_of(self, column: int, token: int, odds: np.float32) -> tuple[np.float32, np.float32]:
-        """Return `odds` times a token's target probability, and its draft probability.
+        """Return (odds * p, q) of a token on one scale: p target, q draft probability.
 
         Both are on a common scale.
 
@@ -145,7 +145,7 @@ class VerifiedRow:
         return p * proposal.total, q * target.total
 
     def left_of(self, column: int, odds: np.float32) -> tuple[Floats, np.float32]:
-        """Return max(odds * p - q, 0) of every token after `column` draft tokens, and its scale.
+        """Return every token's residual max(odds * p - q, 0) after `column` drafts, and its scale.
 
         Shape: [num_blocks * block_size], 0 past the vocabulary.
         """
@@ -164,7 +164,7 @@ class VerifiedRow:
         return left, target.total * total
 
     def block_odds(self) -> list[np.float32]:
-        """Return block verification's weight min(1, ...) after each number of draft tokens.
+        """Return block verification's odds min(1, odds * p / q) after 0, 1 ... draft tokens.
 
         It is 1 after none. Only usable draft tokens count.
 

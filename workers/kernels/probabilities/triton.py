@@ -24,7 +24,7 @@ def scale_of(temperature):
 
 @triton.jit
 def weight(b_logits, b_floor, b_maximum, b_scale):
-    """Return the weights of logits at or above the floor; 0 for others."""
+    """Return unnormalised probabilities of logits: relative to a maximum, 0 below the floor."""
     return tl.exp2((tl.where(b_logits >= b_floor, b_logits, NEVER) - b_maximum) * b_scale)
 
 
@@ -64,7 +64,7 @@ def pick(b_masses, b_noise):
 
 @triton.jit
 def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr):
-    """Return block maxima and masses of rows of logits, and each row's maximum and total.
+    """Return, per row of logits, block maxima and masses, the row's maximum and total.
 
 
     Also return whether each row is undefined.
@@ -99,7 +99,7 @@ def largest_of(b_numbers, axis: tl.constexpr):
 
 @triton.jit
 def _in_order(b_bits):
-    """Return integers in the order of the numbers that have these bits.
+    """Convert float bits to integers that have the same order as the floats.
 
     The function is its own inverse.
     """
@@ -109,7 +109,7 @@ def _in_order(b_bits):
 
 @triton.jit
 def largest(b_max):
-    """Return the largest of each row of block maxima, and whether it is undefined.
+    """Return each row's largest block maximum, and whether the row has no distribution.
 
     Undefined: some are NaN or inf, or all are -inf.
     """
@@ -123,7 +123,7 @@ def draft_logits(
     logits_stride, draft_stride, width,
     COLUMNS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Return validity, floors, and target and draft logits of a row's draft tokens.
+    """Load validity, floors, target and draft logits of a row's draft tokens.
 
     `b_draft` holds one value per column, including columns without a draft token. `num_proposed` is the number of draft
     tokens that should have draft logits: all or none. Then waits for the kernel that adds up blocks, which takes most
@@ -147,7 +147,9 @@ def draft_odds(
     i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Return a row's number of usable draft tokens, and the odds of each before noise.
+    """Return how many draft tokens can be verified, and each one's noise, p and q.
+
+    p is the token's target probability, q its draft probability, both on one scale.
 
     Takes the results of `draft_logits`.
 
@@ -181,7 +183,7 @@ def without(
     p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, line_maximum, scale, num_blocks, num_tiles, tile_size,
     vocab_size, logits_stride, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return tile sum and block mass without the token `excluded`, and the block index.
+    """Return tile sum and block mass without the token `excluded`, and its block index.
 
     Both are added up again, because a difference would lose small weights.
     """
@@ -205,7 +207,7 @@ def without(
 def odds_of(
     p_line, p_draft_line, b_token, is_token, floor, odds, maximum, total, draft_maximum, draft_total, scale
 ):  # fmt: skip
-    """Return odds * p and q of tokens, on a common scale."""
+    """Return (odds * p, q) of tokens on one scale: p target, q draft probability."""
     b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
     b_proposed = tl.load(p_draft_line + b_token, mask=is_token, other=NEVER)
     b_target = odds * weight(b_logits, floor, maximum, scale) * draft_total
@@ -214,13 +216,13 @@ def odds_of(
 
 @triton.jit
 def at(b_values, o_column, column):
-    """Return the value of one column."""
+    """Return the element of `b_values` in one column."""
     return tl.sum(tl.where(o_column == column, b_values, 0), axis=0)
 
 
 @triton.jit
 def block_odds(b_target_odds, b_draft_odds, COLUMNS: tl.constexpr):
-    """Return block verification's weight min(1, ...) after each number of draft tokens.
+    """Return block verification's odds min(1, odds * p / q) after 0, 1 ... draft tokens.
 
     1 for zero draft tokens.
     """

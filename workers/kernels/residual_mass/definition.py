@@ -20,7 +20,7 @@ from workers.kernels.probabilities.shared_arguments import Verified
 
 @arguments
 class ResidualMass(Verified):
-    """Set `residual` to block sums of max(odds * p - q, 0) after each number of drafts.
+    """Block verification: sum max(odds * p - q, 0) per vocabulary block and draft token.
 
     Not after none and all of the usable draft tokens.
 
@@ -35,7 +35,9 @@ class ResidualMass(Verified):
 
 
 def residual_mass(a: ResidualMass) -> None:
-    """Set `residual` to block sums of max(odds * p - q, 0) after each number of drafts.
+    """Sum max(odds * p - q, 0) over each vocabulary block, for each number of drafts.
+
+    p is a token's target probability, q its draft probability, odds the result of `block_odds`.
 
     Not after none and all of the usable draft tokens.
     """
@@ -51,7 +53,7 @@ def residual_mass(a: ResidualMass) -> None:
 
 
 def _decides(a: ResidualMass, row: int, column: int, odds: Sequence[np.float32]) -> bool:
-    """Return whether the residual after `column` draft tokens decides how many are kept."""
+    """Return whether this residual decides how many drafts block verification accepts."""
     noise = a.accept_noise[row * a.num_speculative_tokens :]
     usable = len(odds) - 1
     return bool(noise[usable - 1] >= odds[usable] and noise[column - 1] < odds[column])

@@ -62,7 +62,7 @@ def _blocks(a: SamplerStats, logits: Floats, stride: int, first: int, count: int
 
 
 def _limited(blocks: Floats, floors: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return blocks with logits below the floor, and blocks with NaN or inf, set to -inf.
+    """Return blocks with -inf for logits below the floor, and for whole blocks with NaN or inf.
 
     Also return their maxima, and the maxima with NaN for blocks with NaN or inf.
     """
@@ -86,5 +86,5 @@ def _tiles(a: SamplerStats, blocks: Floats, maximum: Floats, scale: Floats) -> F
 
 
 def _added(tiles: Floats, num_tiles: int) -> Floats:
-    """Return the sum of the tiles of each block."""
+    """Return the sum of each block's tile sums."""
     return tiles if num_tiles == 1 else np.add.reduce(tiles.reshape(-1, num_tiles), axis=1)

@@ -92,7 +92,7 @@ def _draft(a: VerifyDrafts, row: int, column: int) -> int:
 
 
 def _status(a: VerifyDrafts, row: int, accepted: int) -> int:
-    """Return the status bits of a row.
+    """Return the row's error bits: draft outside the vocabulary, target or draft undefined.
 
     They depend on its draft tokens, their distributions, and the target after the kept draft tokens.
     """
@@ -109,7 +109,7 @@ def _status(a: VerifyDrafts, row: int, accepted: int) -> int:
 
 
 def _accepted(a: VerifyDrafts, row: int) -> int:
-    """Return the number of draft tokens of a row that are kept."""
+    """Return the number of draft tokens of a row that are accepted."""
     usable = num_usable(a, row)
     if a.method == BLOCK and a.temperature[row] > 0:
         return _accepted_together(a, row, usable)
@@ -150,7 +150,7 @@ def _accepted_together(a: VerifyDrafts, row: int, usable: int) -> int:
 
 
 def _token_after_kept(a: VerifyDrafts, row: int, accepted: int) -> int:
-    """Return the token after the kept draft tokens: recovered, or the target's own.
+    """Return the token after the accepted draft tokens: a recovered or a bonus token.
 
     Recovered if the next draft token was rejected.
     """
@@ -165,7 +165,7 @@ def _token_after_kept(a: VerifyDrafts, row: int, accepted: int) -> int:
 
 
 def _best(a: VerifyDrafts, row: int, column: int) -> int:
-    """Return the token with the largest logit, the lowest id of equal ones."""
+    """Return the token with the largest target logit; the lowest id on a tie."""
     blocks = target_blocks(a, row, column)
     maxima, best = list(a.block_max[blocks]), list(a.block_best[blocks])
     return int(best[maxima.index(max(maxima))])
@@ -253,7 +253,7 @@ def _recovered(a: VerifyDrafts, row: int, column: int) -> int:
 
 
 def _picked(a: VerifyDrafts, row: int, column: int, left: list[np.float32]) -> int:
-    """Sample a token of the residual with the last noise.
+    """Sample a token by residual: its tile, then its place in the tile, then its block.
 
     First its tile over all blocks, then its place in the tile, then its block.
     """

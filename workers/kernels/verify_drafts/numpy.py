@@ -54,7 +54,7 @@ def _own(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
 
 
 def _kept(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
-    """Return the draft tokens that their noise keeps and the token after them.
+    """Return the accepted draft tokens and the token after them.
 
     Also return whether that token is defined.
     """
@@ -186,7 +186,7 @@ def _weights(a: VerifyDrafts, row: VerifiedRow, column: int, block: int, tile: i
 
 
 def _picked(a: VerifyDrafts, masses: Floats, noise: Floats) -> int:
-    """Sample a token from masses with the noise of a try.
+    """Sample a token by the given masses, with the random numbers of a try.
 
     First its tile over all blocks, then its place in the tile, then its block.
     """

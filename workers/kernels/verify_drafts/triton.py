@@ -217,7 +217,7 @@ def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexp
 
 @triton.jit
 def _words(p_select, i_row, num_tries, width, METHOD: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr):
-    """Return the noise of each try as bits, four words per column.
+    """Load the random numbers of each try as bits: four words per column.
 
     It is loaded before the column is known.
     """
@@ -233,7 +233,7 @@ def _words(p_select, i_row, num_tries, width, METHOD: tl.constexpr, COLUMNS: tl.
 
 @triton.jit
 def _for_each(b_mass, num_blocks, BLOCKS: tl.constexpr, ENTRIES: tl.constexpr):
-    """Return the block masses of a row of logits, repeated for each of ENTRIES entries.
+    """Broadcast the block masses of one row of logits to ENTRIES entries.
 
     There are at least as many values per entry as a warp has threads, so that each entry stays within one warp.
     """
@@ -245,7 +245,7 @@ def _for_each(b_mass, num_blocks, BLOCKS: tl.constexpr, ENTRIES: tl.constexpr):
 
 @triton.jit
 def _number(b_words, index):
-    """Return one number of each row of words.
+    """Return the random number at `index` of each row of loaded bits.
 
     No number is negative, so integer order equals float order.
     """
@@ -298,7 +298,7 @@ def _own_tokens(
     num_blocks, num_tiles, tile_size, vocab_size, logits_stride, width,
     ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return the token that the noise of each column samples from the target."""
+    """Return the token that each column samples from the target with its random numbers."""
     LANES: tl.constexpr = 32 if BLOCKS < 32 else BLOCKS
     o_column = tl.arange(0, ENTRIES)
     b_line, is_entry = i_row * width + o_column, o_column <= num_drafts
@@ -371,7 +371,7 @@ def _select_left(
     num_blocks, num_tiles, tile_size, vocab_size,
     BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Sample a token from the residual, added up over the whole row; also return the sum.
+    """Sample a token from the residual of the whole row; also return the residual's sum.
 
     Its tile is sampled first, then its place in the tile, then its block, so that one pass over the row keeps all sums
     in registers.
