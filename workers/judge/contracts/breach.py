@@ -18,7 +18,7 @@ class Breach(NamedTuple):
     actual: Fact
 
     def difference(self, step: int) -> Difference:
-        """Return the breach as a reported difference at a step."""
+        """Convert the breach to the `Difference` that a verdict reports, at a step."""
         return Difference(
             plane=PLANE,
             variable=self.contract,

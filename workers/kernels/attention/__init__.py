@@ -1,1 +1,1 @@
-"""The device op `attention`: definition and twins."""
+"""The device op `attention`: reference and fast kernels."""

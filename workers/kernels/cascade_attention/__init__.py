@@ -1,1 +1,1 @@
-"""The device op `cascade_attention`: definition and twins."""
+"""The device op `cascade_attention`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device op `compute_logits`: definition and twins."""
+"""The device op `compute_logits`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""Device ops that copy between host and device: definition and twins."""
+"""Device ops that copy between host and device: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device op `count_sampled`: definition and twins."""
+"""The device op `count_sampled`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device ops `dflash_context` and `dflash_block`: definition and twins."""
+"""The device ops `dflash_context` and `dflash_block`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device ops `draft_model_pass` and `draft_model_chain`: definition and twins."""
+"""The device ops `draft_model_pass` and `draft_model_chain`: reference and fast kernels."""

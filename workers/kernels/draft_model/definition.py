@@ -139,7 +139,7 @@ def likeliest(hidden: int, vocab_size: int) -> int:
 
 
 def run_chain(a: DraftModelChain, predict: Predict) -> None:
-    """Run the draft model after each row's next token; `predict` chooses the draft tokens."""
+    """Run the draft model after each row's next token; `predict` returns each draft token."""
     for index in range(len(a.own)):
         a.own[index] = NO_DRAFT
     for row in cleared_rows(a):
@@ -147,7 +147,7 @@ def run_chain(a: DraftModelChain, predict: Predict) -> None:
 
 
 def _run_row(a: DraftModelChain, row: int, predict: Predict) -> None:
-    """Run the draft model on its own draft tokens, from the caches of the kept tokens on."""
+    """Run the draft model on a row's next token, then on its own draft tokens."""
     k, width = a.num_speculative_tokens, a.conv_width
     position, token = int(a.positions[a.token_index[row]]), int(a.next_tokens[row])
     cached = cached_words(a, row, position)

@@ -1,1 +1,1 @@
-"""The device ops `draft_noise` and `drawn_chain`: definition and twins."""
+"""The device ops `draft_noise` and `drawn_chain`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device op `draft_slots`: definition and twins."""
+"""The device op `draft_slots`: reference and fast kernels."""

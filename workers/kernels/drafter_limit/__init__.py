@@ -1,1 +1,1 @@
-"""The device ops `limit_slots` and `limit_drafts`: definition and twins."""
+"""The device ops `limit_slots` and `limit_drafts`: reference and fast kernels."""

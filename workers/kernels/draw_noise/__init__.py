@@ -1,1 +1,1 @@
-"""The device op `draw_noise`: definition and twins."""
+"""The device op `draw_noise`: reference and fast kernels."""

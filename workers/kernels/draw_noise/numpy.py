@@ -53,7 +53,7 @@ def uniform(drawn: Words) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=64)
 def _counters(num_rows: int, k: int, num_tries: int) -> tuple[Integers, Words, Words, Words]:
-    """Return row, position offset, stream and index of each random number of a step.
+    """Return (row, position offset, stream, index) of each random number of a step.
 
     Acceptance numbers [num_rows, K] come first, then selection numbers [num_rows, 1 + K, 1 + num_tries].
     """

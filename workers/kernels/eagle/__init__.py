@@ -1,1 +1,1 @@
-"""The device ops `draft_first_pass` and `draft_chain`: definition and twins."""
+"""The device ops `draft_first_pass` and `draft_chain`: reference and fast kernels."""

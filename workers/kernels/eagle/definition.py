@@ -69,7 +69,7 @@ def draft_chain(a: DraftChain) -> None:
 
 
 def _propose(a: DraftChain, row: int) -> None:
-    """Run the drafter on its own output, from the first pass's last kept word on."""
+    """Propose a row's draft tokens: run the drafter on its own output after the first pass."""
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     position, vector = int(a.positions[last]), int(a.drafter_hidden[last])
     cached = cached_words(a, row, position)

@@ -1,1 +1,1 @@
-"""The device op `extract_hidden_states`: definition and twins."""
+"""The device op `extract_hidden_states`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device ops `grammar_drafts` and `apply_masks`: definition and twins."""
+"""The device ops `grammar_drafts` and `apply_masks`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device op `keep_logits`: definition and twins."""
+"""The device op `keep_logits`: reference and fast kernels."""

@@ -14,5 +14,5 @@ class KeepLogits(Arguments):
 
 
 def keep_logits(a: KeepLogits) -> None:
-    """Copy logits."""
+    """Copy the logits before they are processed in place."""
     a.kept[:] = a.logits

@@ -1,1 +1,1 @@
-"""The device op `kv_write`: definition and twins."""
+"""The device op `kv_write`: reference and fast kernels."""

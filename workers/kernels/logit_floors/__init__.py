@@ -1,1 +1,1 @@
-"""The device op `logit_floors`: definition and twins."""
+"""The device op `logit_floors`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device ops `token_logprobs` and `flatten_logprobs`: definition and twins."""
+"""The device ops `token_logprobs` and `flatten_logprobs`: reference and fast kernels."""

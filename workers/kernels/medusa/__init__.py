@@ -1,1 +1,1 @@
-"""The device op `medusa_heads`: definition and twins."""
+"""The device op `medusa_heads`: reference and fast kernels."""

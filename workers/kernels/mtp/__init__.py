@@ -1,1 +1,1 @@
-"""The device ops `mtp_pass` and `mtp_chain`: definition and twins."""
+"""The device ops `mtp_pass` and `mtp_chain`: reference and fast kernels."""

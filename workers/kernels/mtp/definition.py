@@ -13,7 +13,7 @@ from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 @arguments
 class MtpPass(Arguments):
-    """Write the layer's KV cache for the step; carry each row's last kept hidden word over.
+    """Write the layer's KV cache for the step; save each row's last kept hidden word.
 
     The input of a row's first token uses the word in `carried` that the previous step left; 0 if the row has computed
     nothing yet. A row that keeps no token of this step keeps its carried word. Padding rows (slot < 0) come last.
@@ -45,7 +45,7 @@ class MtpChain(CachedDrafts):
 
 
 def mtp_pass(a: MtpPass) -> None:
-    """Write the layer's KV cache for the step; carry each row's last kept hidden word over."""
+    """Write the layer's KV cache for the step; save each row's last kept hidden word."""
     for token in range(len(a.hidden)):
         if a.slots[token] < 0:
             continue
@@ -70,7 +70,7 @@ def mtp_chain(a: MtpChain) -> None:
 
 
 def _propose(a: MtpChain, row: int) -> None:
-    """Run the layer on its own output, from the last kept hidden word and the next token on."""
+    """Propose a row's draft tokens: run the layer on the next token, then on its own output."""
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     position, raw, token = int(a.positions[last]), int(a.hidden[last]), int(a.next_tokens[row])
     cached = cached_words(a, row, position)

@@ -1,1 +1,1 @@
-"""The device ops `write_tokens` and `ngram_search`: definition and twins."""
+"""The device ops `write_tokens` and `ngram_search`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device ops `poison` and `poison_states`: definition and twins."""
+"""The device ops `poison` and `poison_states`: reference and fast kernels."""

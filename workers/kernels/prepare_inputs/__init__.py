@@ -1,1 +1,1 @@
-"""The device op `prepare_inputs`: definition and twins."""
+"""The device op `prepare_inputs`: reference and fast kernels."""

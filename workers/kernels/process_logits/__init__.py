@@ -1,1 +1,1 @@
-"""The device ops `write_history` and `process_logits`: definition and twins."""
+"""The device ops `write_history` and `process_logits`: reference and fast kernels."""

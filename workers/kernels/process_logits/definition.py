@@ -15,7 +15,7 @@ PENALTY_SHIFT = 14  # a penalty of 1/64 in units of a logit: 2^20 of them are 1.
 
 
 class LineLayout(NamedTuple):
-    """Offsets of sampling parameters in a request's line.
+    """Offsets of the sampling parameters in a request's line of the device table.
 
     Masks have one bit per token, in words of BITS.
 
@@ -35,7 +35,7 @@ class LineLayout(NamedTuple):
 
 
 def line_of(vocab_size: int) -> LineLayout:
-    """Return the layout of a line for a vocabulary size."""
+    """Return the offsets of sampling parameters in a line, for a vocabulary size."""
     words = -(-vocab_size // BITS)
     bad_words = 5 + 2 * words
     return LineLayout(
@@ -129,7 +129,7 @@ def process_logits(a: ProcessLogits) -> None:
 def _penalised(
     logit: np.float32, token: int, line: Sequence[int], history: Sequence[int], at: LineLayout
 ) -> np.float32:
-    """Return a logit after penalties: repetition, then presence and frequency.
+    """Return a logit after repetition, presence and frequency penalties.
 
     The repetition penalty is a power of two.
 
@@ -146,7 +146,7 @@ def _penalised(
 
 
 def _is_masked(token: int, line: Sequence[int], history: Sequence[int], at: LineLayout) -> bool:
-    """Return whether a line's parameters forbid a token after a history."""
+    """Return whether a request's masks or bad words forbid a token after its history."""
     if not _has_bit(line[at.allowed : at.stop], token):
         return True
     if len(history) < line[at.min_length] and _has_bit(line[at.stop : at.bad_words], token):
@@ -160,7 +160,7 @@ def _is_masked(token: int, line: Sequence[int], history: Sequence[int], at: Line
 
 
 def _has_bit(words: Sequence[int], token: int) -> bool:
-    """Return whether a mask contains a token."""
+    """Return whether a bitmask contains a token."""
     return (words[token // BITS] >> (token % BITS)) & 1 == 1
 
 

@@ -26,7 +26,7 @@ def process_logits(a: ProcessLogits) -> None:
 
 
 class LineRules(NamedTuple):
-    """Sampling parameters of a line: penalties, `banned` tokens, stop-token mask, bad words."""
+    """A request's penalties, forbidden tokens, stop tokens and bad words, from its line."""
 
     num_prompt: int
     min_length: int
@@ -39,7 +39,7 @@ class LineRules(NamedTuple):
 
 
 def rules_of(line: NDArray[Any], at: LineLayout, vocab_size: int) -> LineRules:
-    """Parse the parameters of a line, without its token history."""
+    """Parse the sampling parameters of a request's line."""
     numbers = line[: at.tokens].tolist()
     # Fields are right-aligned: a field without a last token holds no bad word.
     words = [

@@ -1,1 +1,1 @@
-"""The device op `recurrent_update`: definition and twins."""
+"""The device op `recurrent_update`: reference and fast kernels."""

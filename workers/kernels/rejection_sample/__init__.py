@@ -1,1 +1,1 @@
-"""The device op `rejection_sample`: definition and twins."""
+"""The device op `rejection_sample`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device op `residual_mass`: definition and twins."""
+"""The device op `residual_mass`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device op `sampler_stats`: definition and twins."""
+"""The device op `sampler_stats`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device op `sampling_inputs`: definition and twins."""
+"""The device op `sampling_inputs`: reference and fast kernels."""

@@ -1,1 +1,1 @@
-"""The device op `spoil_logits`: definition and twins."""
+"""The device op `spoil_logits`: reference and fast kernels."""

@@ -27,7 +27,7 @@ class SpoilOneLogit(Arguments):
 
 @arguments
 class SpoilOneDraft(Arguments):
-    """Set one draft token to an id, which may be outside the vocabulary."""
+    """Set one draft token to the id that a trace event asks for, valid or not."""
 
     draft_tokens: Annotated[Memory, InOut("int64", "num_drafts")]
     place: int
@@ -41,10 +41,10 @@ def spoil_logits(a: SpoilLogits) -> None:
 
 
 def spoil_one_logit(a: SpoilOneLogit) -> None:
-    """Set one logit to infinity or NaN."""
+    """Set one logit to infinity or NaN, as a trace event asks for."""
     a.logits[a.place] = np.inf if a.is_infinite else np.nan
 
 
 def spoil_one_draft(a: SpoilOneDraft) -> None:
-    """Set one draft token to an id."""
+    """Set one draft token to the id that a trace event asks for."""
     a.draft_tokens[a.place] = a.token

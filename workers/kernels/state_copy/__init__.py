@@ -1,1 +1,1 @@
-"""The device op `state_copy`: definition and twins."""
+"""The device op `state_copy`: reference and fast kernels."""

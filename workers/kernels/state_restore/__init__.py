@@ -1,1 +1,1 @@
-"""The device op `state_restore`: definition and twins."""
+"""The device op `state_restore`: reference and fast kernels."""

@@ -8,7 +8,7 @@ from workers.kernels.sentinels import PAD_BLOCK, PAD_STATE_SLOT
 
 @arguments
 class StateRestore(Arguments):
-    """Load the state and window of block taken_over[row] into the row's state slot.
+    """On a prefix-cache hit, load the recurrent state of each row's reused block into its slot.
 
     The slot's accepted count becomes 0.
 

@@ -1,1 +1,1 @@
-"""The device op `verify_drafts`: definition and twins."""
+"""The device op `verify_drafts`: reference and fast kernels."""

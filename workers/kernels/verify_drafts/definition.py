@@ -120,7 +120,7 @@ def _accepted(a: VerifyDrafts, row: int) -> int:
 
 
 def _is_kept(a: VerifyDrafts, row: int, column: int) -> bool:
-    """Return whether a draft token is kept, given that those before it are."""
+    """Return whether a draft token is accepted, once all drafts before it are."""
     draft, noise = _draft(a, row, column), a.accept_noise[row * a.num_speculative_tokens + column]
     if a.method == SYNTHETIC:
         return bool(noise < a.rates[column])

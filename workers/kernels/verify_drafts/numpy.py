@@ -39,7 +39,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
 
 
 def _own(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
-    """Return target tokens up to and including the first rejected draft token.
+    """Return the target's own tokens of a row, up to the first that is not the draft token.
 
     Also return whether the last token is defined.
     """

@@ -171,7 +171,7 @@ def _status(b_outside, target_undefined, b_draft_undefined):
 
 @triton.jit
 def _leading(b_kept, o_column, usable):
-    """Return the number of usable draft tokens before the first that is not kept."""
+    """Return the number of verifiable draft tokens before the first rejected one."""
     return tl.min(tl.where(b_kept & (o_column < usable), usable, tl.minimum(o_column, usable)), axis=0)
 
 
@@ -185,7 +185,7 @@ def _accepted_together(
     p_residual, i_row, b_odds, b_noise, usable, num_blocks, width,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Return the largest number of draft tokens that block verification keeps."""
+    """Return how many draft tokens block verification accepts."""
     o_column, o_block = tl.arange(0, COLUMNS), tl.arange(0, BLOCKS)
     is_left = ((o_column > 0) & (o_column < usable))[:, None] & (o_block < num_blocks)[None, :]
     o_left = (i_row * (width - 1) + o_column)[:, None] * num_blocks + o_block[None, :]
