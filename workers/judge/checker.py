@@ -201,7 +201,7 @@ class Checker(Judge):
         return None
 
     def unexplained(self) -> Difference | None:
-        """Return a held-back difference in a state copy if its source was never captured, or None."""
+        """Return a held-back difference of a copied state whose source was never captured."""
         return self._copied
 
     def _cause_of_copy(self, capture: Observation, found: Difference | None) -> Difference | None:

@@ -27,7 +27,7 @@ class Prefixes:
         return found
 
     def facts_of(self, due: int, there: int) -> tuple[Fact, Fact]:
-        """Return the texts that describe an expected and an actual prefix."""
+        """Return the messages that describe an expected and an actual token prefix."""
         _, token = self.tokens[due]
         actual = fact("entry_unwritten")
         if there != UNWRITTEN:

@@ -166,7 +166,7 @@ def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[in
 def recovered(
     draft: Draft, odds: Mass, params: SamplingParams, position: int, cuts: Cuts
 ) -> tuple[int, bool, tuple[str, ...]]:
-    """Sample the recovered token after a rejection; also return if ambiguous, and how.
+    """Sample the recovered token after a rejection; also return ambiguity and situations seen.
 
     The residual of a certain draft token is every other token. For a sampled draft token it is the part of p above q: a
     token sampled from p is kept with probability residual / p, and after NUM_TRIES the residual is summed.

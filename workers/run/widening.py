@@ -157,6 +157,6 @@ def _tries(way: Way, verdicts: Sequence[Verdict], trace: Trace, shown: Set[str])
 
 
 def _bug_of(verdict: Verdict, trace: Trace) -> str:
-    """Return the bug identity of a finding, "" for another verdict."""
+    """Return the text that identifies a finding's bug, "" if the verdict is no finding."""
     signature = signature_of(verdict, trace)
     return signature.bug if signature is not None else ""

@@ -92,7 +92,7 @@ class Bans:
         return not words or tuple(self.recent[-len(words) :]) == tuple(words)
 
     def requirement(self, contract: str) -> Fact:
-        """Return the text value that says what the next token must be under this rule."""
+        """Return the message that says what this rule requires of the next token."""
         match contract:
             case "min_tokens":
                 return fact("no_stop_among", count=self.min_tokens)

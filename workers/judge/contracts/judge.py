@@ -138,7 +138,7 @@ class Contracts(Judge):
 
 
 def _summary(output: Output) -> Fact:
-    """Return the length of an output, with its finish reason if it has ended, as a text value."""
+    """Return the message that gives an output's length and, if it has ended, its finish reason."""
     count = len(output.tokens)
     if output.finish_reason is None:
         return fact("tokens", count=count)

@@ -203,7 +203,7 @@ class _Judged:
         return self._biases.get(token, 0.0)
 
     def _change(self, token: int) -> Fact:
-        """Return the change of a token's logit by bias and penalties, as a text value."""
+        """Return the message that gives the change of a token's logit by bias and penalties."""
         change = self._biased(token) - self._subtracted(token) if self._is_changed else 0.0
         if not change:
             return fact("unchanged")

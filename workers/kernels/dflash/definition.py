@@ -50,7 +50,7 @@ def dflash_block(a: DflashBlock) -> None:
 
 
 def _propose(a: DflashBlock, row: int) -> None:
-    """Run the next token and its mask tokens after the context.
+    """Predict a row's draft tokens at once: run next token and mask tokens on the context.
 
     Each of them attends to the whole block.
     """
