@@ -55,7 +55,7 @@ SERVING: Mapping[str, Sequence[str]] = {
         *("_late", "# By step, the entries that a late draft pass"),
     ),
     "workers/record/shown.py": (
-        *("`shared` counts", "tokens whose blocks", "shared: list"),
+        *("`shared`", "counts tokens whose blocks", "shared: list"),
         *("later than the step's", "`behind`. `bounds`", "behind: int"),
     ),
     "workers/run/references.py": ("# Optional optimisations of a specification that only", "_SWITCHES"),
