@@ -85,7 +85,7 @@ class Run(NamedTuple):
 
 
 class Exported(NamedTuple):
-    """Files of an exported finding, or the reason why it is not exported."""
+    """Files that `specstorm export` wrote for a finding, or why it wrote none."""
 
     test: Path
     evidence: Path

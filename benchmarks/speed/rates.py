@@ -211,7 +211,7 @@ HEAD = f"{'workers':>7} {'wall s':>7} {'traces/s':>9} {'working s':>10} {'coordi
 
 
 def hunt_of(cluster: RayCluster, workers: int, shards: int) -> Row:
-    """Run a hunt on warm workers and return its row."""
+    """Run a hunt on started workers and return its row of the table of rates."""
     traces = shards * TRACES_PER_SHARD
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -86,6 +86,6 @@ def open_pools(
 def open_pool(
     address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, config: RunConfig = DEFAULT_CONFIG
 ) -> Iterator[WorkerPool]:
-    """Open one worker pool for a `with` block, as `open_pools` does."""
+    """Open a single worker pool for a `with` block; arguments as for `open_pools`."""
     with open_pools(address, workers, jobs, deadline, stop, config) as pools, pools() as pool:
         yield pool

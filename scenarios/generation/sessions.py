@@ -63,7 +63,7 @@ session_with_tight_pool: Situation[TraceBuilder] = Situation(
 
 
 def tighten(trace: TraceBuilder) -> None:
-    """Size the KV cache for one to two of the longest sessions, so that sessions wait."""
+    """Shrink the KV cache to one or two of the longest sessions, so that sessions wait for blocks."""
     lengths = Counter[str]()
     for index, submit in trace.every_submit():
         lengths[submit.session or str(index)] += submit.prompt_length + submit.max_tokens

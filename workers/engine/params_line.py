@@ -19,7 +19,7 @@ def mask_words(tokens: Iterable[int], vocab_size: int) -> tuple[int, ...]:
 
 
 def params_line(request: Request, spec: EngineSpec) -> list[int]:
-    """Return a starting or resuming request's line: sampling parameters, known tokens."""
+    """Return a request's line of the parameter table: sampling parameters, known tokens."""
     params, pad = request.params, UNKNOWN_TOKEN
     line = [
         request.num_prompt,

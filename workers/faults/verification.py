@@ -1,6 +1,6 @@
-"""Faults in the rejection sampler and in how its result is encoded.
+"""Planted bugs in the rejection sampler and in the encoding of its output tokens.
 
-All are in device ops, so they exist only on the NumPy tier.
+All replace device ops in NumPy; the Triton kernels do not have them.
 """
 
 from dataclasses import replace

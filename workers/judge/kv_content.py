@@ -142,7 +142,7 @@ class _Cache:
             yield from self._attended(number, row)
 
     def _write(self, number: int, rows: Sequence[Row]) -> None:
-        """Write the entries of all rows.
+        """Note the tokens whose KV cache entries a step writes, for all its batch rows.
 
         All rows come before any check: the row that computes a lost block may follow one that shares it.
         """

@@ -117,7 +117,7 @@ class BaseMachine:
         return HostView(self, span, mode == "w", written_in)
 
     def close(self) -> None:
-        """Free nothing: memory that a GPU may still use is freed with its last reference."""
+        """Do nothing: a GPU may still use the buffers, which Python frees by reference count."""
 
     def passed(self, label: tuple[str, int]) -> None:
         """Let ops run that were held until `label` (name and step of an op or host point)."""

@@ -343,7 +343,7 @@ class Margins(_Shown[MarginsValues]):
 
 
 class Proposed(_Shown[ProposedValues]):
-    """Observation of the draft tokens that a step proposed."""
+    """Record of the draft tokens that the drafter proposed in a step."""
 
     point: Literal["proposed"] = "proposed"
 

@@ -148,13 +148,13 @@ class Native(Protocol):
         """Make each call of a registered operator a task."""
 
     def host_view(self, tensor: Tensor) -> Tensor:
-        """Return a CPU tensor over a tensor's memory that does not own it."""
+        """Return a CPU tensor that shares a tensor's memory and does not keep it alive."""
 
     def device_view(self, tensor: Tensor) -> Tensor:
-        """Return a device tensor over a pinned tensor's memory."""
+        """Return a device tensor that shares the memory of a pinned CPU tensor."""
 
     def weak_view(self, tensor: Tensor) -> Tensor:
-        """Return a device tensor over a tensor's memory that does not own it."""
+        """Return a device tensor that shares a tensor's memory and does not keep it alive."""
 
     def new_tag(self) -> int:
         """Return a number that tags no memory yet."""

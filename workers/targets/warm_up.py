@@ -42,7 +42,7 @@ def is_compiled(file: Path) -> bool:
 
 @cache
 def warm_up(config: RunConfig) -> None:
-    """Compile the kernels of Specstorm's own engine on a GPU, at most once in a process.
+    """Compile Specstorm's own GPU kernels for the device, at most once in a process.
 
     Raises:
         DeviceError: this process cannot use the device.

@@ -114,7 +114,7 @@ def table_of(rows: list[Row]) -> str:
 
 
 def lines_of(held: list[Held]) -> list[str]:
-    """Return a Markdown table of the kernels with NumPy definitions, then the wrong ones."""
+    """Return lines: a Markdown table of the NumPy definitions, then each wrong definition."""
     lines = ["| kernel of vLLM with a definition | same | other | both raised |", "|---|---|---|---|"]
     lines += [f"| `{each.kernel}` | {each.num_same} | {each.num_other} | {each.num_broke_off} |" for each in held]
     lines += [f"{each.kernel}: its definition leaves other bytes: {each.example}" for each in held if each.num_other]

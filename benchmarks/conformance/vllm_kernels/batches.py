@@ -100,7 +100,7 @@ class Batch:
         return np.repeat(self.states, self.logits)
 
     def local(self) -> Array:
-        """Return the index of each row of logits within its batch row, 0 to the draft count."""
+        """Return for each row of logits its draft position in its request, from 0."""
         return np.concatenate([np.arange(count) for count in self.logits] or [np.zeros(0)]).astype(np.int32)
 
     def tokens(self, *shape: int, dtype: Any = np.int32) -> Array:

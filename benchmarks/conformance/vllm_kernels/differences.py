@@ -10,7 +10,7 @@ Kind: TypeAlias = Literal["definition", "domain", "bug"]
 
 
 class Known(NamedTuple):
-    """The kind of a known difference between kernel and op, and its reason."""
+    """Why a vLLM kernel and our device op may differ: the kind of difference, and the reason."""
 
     kind: Kind
     reason: str

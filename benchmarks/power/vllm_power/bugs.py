@@ -80,7 +80,7 @@ def descriptions(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def bugs(folder: Path = FOLDER) -> list[Bug]:
-    """Return the collected bugs of 2026 in a folder; the default folder is vLLM's."""
+    """Read the bugs reported upstream in the year 2026 from a folder; default: vLLM's bugs."""
     return [
         Bug(
             int(row["number"]),

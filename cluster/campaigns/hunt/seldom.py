@@ -1,4 +1,4 @@
-"""Rarely hit probes (counters of situations): their first traces are written to files.
+"""Write the first traces that hit a rarely hit probe (a counter of a situation) to files.
 
 Later hunts may start from these files.
 """

@@ -34,7 +34,7 @@ class SplitShards:
         return sum(report.traces for parts in self._parts.values() for report in parts.values())
 
     def tasks(self) -> list[Task]:
-        """Return the jobs of split shards that were added since the last call."""
+        """Return the one-trace jobs that `split` has added since the last call of `tasks`."""
         due, self._due = self._due, []
         return due
 

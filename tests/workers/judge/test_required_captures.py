@@ -1,4 +1,4 @@
-"""Required captures and observations: each missing, repeated or moved record is reported.
+"""The judge reports each expected device or host record that is missing, repeated or in a wrong step.
 
 Verifies: for each point of the device and of the host, that leaving out, repeating, relabelling or swapping what is
 shown there is found; that a correction of the host's mirrors is owed, and an empty digest refused.
@@ -198,7 +198,7 @@ def rule_of(found: Difference) -> Rule | None:
 
 
 class NeverCorrects(ModelRunner):
-    """A runner that does not correct the host's mirrors and logs nothing about it."""
+    """A model runner that skips the correction of the host's computed-token counts."""
 
     def _correct(self, step: Step) -> None:
         pass

@@ -130,7 +130,7 @@ def values_of_keys(model: type[Value]) -> Mapping[str, set[Any]]:
 
 
 def given(where: str) -> dict[str, list[Any]]:
-    """Return the keys that features set at one location, with their values."""
+    """Return all values that the features give to each key of `where`, e.g. of `spec`."""
     found: dict[str, list[Any]] = {}
     for feature in FEATURES:
         for (place, key), value in feature.values().items():

@@ -1,4 +1,4 @@
-"""Accesses of kernels by their source: loads, stores, and accesses by loaded pointers."""
+"""Which arguments a Triton kernel reads and writes, derived from its source code."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cases of the slot mapping of draft tokens: all, all but one, or none are fed again."""
+"""Test inputs of `draft_slots`: the drafter gets back all, all but one, or no draft tokens."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Store of the KV connector: lookups, evictions, limits of specs and events with a store."""
+"""KV connector with a block store: lookups, evictions, and refused specs and events."""
 
 from pathlib import Path
 
