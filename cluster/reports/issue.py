@@ -3,6 +3,7 @@
 The text of the finding's page is preferred to the text of the verdict.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from workers.targets.exported import ExportedTest
 SEEN, CAUSE, VERSIONS, UPSTREAM = "What a client sees", "Cause", "Versions", "Upstream"
 _SECTION = "\n## "
 # A line that begins a list item, a table row or a quotation is not joined to the line before.
-_OWN_LINE = ("- ", "|", ">", "1. ", "2. ", "3. ", "4. ", "5. ", "6. ", "7. ", "8. ", "9. ")
+_OWN_LINE = re.compile(r"\s*(- |\||>|\d+\. )")
 
 
 class EvidenceDocument(Document):
@@ -62,7 +63,7 @@ def _unwrapped(text: str) -> str:
     is_code = False
     for line in text.splitlines():
         is_fence = line.lstrip().startswith("```")
-        starts = is_code or is_fence or not line.strip() or line.lstrip().startswith(_OWN_LINE)
+        starts = is_code or is_fence or not line.strip() or _OWN_LINE.match(line)
         if starts or not lines or not lines[-1].strip() or lines[-1].lstrip().startswith("```"):
             lines.append(line)
         else:
