@@ -27,7 +27,6 @@ READS_TEXTS = {
     "cluster.cli.selection": "an option",
     "cluster.dispatch.reach": "an address",
     "cluster.reports.fault_page": "the table of faults in a page of the project",
-    "cluster.reports.issue": "the page of a finding, for its list items, tables and quotations",
     "cluster.reports.job_log": "the log of a Ray job, for the artefacts in it",
     "cluster.reports.markdown": "any text, for Markdown's special characters",
     "cluster.reports.terminal": "any line, for control sequences of a terminal or a CI runner",

@@ -3,11 +3,10 @@
 The text of the finding's page is preferred to the text of the verdict.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from cluster.reports.markdown import block, inline, span
+from cluster.reports.markdown import block, inline, span, unwrapped
 from cluster.statistics.fault_table import Document
 from scenarios.scenario_file import RunOn
 from scenarios.visible import visible_text
@@ -18,8 +17,6 @@ from workers.targets.exported import ExportedTest
 # Sections of a page of a finding.
 SEEN, CAUSE, VERSIONS, UPSTREAM = "What a client sees", "Cause", "Versions", "Upstream"
 _SECTION = "\n## "
-# A line that begins a list item, a table row or a quotation is not joined to the line before.
-_OWN_LINE = re.compile(r"\s*(- |\||>|\d+\. )")
 
 
 class EvidenceDocument(Document):
@@ -53,23 +50,8 @@ def sections_of(page: str) -> dict[str, str]:
     found = {}
     for section in page.split(_SECTION)[1:]:
         name, _, text = section.partition("\n")
-        found[name] = _unwrapped(text.strip())
+        found[name] = unwrapped(text.strip())
     return found
-
-
-def _unwrapped(text: str) -> str:
-    """Join the lines of each paragraph and list item: GitHub would show the line breaks."""
-    lines: list[str] = []
-    is_code = False
-    for line in text.splitlines():
-        is_fence = line.lstrip().startswith("```")
-        starts = is_code or is_fence or not line.strip() or _OWN_LINE.match(line)
-        if starts or not lines or not lines[-1].strip() or lines[-1].lstrip().startswith("```"):
-            lines.append(line)
-        else:
-            lines[-1] = f"{lines[-1]} {line.strip()}"
-        is_code ^= is_fence
-    return "\n".join(lines)
 
 
 def places_of(patch: str) -> list[str]:

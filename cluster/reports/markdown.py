@@ -14,6 +14,8 @@ _ACTIVE = re.compile(
 # Complete code spans; Markdown does not interpret their content.
 _SPAN = re.compile(r"`[^`]+`")
 _TICKS = re.compile("`+")
+# A line that begins a list item, a table row or a quotation is not joined to the line before.
+_OWN_LINE = re.compile(r"\s*(- |\||>|\d+\. )")
 
 
 def inline(text: str) -> str:
@@ -37,6 +39,21 @@ def block(language: str, text: str) -> str:
     """Return a text as a fenced block that its content cannot end."""
     fence = _fence(text, 3)
     return f"{fence}{language}\n{visible_text(text)}\n{fence}"
+
+
+def unwrapped(text: str) -> str:
+    """Join the lines of each paragraph and list item: GitHub would show the line breaks."""
+    lines: list[str] = []
+    is_code = False
+    for line in text.splitlines():
+        is_fence = line.lstrip().startswith("```")
+        starts = is_code or is_fence or not line.strip() or _OWN_LINE.match(line)
+        if starts or not lines or not lines[-1].strip() or lines[-1].lstrip().startswith("```"):
+            lines.append(line)
+        else:
+            lines[-1] = f"{lines[-1]} {line.strip()}"
+        is_code ^= is_fence
+    return "\n".join(lines)
 
 
 def _fence(text: str, least: int) -> str:
