@@ -1,8 +1,8 @@
 """Reference rejection sampler: accepted draft tokens, then a recovered or bonus token.
 
 In float64, one token at a time. A draft token was sampled from a draft distribution q; a certain draft token has all of
-q. p and q are weights with sums P and Q, so p / P is compared with q / Q as p Q with q P: only the odds of block
-verification need a division.
+q. p and q are weights with sums P and Q, so p / P is compared with q / Q as p Q with q P: only the joint ratios
+of block verification need a division.
 
 A decision is ambiguous if float32 could decide otherwise. Relative errors of products and quotients are added, with 2
 UNIT per factor: one for rounding, one for second-order terms. Errors of differences are added; a difference that is
@@ -59,21 +59,23 @@ class Draft:
         self._of_target = total(target.masses)
         self._of_draft = total(proposal.masses) if proposal is not None else CERTAIN
 
-    def weighed(self, token: int, odds: Mass = CERTAIN) -> tuple[Mass, Mass]:
-        """Return (odds * p, q) of a token, target and draft probability, on one scale."""
+    def scaled_probabilities(self, token: int, joint_ratio: Mass = CERTAIN) -> tuple[Mass, Mass]:
+        """Return `joint_ratio` times a token's target probability, and its draft probability."""
         if self.proposal is None:
             q = CERTAIN if token == self.token else NOTHING
         else:
             q = self.proposal.masses[token]
-        return _product(odds, self.target.masses[token], self._of_draft), _product(q, self._of_target)
+        return _product(joint_ratio, self.target.masses[token], self._of_draft), _product(q, self._of_target)
 
-    def left(self, odds: Mass) -> list[Mass]:
-        """Return the residual max(odds * p - q, 0) of each token, unnormalised."""
-        return [_above(*self.weighed(token, odds)) for token in range(len(self.target.masses))]
+    def residual(self, joint_ratio: Mass) -> list[Mass]:
+        """Return the residual max(joint_ratio * p - q, 0) of each token, unnormalised."""
+        return [_excess(*self.scaled_probabilities(token, joint_ratio)) for token in range(len(self.target.masses))]
 
-    def share_left(self, odds: Mass) -> Mass:
-        """Return the sum of the residual max(odds * p - q, 0), as a probability."""
-        return _product(total(self.left(odds)), *(_inverse(each) for each in (self._of_target, self._of_draft)))
+    def residual_sum(self, joint_ratio: Mass) -> Mass:
+        """Return the sum of the residual max(joint_ratio * p - q, 0), as a probability."""
+        return _product(
+            total(self.residual(joint_ratio)), *(_inverse(each) for each in (self._of_target, self._of_draft))
+        )
 
 
 def verify(
@@ -103,9 +105,9 @@ def verify(
         known.append(Draft(token, target, proposals[column] if proposals else None))
     # No two verifications use the same random number.
     numbers = [noise(params, position, ACCEPT_STREAM, column)[0] for column in range(len(known))]
-    kept, odds, is_ambiguous = 0, CERTAIN, False
+    kept, joint_ratio, is_ambiguous = 0, CERTAIN, False
     if method == "block":
-        kept, odds, is_ambiguous = kept_together(known, numbers)
+        kept, joint_ratio, is_ambiguous = accept_block(known, numbers)
     else:
         for column, draft in enumerate(known):
             if method == "synthetic":
@@ -114,7 +116,7 @@ def verify(
                 token, is_close = select(draft.target.masses, noise(params, position + column, SELECT_STREAM), cuts)
                 is_kept = token == draft.token
             else:
-                is_kept, is_close = is_within(numbers[column], draft)
+                is_kept, is_close = is_accepted(numbers[column], draft)
             is_ambiguous |= is_close or (method != "synthetic" and draft.target.is_ambiguous)
             if not is_kept:
                 break
@@ -124,47 +126,47 @@ def verify(
         return VerifiedTokens(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0, has_target=False)
     happened: tuple[str, ...] = ()
     if kept < len(known) and method in ("standard", "block"):
-        token, is_close, happened = recovered(known[kept], odds, params, position + kept, cuts)
+        token, is_close, happened = recovered(known[kept], joint_ratio, params, position + kept, cuts)
     else:
         token, is_close = select(last.masses, noise(params, position + kept, SELECT_STREAM), cuts)
     is_ambiguous |= is_close or last.is_ambiguous
     return VerifiedTokens((*drafts[:kept], token), is_ambiguous and params.temperature > 0, happened)
 
 
-def is_within(number: float, draft: Draft) -> tuple[bool, bool]:
-    """Return whether a random number is below p / q (accepts the draft), and if ambiguous."""
-    p, q = draft.weighed(draft.token)
+def is_accepted(number: float, draft: Draft) -> tuple[bool, bool]:
+    """Return whether a random number below p / q accepts the draft, and if ambiguous."""
+    p, q = draft.scaled_probabilities(draft.token)
     is_close = p != NOTHING and abs(number * q.value - p.value) <= p.error + number * (q.error + UNIT * q.value)
     return number * q.value < p.value, is_close
 
 
-def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int, Mass, bool]:
-    """Return how many drafts block verification accepts, their odds, and if ambiguous.
+def accept_block(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int, Mass, bool]:
+    """Return how many drafts block verification accepts, their joint ratio, and if ambiguous.
 
-    The odds of a run of draft tokens are min(1, odds of all but the last * p / q). The residual after the run is the
-    part of odds * p above q at the next draft token. Source: arXiv 2403.10444.
+    The joint ratio of a run of draft tokens is min(1, joint ratio of all but the last * p / q). The residual after the
+    run is the part of joint_ratio * p above q at the next draft token. Source: arXiv 2403.10444.
     """
-    odds, kept, odds_kept, is_ambiguous = CERTAIN, 0, CERTAIN, False
+    joint_ratio, kept, joint_ratio_kept, is_ambiguous = CERTAIN, 0, CERTAIN, False
     for column, draft in enumerate(drafts):
-        odds = _odds(*draft.weighed(draft.token, odds))
+        joint_ratio = _capped_ratio(*draft.scaled_probabilities(draft.token, joint_ratio))
         if column + 1 == len(drafts):
-            bound, limit, error = odds, 1.0, odds.error
+            bound, limit, error = joint_ratio, 1.0, joint_ratio.error
         else:
-            bound = drafts[column + 1].share_left(odds)
-            limit = bound.value + 1 - odds.value
-            error = (1 + numbers[column]) * bound.error + numbers[column] * odds.error + 8 * UNIT
+            bound = drafts[column + 1].residual_sum(joint_ratio)
+            limit = bound.value + 1 - joint_ratio.value
+            error = (1 + numbers[column]) * bound.error + numbers[column] * joint_ratio.error + 8 * UNIT
         is_close = bound != NOTHING and abs(numbers[column] * limit - bound.value) <= error
         if numbers[column] * limit < bound.value:
-            kept, odds_kept = column + 1, odds
+            kept, joint_ratio_kept = column + 1, joint_ratio
             # If this many draft tokens are certainly kept, smaller numbers do not matter.
             is_ambiguous = is_close
         else:
             is_ambiguous |= is_close
-    return kept, odds_kept, is_ambiguous or any(draft.target.is_ambiguous for draft in drafts)
+    return kept, joint_ratio_kept, is_ambiguous or any(draft.target.is_ambiguous for draft in drafts)
 
 
 def recovered(
-    draft: Draft, odds: Mass, params: SamplingParams, position: int, cuts: Cuts
+    draft: Draft, joint_ratio: Mass, params: SamplingParams, position: int, cuts: Cuts
 ) -> tuple[int, bool, tuple[str, ...]]:
     """Sample the recovered token after a rejection; also return ambiguity and situations seen.
 
@@ -179,13 +181,13 @@ def recovered(
         numbers = noise(params, position, SELECT_STREAM, index)
         token, is_close = select(target.masses, numbers, cuts)
         tried.append(token)
-        p, q = draft.weighed(token, odds)
-        left, number = p.value - q.value, numbers[3]
+        p, q = draft.scaled_probabilities(token, joint_ratio)
+        residual, number = p.value - q.value, numbers[3]
         error = (1 + number) * p.error + q.error + 2 * UNIT * (p.value + q.value)
-        is_ambiguous |= is_close or abs(number * p.value - left) <= error
-        if number * p.value < left:
+        is_ambiguous |= is_close or abs(number * p.value - residual) <= error
+        if number * p.value < residual:
             return token, is_ambiguous, ("recovered_by_a_try",)
-    rest = draft.left(odds)
+    rest = draft.residual(joint_ratio)
     if not any(mass.value > 0 for mass in rest):
         # The draft token was rejected by rounding alone.
         return tried[0], True, ()
@@ -223,13 +225,13 @@ def _inverse(mass: Mass) -> Mass:
     return Mass(1 / mass.value, (_off(mass) + 4 * UNIT) / mass.value)
 
 
-def _above(p: Mass, q: Mass) -> Mass:
+def _excess(p: Mass, q: Mass) -> Mass:
     """Return max(p - q, 0), exactly 0 if rounding cannot make it positive."""
     value, error = p.value - q.value, p.error + q.error + UNIT * (p.value + q.value)
     return Mass(max(value, 0.0), error) if p != NOTHING and value > -error else NOTHING
 
 
-def _odds(p: Mass, q: Mass) -> Mass:
+def _capped_ratio(p: Mass, q: Mass) -> Mass:
     """Return min(1, p / q), exactly 1 if rounding cannot make it smaller."""
     if q == NOTHING:
         return CERTAIN if p != NOTHING else NOTHING

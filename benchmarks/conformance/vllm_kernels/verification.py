@@ -24,12 +24,12 @@ from tests.workers.kernels.cases.sampling import HOSTILE, LARGE, REAL, UNTRIED, 
 from workers.kernels.probabilities.definition import (
     LogitsLine,
     PointMass,
-    block_odds,
     is_defined,
-    left_of,
+    joint_ratios,
     num_usable,
-    odds_of,
     proposal_of,
+    residual_of,
+    scaled_probabilities,
     target_blocks,
     target_of,
 )
@@ -225,8 +225,8 @@ def _condition(case: VerifyDrafts, row: int, column: int) -> str:
         return UNDEFINED
     if column >= num_usable(case, row):
         return ""
-    odds = block_odds(case, row, num_usable(case, row))[column] if case.method == BLOCK else np.float32(1)
-    p, q = (float(each) for each in odds_of(target, proposal, draft, odds))
+    joint_ratio = joint_ratios(case, row, num_usable(case, row))[column] if case.method == BLOCK else np.float32(1)
+    p, q = (float(each) for each in scaled_probabilities(target, proposal, draft, joint_ratio))
     if q == 0:
         return UNLIKELY_DRAFT
     if case.method == BLOCK:
@@ -363,8 +363,8 @@ def _possible(case: VerifyDrafts, row: int, accepted: int) -> set[int]:
         return tokens
     proposal = proposal_of(case, row, accepted)
     assert isinstance(proposal, LogitsLine | PointMass)
-    odds = block_odds(case, row, usable)[accepted] if case.method == BLOCK else np.float32(1)
-    return {token for token in tokens if left_of(target, proposal, odds, token) > 0} or tokens
+    joint_ratio = joint_ratios(case, row, usable)[accepted] if case.method == BLOCK else np.float32(1)
+    return {token for token in tokens if residual_of(target, proposal, joint_ratio, token) > 0} or tokens
 
 
 COMPARISONS = (

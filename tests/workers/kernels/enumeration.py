@@ -65,9 +65,9 @@ class World:
     def paths(self) -> Iterator[tuple[tuple[int, ...], Fraction]]:
         """Yield every sequence of draft tokens, with its probability."""
         for drafts in product(range(self.vocab_size), repeat=self.k):
-            odds = _product(self.q(drafts[:c])[drafts[c]] for c in range(self.k))
-            if odds:
-                yield drafts, odds
+            joint_ratio = _product(self.q(drafts[:c])[drafts[c]] for c in range(self.k))
+            if joint_ratio:
+                yield drafts, joint_ratio
 
 
 def world(seed: int, **sizes: Any) -> World:
@@ -121,11 +121,13 @@ def _standard(at: World, drafts: tuple[int, ...], column: int) -> Iterator[tuple
 
 
 def _together(at: World, drafts: tuple[int, ...]) -> Iterator[tuple[Cell, Fraction]]:
-    odds, bounds = [Fraction(1)], []
+    joint_ratio, bounds = [Fraction(1)], []
     for i, draft in enumerate(drafts):
-        odds.append(min(Fraction(1), odds[i] * at.p(drafts[:i])[draft] / at.q(drafts[:i])[draft]))
-        left = sum(_residual(at, drafts, i + 1, odds[-1]), Fraction(0)) if i + 1 < len(drafts) else odds[-1]
-        whole = left + 1 - odds[-1] if i + 1 < len(drafts) else Fraction(1)
+        joint_ratio.append(min(Fraction(1), joint_ratio[i] * at.p(drafts[:i])[draft] / at.q(drafts[:i])[draft]))
+        left = (
+            sum(_residual(at, drafts, i + 1, joint_ratio[-1]), Fraction(0)) if i + 1 < len(drafts) else joint_ratio[-1]
+        )
+        whole = left + 1 - joint_ratio[-1] if i + 1 < len(drafts) else Fraction(1)
         bounds.append(left / whole if whole else Fraction(1))
     for kept in product((True, False), repeat=len(drafts)):
         accepted = max((i + 1 for i, each in enumerate(kept) if each), default=0)
@@ -134,7 +136,7 @@ def _together(at: World, drafts: tuple[int, ...]) -> Iterator[tuple[Cell, Fracti
             low, high = (Fraction(0), bound) if each else (bound, Fraction(1))
             cell[("accept", i)], size = (low, high), size * (high - low)
         if size:
-            ways = _recoveries(at, drafts, accepted, odds[accepted]) if accepted < len(drafts) else None
+            ways = _recoveries(at, drafts, accepted, joint_ratio[accepted]) if accepted < len(drafts) else None
             for rest, other in ways or _direct(at, drafts, accepted):
                 yield cell | rest, size * other
 
@@ -144,9 +146,11 @@ def _direct(at: World, drafts: tuple[int, ...], column: int) -> Iterator[tuple[C
         yield cell, size
 
 
-def _recoveries(at: World, drafts: tuple[int, ...], column: int, odds: Fraction, index: int = 0) -> Iterator[Any]:
+def _recoveries(
+    at: World, drafts: tuple[int, ...], column: int, joint_ratio: Fraction, index: int = 0
+) -> Iterator[Any]:
     """Yield the cells of one accepted try, of the next try, or of the summed residual."""
-    p, left = at.p(drafts[:column]), _residual(at, drafts, column, odds)
+    p, left = at.p(drafts[:column]), _residual(at, drafts, column, joint_ratio)
     if at.point_mass:
         for _, cell, size in _selections(at, left, column, 0):
             yield cell, size
@@ -156,17 +160,17 @@ def _recoveries(at: World, drafts: tuple[int, ...], column: int, odds: Fraction,
             yield cell, size
         return
     for token, cell, size in _selections(at, p, column, index):
-        bound = left[token] / (odds * p[token])
+        bound = left[token] / (joint_ratio * p[token])
         for side, length in _side(("select", column, index, 3), Fraction(0), bound):
             yield cell | side, size * length
         for side, length in _side(("select", column, index, 3), bound, Fraction(1)):
-            for rest, other in _recoveries(at, drafts, column, odds, index + 1):
+            for rest, other in _recoveries(at, drafts, column, joint_ratio, index + 1):
                 yield cell | side | rest, size * length * other
 
 
-def _residual(at: World, drafts: tuple[int, ...], column: int, odds: Fraction) -> Weights:
+def _residual(at: World, drafts: tuple[int, ...], column: int, joint_ratio: Fraction) -> Weights:
     p, q = at.p(drafts[:column]), at.q(drafts[:column])
-    return tuple(max(odds * one - other, Fraction(0)) for one, other in zip(p, q, strict=True))
+    return tuple(max(joint_ratio * one - other, Fraction(0)) for one, other in zip(p, q, strict=True))
 
 
 def _selections(
@@ -206,7 +210,9 @@ def committed(at: World, verify: Verify, seed: int = 0) -> tuple[dict[tuple[int,
 
     If fewer tokens are committed, the rest follows the target's distribution.
     """
-    found = [(drafts, odds * size, cell) for drafts, odds in at.paths() for cell, size in cells(at, drafts)]
+    found = [
+        (drafts, joint_ratio * size, cell) for drafts, joint_ratio in at.paths() for cell, size in cells(at, drafts)
+    ]
     assert sum(size for _, size, _ in found) == 1
     sampled = verify(_batch(at, found, np.random.default_rng(seed)))
     law: dict[tuple[int, ...], Fraction] = {}

@@ -26,7 +26,7 @@ from workers.kernels.verify_drafts import definition as verify_drafts
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE
 from workers.oracle.random_sampling import Mass, choose, pick, target_of
-from workers.oracle.rejection_sampling import Draft, VerifiedTokens, is_within, kept_together
+from workers.oracle.rejection_sampling import Draft, VerifiedTokens, accept_block, is_accepted
 
 Array = NDArray[Any]
 
@@ -242,11 +242,11 @@ def _may_differ(masses: Sequence[Mass], number: float) -> bool:
 
 
 def _may_keep_others(draft: Draft, number: float) -> bool:
-    return kept_together([draft, draft], [number, number])[2]
+    return accept_block([draft, draft], [number, number])[2]
 
 
 def _may_not_be_within(draft: Draft, number: float) -> bool:
-    return is_within(number, draft)[1]
+    return is_accepted(number, draft)[1]
 
 
 def test_ops_select_other_tokens_inside_ambiguity() -> None:
@@ -270,13 +270,13 @@ def test_ops_keep_the_oracles_drafts_just_outside_ambiguity(num_cases: int, voca
         logits, params, token = narrow(vocab_size, seed)
         target = target_of(logits.tolist(), params)
         assert target is not None
-        draft, odds = Draft(token, target), target.probabilities()[token]
-        for number in around(odds, partial(_may_not_be_within, draft)):
-            single.append(((logits, params, [token], number), is_within(number, draft)[0]))
+        draft, joint_ratio = Draft(token, target), target.probabilities()[token]
+        for number in around(joint_ratio, partial(_may_not_be_within, draft)):
+            single.append(((logits, params, [token], number), is_accepted(number, draft)[0]))
         # At the bound for one draft token and for both: one number decides about both.
-        for near in (odds / (1 + odds), odds**2):
+        for near in (joint_ratio / (1 + joint_ratio), joint_ratio**2):
             for number in around(near, partial(_may_keep_others, draft)):
-                pair = kept_together([draft, draft], [number, number])
+                pair = accept_block([draft, draft], [number, number])
                 together.append(((logits, params, [token, token], number), pair[0]))
     kept = sampled_by_ops("standard", [case for case, _ in single])[:, 1] >= 0
     np.testing.assert_array_equal(kept, [is_kept for _, is_kept in single])

@@ -24,7 +24,7 @@ from workers.kernels.probabilities.numpy import LOG2E
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE
 from workers.oracle.random_sampling import Proposal, propose, target_of
-from workers.oracle.rejection_sampling import NUM_TRIES, Draft, VerifiedTokens, is_within, kept_together
+from workers.oracle.rejection_sampling import NUM_TRIES, Draft, VerifiedTokens, accept_block, is_accepted
 
 Array = NDArray[Any]
 
@@ -140,7 +140,7 @@ def kept_by_ops(
 
 
 def together(draft: Draft, number: float) -> tuple[int, bool]:
-    kept, _, is_ambiguous = kept_together([draft, draft], [number, number])
+    kept, _, is_ambiguous = accept_block([draft, draft], [number, number])
     return kept, is_ambiguous
 
 
@@ -161,10 +161,10 @@ def test_ops_keep_the_oracles_drafts_just_outside_ambiguity(num_cases: int, voca
     single, pairs, wanted, wanted_of_pairs = [], [], [], []
     for seed in range(num_cases):
         logits, proposed, params, draft = narrow(vocab_size, seed)
-        for near in borders(lambda number, draft=draft: int(is_within(number, draft)[0])):  # type: ignore[misc]
-            for number in around(near, lambda number, draft=draft: is_within(number, draft)[1]):  # type: ignore[misc]
+        for near in borders(lambda number, draft=draft: int(is_accepted(number, draft)[0])):  # type: ignore[misc]
+            for number in around(near, lambda number, draft=draft: is_accepted(number, draft)[1]):  # type: ignore[misc]
                 single.append((logits, proposed, params, draft, number))
-                wanted.append(int(is_within(number, draft)[0]))
+                wanted.append(int(is_accepted(number, draft)[0]))
         for near in borders(lambda number, draft=draft: together(draft, number)[0]):  # type: ignore[misc]
             for number in around(near, lambda number, draft=draft: together(draft, number)[1]):  # type: ignore[misc]
                 pairs.append((logits, proposed, params, draft, number))

@@ -172,36 +172,38 @@ def both_of(a: Verified, row: int, column: int) -> tuple[LogitsLine, LogitsLine 
     return target, proposal
 
 
-def odds_of(
-    target: LogitsLine, proposal: LogitsLine | PointMass, token: int, odds: np.float32 = ONE
+def scaled_probabilities(
+    target: LogitsLine, proposal: LogitsLine | PointMass, token: int, joint_ratio: np.float32 = ONE
 ) -> tuple[np.float32, np.float32]:
-    """Return (odds * p, q) of a token on one scale: p target, q draft probability.
+    """Return `joint_ratio` times a token's target probability, and its draft probability.
 
     Both are on a common scale.
     """
-    return odds * target.weight(token) * proposal.total, proposal.weight(token) * target.total
+    return joint_ratio * target.weight(token) * proposal.total, proposal.weight(token) * target.total
 
 
-def block_odds(a: Verified, row: int, usable: int) -> list[np.float32]:
-    """Return block verification's odds min(1, odds * p / q) after 0, 1 ... draft tokens.
+def joint_ratios(a: Verified, row: int, usable: int) -> list[np.float32]:
+    """Return block verification's ratios: r[0] = 1, r[i] = min(1, r[i - 1] * p / q).
 
     It is 1 after none. Only usable draft tokens count.
 
     A draft token with draft probability 0 counts as certain if the target gives it probability.
     Source: arXiv 2403.10444, algorithm 2.
     """
-    odds = [ONE]
+    joint_ratio = [ONE]
     for column in range(usable):
         draft = int(a.drafts[row * a.num_speculative_tokens + column])
-        p, q = odds_of(*both_of(a, row, column), draft)
+        p, q = scaled_probabilities(*both_of(a, row, column), draft)
         if q > 0:
-            odds.append(min(odds[column] * p / q, ONE))
+            joint_ratio.append(min(joint_ratio[column] * p / q, ONE))
         else:
-            odds.append(ONE if odds[column] * p > 0 else ZERO)
-    return odds
+            joint_ratio.append(ONE if joint_ratio[column] * p > 0 else ZERO)
+    return joint_ratio
 
 
-def left_of(target: LogitsLine, proposal: LogitsLine | PointMass, odds: np.float32, token: int) -> np.float32:
-    """Return a token's residual max(odds * p - q, 0): p target, q draft probability."""
-    p, q = odds_of(target, proposal, token, odds)
+def residual_of(
+    target: LogitsLine, proposal: LogitsLine | PointMass, joint_ratio: np.float32, token: int
+) -> np.float32:
+    """Return a token's residual max(joint_ratio * p - q, 0): p target, q draft probability."""
+    p, q = scaled_probabilities(target, proposal, token, joint_ratio)
     return max(p - q, ZERO)

@@ -127,8 +127,8 @@ class VerifiedRow:
         mass = a.block_sum[first:last] * weight(block_max, maximum, self.scale)
         return Distribution(mass, maximum, np.add.reduce(mass))
 
-    def odds_of(self, column: int, token: int, odds: np.float32) -> tuple[np.float32, np.float32]:
-        """Return (odds * p, q) of a token on one scale: p target, q draft probability.
+    def scaled_probabilities(self, column: int, token: int, joint_ratio: np.float32) -> tuple[np.float32, np.float32]:
+        """Return `joint_ratio` times a token's target probability, and its draft probability.
 
         Both are on a common scale.
 
@@ -137,21 +137,21 @@ class VerifiedRow:
         a, target, line = self.given, self.target(column), self.first_line + column
         logit, p = a.logits[line * a.logits_stride + token], np.float32(0)
         if logit >= a.floors[line]:
-            p = odds * weight_of(logit, target.maximum, self.scale)
+            p = joint_ratio * weight_of(logit, target.maximum, self.scale)
         if not self.is_drawn:
             return p, target.total
         proposal, line = self.proposal(column), self.slot * a.num_speculative_tokens + column
         q = weight_of(a.draft_logits[line * a.draft_stride + token], proposal.maximum, self.scale)
         return p * proposal.total, q * target.total
 
-    def left_of(self, column: int, odds: np.float32) -> tuple[Floats, np.float32]:
-        """Return every token's residual max(odds * p - q, 0) after `column` drafts, and its scale.
+    def residual_of(self, column: int, joint_ratio: np.float32) -> tuple[Floats, np.float32]:
+        """Return all tokens' residuals max(joint_ratio * p - q, 0), and the normalising divisor.
 
         Shape: [num_blocks * block_size], 0 past the vocabulary.
         """
         a, target, line = self.given, self.target(column), self.first_line + column
         logits = above(a.logits[line * a.logits_stride :][: a.vocab_size], a.floors[line])
-        p = odds * weight(logits, target.maximum, self.scale)
+        p = joint_ratio * weight(logits, target.maximum, self.scale)
         if self.is_drawn:
             proposal, line = self.proposal(column), self.slot * a.num_speculative_tokens + column
             q = weight(a.draft_logits[line * a.draft_stride :][: a.vocab_size], proposal.maximum, self.scale)
@@ -163,17 +163,17 @@ class VerifiedRow:
         left[: a.vocab_size] = np.maximum(p * total - q * target.total, NONE)
         return left, target.total * total
 
-    def block_odds(self) -> list[np.float32]:
-        """Return block verification's odds min(1, odds * p / q) after 0, 1 ... draft tokens.
+    def joint_ratios(self) -> list[np.float32]:
+        """Return block verification's ratios: r[0] = 1, r[i] = min(1, r[i - 1] * p / q).
 
         It is 1 after none. Only usable draft tokens count.
 
         A draft token with draft probability 0 counts as certain if the target gives it probability.
         Source: arXiv 2403.10444, algorithm 2.
         """
-        odds = [np.float32(1)]
+        joint_ratio = [np.float32(1)]
         for column in range(self.usable):
-            p, q = self.odds_of(column, self.drafts[column], np.float32(1))
-            product = odds[-1] * p
-            odds.append(min(product / q, np.float32(1)) if q > 0 else np.float32(product > 0))
-        return odds
+            p, q = self.scaled_probabilities(column, self.drafts[column], np.float32(1))
+            product = joint_ratio[-1] * p
+            joint_ratio.append(min(product / q, np.float32(1)) if q > 0 else np.float32(product > 0))
+        return joint_ratio

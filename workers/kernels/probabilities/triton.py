@@ -142,7 +142,7 @@ def draft_logits(
 
 
 @triton.jit
-def draft_odds(
+def draft_probabilities(
     p_max, p_sum, p_accept, is_known, is_read, b_floor, b_logit, b_proposed,
     i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
@@ -153,7 +153,7 @@ def draft_odds(
 
     Takes the results of `draft_logits`.
 
-    Returns usable; then for every column its noise, its target and draft odds, whether target and draft are undefined;
+    Returns usable; then for every column its noise, its p and q on one scale, whether target and draft are undefined;
     then block masses, maximum and total of the target, and the same of the draft: 0, 0 and 1 if it has no logits.
     """
     o_column = tl.arange(0, COLUMNS).to(tl.int64)
@@ -170,10 +170,10 @@ def draft_odds(
     b_draft_undefined = b_draft_undefined & is_known & is_proposed
     fits = is_known & (b_undefined == 0) & (b_draft_undefined == 0)
     usable = tl.min(tl.where(fits, width - 1, tl.minimum(o_column, width - 1)), axis=0)
-    b_target_odds = tl.where(fits, weight(b_logit, b_floor, b_maximum, scale) * b_draft_total, 0.0)
+    b_scaled_p = tl.where(fits, weight(b_logit, b_floor, b_maximum, scale) * b_draft_total, 0.0)
     b_draft_weight = tl.where(fits & is_proposed, weight(b_proposed, NEVER, b_draft_maximum, scale), 1.0)
     return (
-        usable, b_noise, b_target_odds, b_draft_weight * b_total, b_undefined, b_draft_undefined,
+        usable, b_noise, b_scaled_p, b_draft_weight * b_total, b_undefined, b_draft_undefined,
         b_mass, b_maximum, b_total, b_draft_mass, b_draft_maximum, b_draft_total,
     )  # fmt: skip
 
@@ -204,13 +204,13 @@ def without(
 
 
 @triton.jit
-def odds_of(
-    p_line, p_draft_line, b_token, is_token, floor, odds, maximum, total, draft_maximum, draft_total, scale
+def scaled_probabilities(
+    p_line, p_draft_line, b_token, is_token, floor, joint_ratio, maximum, total, draft_maximum, draft_total, scale
 ):  # fmt: skip
-    """Return (odds * p, q) of tokens on one scale: p target, q draft probability."""
+    """Return `joint_ratio` times each token's target probability, and its draft probability."""
     b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
     b_proposed = tl.load(p_draft_line + b_token, mask=is_token, other=NEVER)
-    b_target = odds * weight(b_logits, floor, maximum, scale) * draft_total
+    b_target = joint_ratio * weight(b_logits, floor, maximum, scale) * draft_total
     return b_target, weight(b_proposed, NEVER, draft_maximum, scale) * total
 
 
@@ -221,19 +221,19 @@ def at(b_values, o_column, column):
 
 
 @triton.jit
-def block_odds(b_target_odds, b_draft_odds, COLUMNS: tl.constexpr):
-    """Return block verification's odds min(1, odds * p / q) after 0, 1 ... draft tokens.
+def joint_ratios(b_scaled_p, b_scaled_q, COLUMNS: tl.constexpr):
+    """Return block verification's ratios: r[0] = 1, r[i] = min(1, r[i - 1] * p / q).
 
     1 for zero draft tokens.
     """
     o_column = tl.arange(0, COLUMNS)
-    b_odds = tl.full([COLUMNS], 1.0, dtype=tl.float32)
-    odds = tl.sum(tl.where(o_column == 0, b_odds, 0.0), axis=0)
+    b_joint_ratios = tl.full([COLUMNS], 1.0, dtype=tl.float32)
+    joint_ratio = tl.sum(tl.where(o_column == 0, b_joint_ratios, 0.0), axis=0)
     for i in tl.static_range(COLUMNS - 1):
-        product = odds * tl.sum(tl.where(o_column == i, b_target_odds, 0.0), axis=0)
-        divisor = tl.sum(tl.where(o_column == i, b_draft_odds, 0.0), axis=0)
+        product = joint_ratio * tl.sum(tl.where(o_column == i, b_scaled_p, 0.0), axis=0)
+        divisor = tl.sum(tl.where(o_column == i, b_scaled_q, 0.0), axis=0)
         quotient = tl.div_rn(product, tl.where(divisor > 0, divisor, 1.0))
         quotient = tl.where(divisor > 0, quotient, tl.where(product > 0, _MOST, 0.0))
-        odds = tl.minimum(quotient, 1.0)
-        b_odds = tl.where(o_column == i + 1, odds, b_odds)
-    return b_odds
+        joint_ratio = tl.minimum(quotient, 1.0)
+        b_joint_ratios = tl.where(o_column == i + 1, joint_ratio, b_joint_ratios)
+    return b_joint_ratios

@@ -17,11 +17,11 @@ def _add_up(a: ResidualMass, row: VerifiedRow) -> None:
     """Set the residual of a row with usable draft tokens; 0 where it decides nothing."""
     first, count = row.first_draft, row.usable
     left = a.residual.reshape(-1, row.num_blocks)[first : first + count]
-    noise, odds = a.accept_noise[first : first + count], row.block_odds()
+    noise, joint_ratio = a.accept_noise[first : first + count], row.joint_ratios()
     left[1:] = 0
-    if noise[count - 1] < odds[count]:
+    if noise[count - 1] < joint_ratio[count]:
         return
     for column in range(1, count):
-        if noise[column - 1] < odds[column]:
-            masses, total = row.left_of(column, odds[column])
+        if noise[column - 1] < joint_ratio[column]:
+            masses, total = row.residual_of(column, joint_ratio[column])
             left[column] = np.add.reduce(masses.reshape(-1, a.block_size), axis=1) / total

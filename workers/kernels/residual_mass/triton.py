@@ -16,9 +16,9 @@ from workers.kernels.launch.triton import (
 from workers.kernels.probabilities.triton import (
     NEVER,
     at,
-    block_odds,
     draft_logits,
-    draft_odds,
+    draft_probabilities,
+    joint_ratios,
     load_block,
     scale_of,
     weight,
@@ -43,7 +43,7 @@ MARGIN = tl.constexpr(1e-5)
 def residual_mass(a: ResidualMass) -> None:
     """Launch several programs per row, each for some of the blocks.
 
-    Each recomputes the odds of the draft tokens.
+    Each recomputes the joint ratios of the draft tokens.
     """
     rows = (a.temperature, a.drafts, a.num_drafts, a.point_mass)
     mass = (a.block_max, a.block_sum, a.accept_noise, a.residual)
@@ -95,46 +95,48 @@ def _kernel(
             logits_stride, draft_stride, width, COLUMNS, OVERLAPS,
         )  # fmt: skip
         (
-            usable, _b_noise, b_target_odds, b_draft_odds, _b_undefined, _b_draft_undefined,
+            usable, _b_noise, b_scaled_p, b_scaled_q, _b_undefined, _b_draft_undefined,
             b_mass, b_maximum, b_total, b_draft_mass, b_draft_maximum, b_draft_total,
-        ) = draft_odds(
+        ) = draft_probabilities(
             p_max, p_sum, p_accept, is_known, is_read, b_floor, b_logit, b_proposed,
             i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width, COLUMNS, BLOCKS,
         )  # fmt: skip
         # The noise of the draft token before a column.
         b_is_column = (o_column > 0) & (o_column <= usable)
         b_noise = tl.load(p_accept + i_row * (width - 1) + o_column - 1, mask=b_is_column, other=1.0)
-        b_odds = block_odds(b_target_odds, b_draft_odds, COLUMNS)
-        are_all_kept = at((b_noise < b_odds).to(tl.int32), o_column, usable) > 0
-        b_known, b_left = (b_noise >= b_odds) | are_all_kept, 0 * b_odds
+        b_joint_ratios = joint_ratios(b_scaled_p, b_scaled_q, COLUMNS)
+        are_all_kept = at((b_noise < b_joint_ratios).to(tl.int32), o_column, usable) > 0
+        b_known, b_residual = (b_noise >= b_joint_ratios) | are_all_kept, 0 * b_joint_ratios
         if num_blocks >= BLOCKS_TELLING:
             # The residual is at least that of whole blocks, and at most what the draft token of the column leaves.
-            b_least = tl.maximum((b_odds * b_draft_total)[:, None] * b_mass - b_total[:, None] * b_draft_mass, 0.0)
+            b_least = tl.maximum(
+                (b_joint_ratios * b_draft_total)[:, None] * b_mass - b_total[:, None] * b_draft_mass, 0.0
+            )
             b_whole = b_total * b_draft_total
             b_least = tl.div_rn(tl.sum(b_least, axis=1), b_whole) - MARGIN
-            b_most = b_odds - tl.div_rn(tl.minimum(b_odds * b_target_odds, b_draft_odds), b_whole) + MARGIN
-            b_kept = (b_known == 0) & (is_certain == 0) & (b_noise * (b_least + 1 - b_odds) < b_least)
-            b_left = tl.where(b_kept, b_least, 0.0)
-            b_known |= b_kept | ((is_certain == 0) & (b_noise * (b_most + 1 - b_odds) >= b_most))
+            b_most = b_joint_ratios - tl.div_rn(tl.minimum(b_joint_ratios * b_scaled_p, b_scaled_q), b_whole) + MARGIN
+            b_kept = (b_known == 0) & (is_certain == 0) & (b_noise * (b_least + 1 - b_joint_ratios) < b_least)
+            b_residual = tl.where(b_kept, b_least, 0.0)
+            b_known |= b_kept | ((is_certain == 0) & (b_noise * (b_most + 1 - b_joint_ratios) >= b_most))
             b_known |= o_column < tl.max(tl.where(b_kept & (o_column < usable), o_column, 0), axis=0)
         b_known = tl.where(o_column < usable, b_known.to(tl.int32), 1)
         p_mass = p_residual + i_row * (width - 1) * num_blocks
         for i_block in range(first_block, num_blocks, PROGRAMS):
             is_written = b_is_column & (o_column < usable) & (b_known > 0)
-            tl.store(p_mass + o_column * num_blocks + i_block, tl.where(i_block == 0, b_left, 0.0), mask=is_written)
+            tl.store(p_mass + o_column * num_blocks + i_block, tl.where(i_block == 0, b_residual, 0.0), mask=is_written)
         for column in range(1, usable):
             if at(b_known, o_column, column) == 0:
                 i_line, i_proposed = i_row * width + column, slot * (width - 1) + column
                 certain = tl.where(is_certain, at(b_draft, o_column, column), -1)
-                odds, floor = at(b_odds, o_column, column), tl.load(p_floors + i_line)
+                joint_ratio, floor = at(b_joint_ratios, o_column, column), tl.load(p_floors + i_line)
                 maximum, total = at(b_maximum, o_column, column), at(b_total, o_column, column)
                 draft_maximum, draft_total = at(b_draft_maximum, o_column, column), at(b_draft_total, o_column, column)
                 for i_block in range(first_block, num_blocks, PROGRAMS):
                     left, end = 0.0, tl.minimum((i_block + 1) * block_size, vocab_size)
                     for first in range(i_block * block_size, end, PIECE):
-                        left += _left_of_piece(
+                        left += _residual_of_piece(
                             p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride, first, end,
-                            certain, odds * draft_total, floor, maximum, total, draft_maximum, scale,
+                            certain, joint_ratio * draft_total, floor, maximum, total, draft_maximum, scale,
                             PIECE, TILE,
                         )  # fmt: skip
                     tl.store(p_mass + column * num_blocks + i_block, tl.div_rn(left, total * draft_total))
@@ -143,7 +145,7 @@ def _kernel(
 
 
 @triton.jit
-def _left_of_piece(
+def _residual_of_piece(
     p_line, p_draft_line, first, end, certain, factor, floor, maximum, total, draft_maximum, scale,
     PIECE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -155,8 +157,8 @@ def _left_of_piece(
     if certain >= 0:
         o_tile = first + tl.arange(0, PIECE // TILE) * TILE
         b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
-        b_left = tl.where(b_token == certain, b_target - total, b_target)
+        b_residual = tl.where(b_token == certain, b_target - total, b_target)
     else:
         b_proposed = load_block(p_draft_line, first, end, PIECE, TILE)
-        b_left = b_target - weight(b_proposed, NEVER, draft_maximum, scale) * total
-    return tl.sum(tl.sum(tl.maximum(b_left, 0.0), axis=1), axis=0)
+        b_residual = b_target - weight(b_proposed, NEVER, draft_maximum, scale) * total
+    return tl.sum(tl.sum(tl.maximum(b_residual, 0.0), axis=1), axis=0)

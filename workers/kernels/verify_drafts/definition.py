@@ -10,15 +10,15 @@ from workers.kernels.probabilities.definition import (
     ONE,
     LogitsLine,
     added,
-    block_odds,
     both_of,
     is_defined,
-    left_of,
+    joint_ratios,
     num_blocks_of,
     num_usable,
-    odds_of,
     pick,
     proposal_of,
+    residual_of,
+    scaled_probabilities,
     target_blocks,
     target_of,
     weight,
@@ -128,22 +128,22 @@ def _is_kept(a: VerifyDrafts, row: int, column: int) -> bool:
         return draft == _best(a, row, column)
     if a.method == STRICT:
         return draft == _selected(a, row, column, 0)
-    p, q = odds_of(*both_of(a, row, column), draft)
+    p, q = scaled_probabilities(*both_of(a, row, column), draft)
     return bool(noise * q < p)
 
 
 def _accepted_together(a: VerifyDrafts, row: int, usable: int) -> int:
     """Return the largest number of draft tokens that block verification keeps."""
-    k, num_blocks, odds = a.num_speculative_tokens, num_blocks_of(a), block_odds(a, row, usable)
+    k, num_blocks, joint_ratio = a.num_speculative_tokens, num_blocks_of(a), joint_ratios(a, row, usable)
     accepted = 0
     for count in range(1, 1 + usable):
         noise = a.accept_noise[row * k + count - 1]
         if count == usable:
-            is_kept = noise < odds[count]
+            is_kept = noise < joint_ratio[count]
         else:
             first = (row * k + count) * num_blocks
             left = added(a.residual[first : first + num_blocks])
-            is_kept = noise * (left + ONE - odds[count]) < left
+            is_kept = noise * (left + ONE - joint_ratio[count]) < left
         if is_kept:
             accepted = count
     return accepted
@@ -239,15 +239,15 @@ def _token_masses(a: VerifyDrafts, target: LogitsLine, block: int, tile: int, ex
 
 
 def _recovered(a: VerifyDrafts, row: int, column: int) -> int:
-    """Sample a token from max(odds * p - q, 0): by tries, else from the summed residual."""
+    """Sample a token from max(joint_ratio * p - q, 0): by tries, else from the summed residual."""
     target, proposal = both_of(a, row, column)
-    odds = block_odds(a, row, num_usable(a, row))[column] if a.method == BLOCK else ONE
+    joint_ratio = joint_ratios(a, row, num_usable(a, row))[column] if a.method == BLOCK else ONE
     for index in range(a.num_tries):
         token = _selected(a, row, column, index)
-        p, q = odds_of(target, proposal, token, odds)
+        p, q = scaled_probabilities(target, proposal, token, joint_ratio)
         if _noise(a, row, column, index)[3] * p < p - q:
             return token
-    left = [left_of(target, proposal, odds, token) for token in range(a.vocab_size)]
+    left = [residual_of(target, proposal, joint_ratio, token) for token in range(a.vocab_size)]
     # Without any residual, the draft token was rejected by rounding alone.
     return _picked(a, row, column, left) if any(each > 0 for each in left) else _selected(a, row, column, 0)
 

@@ -58,15 +58,15 @@ def _kept(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
 
     Also return whether that token is defined.
     """
-    odds = row.block_odds() if a.method == BLOCK else [ONE] * (1 + row.usable)
+    joint_ratio = row.joint_ratios() if a.method == BLOCK else [ONE] * (1 + row.usable)
     noise = a.accept_noise[row.first_draft : row.first_draft + row.usable]
-    accepted = _accepted_together(a, row, odds, noise) if a.method == BLOCK else _accepted(a, row, noise)
+    accepted = _accepted_together(a, row, joint_ratio, noise) if a.method == BLOCK else _accepted(a, row, noise)
     tokens = row.drafts[:accepted]
     if not row.is_defined[accepted]:
         return tokens, False
     if a.method == SYNTHETIC or accepted == row.usable:
         return [*tokens, _token(a, row, accepted)], True
-    return [*tokens, _recovered(a, row, accepted, odds[accepted])], True
+    return [*tokens, _recovered(a, row, accepted, joint_ratio[accepted])], True
 
 
 def _accepted(a: VerifyDrafts, row: VerifiedRow, noise: Floats) -> int:
@@ -75,38 +75,38 @@ def _accepted(a: VerifyDrafts, row: VerifiedRow, noise: Floats) -> int:
         if a.method == SYNTHETIC:
             is_kept = noise[column] < a.rates[column]
         else:
-            p, q = row.odds_of(column, row.drafts[column], ONE)
+            p, q = row.scaled_probabilities(column, row.drafts[column], ONE)
             is_kept = noise[column] * q < p
         if not is_kept:
             return column
     return row.usable
 
 
-def _accepted_together(a: VerifyDrafts, row: VerifiedRow, odds: Sequence[np.float32], noise: Floats) -> int:
+def _accepted_together(a: VerifyDrafts, row: VerifiedRow, joint_ratio: Sequence[np.float32], noise: Floats) -> int:
     """Return the largest number of draft tokens that block verification keeps."""
     for count in range(row.usable, 0, -1):
         if count == row.usable:
-            is_kept = noise[count - 1] < odds[count]
+            is_kept = noise[count - 1] < joint_ratio[count]
         else:
             first = (row.first_draft + count) * row.num_blocks
             left = np.add.reduce(a.residual[first : first + row.num_blocks])
-            is_kept = noise[count - 1] * (left + ONE - odds[count]) < left
+            is_kept = noise[count - 1] * (left + ONE - joint_ratio[count]) < left
         if is_kept:
             return count
     return 0
 
 
-def _recovered(a: VerifyDrafts, row: VerifiedRow, column: int, odds: np.float32) -> int:
-    """Sample a token from max(odds * p - q, 0) after a rejected draft token."""
+def _recovered(a: VerifyDrafts, row: VerifiedRow, column: int, joint_ratio: np.float32) -> int:
+    """Sample a token from max(joint_ratio * p - q, 0) after a rejected draft token."""
     if not row.is_drawn:
         # The residual of a certain draft token is every other token.
         return _selected(a, row, column, 0, row.drafts[column])
     for index in range(a.num_tries):
         token = _selected(a, row, column, index)
-        p, q = row.odds_of(column, token, odds)
+        p, q = row.scaled_probabilities(column, token, joint_ratio)
         if _noise(a, row, column, index)[3] * p < p - q:
             return token
-    masses, _ = row.left_of(column, odds)
+    masses, _ = row.residual_of(column, joint_ratio)
     # Without a residual, the draft token was rejected by rounding alone.
     return _picked(a, masses, _noise(a, row, column, a.num_tries)) if masses.any() else _selected(a, row, column, 0)
 

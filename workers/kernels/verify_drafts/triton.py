@@ -7,14 +7,14 @@ from workers.kernels.launch.triton import NO_TOKEN, can_overlap, columns_of, ker
 from workers.kernels.probabilities.triton import (
     NEVER,
     at,
-    block_odds,
     draft_logits,
-    draft_odds,
+    draft_probabilities,
+    joint_ratios,
     largest,
     largest_of,
-    odds_of,
     pick,
     scale_of,
+    scaled_probabilities,
     sums,
     weight,
     without,
@@ -105,19 +105,19 @@ def _kernel(
         )  # fmt: skip
         b_words = _words(p_select, i_row, num_tries, width, METHOD, COLUMNS, ENTRIES)
         (
-            usable, b_noise, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined,
+            usable, b_noise, b_scaled_p, b_scaled_q, b_undefined, b_draft_undefined,
             b_mass, b_maximum, b_total, _b_draft_mass, b_draft_maximum, b_draft_total,
-        ) = draft_odds(
+        ) = draft_probabilities(
             p_max, p_sum, p_accept, is_known, is_read, b_floor, b_logit, b_proposed,
             i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width, COLUMNS, BLOCKS,
         )  # fmt: skip
-        odds, rejected = 1.0, usable < 0
+        joint_ratio, rejected = 1.0, usable < 0
         if METHOD == TOGETHER:
-            b_odds = block_odds(b_target_odds, b_draft_odds, COLUMNS)
+            b_joint_ratios = joint_ratios(b_scaled_p, b_scaled_q, COLUMNS)
             accepted = _accepted_together(
-                p_residual, i_row, b_odds, b_noise, usable, num_blocks, width, COLUMNS, BLOCKS
+                p_residual, i_row, b_joint_ratios, b_noise, usable, num_blocks, width, COLUMNS, BLOCKS
             )
-            odds, rejected = at(b_odds, o_column, accepted), accepted < usable
+            joint_ratio, rejected = at(b_joint_ratios, o_column, accepted), accepted < usable
         elif METHOD == STRICT:
             b_token = _own_tokens(
                 p_logits, p_floors, p_max, p_sum, p_tile_sum, b_words, i_row, num_drafts, scale,
@@ -129,12 +129,12 @@ def _kernel(
         elif METHOD == SYNTHETIC:
             accepted = _leading(b_noise < _rates(p_rates, o_column, width), o_column, usable)
         else:
-            accepted = _leading(b_noise * b_draft_odds < b_target_odds, o_column, usable)
+            accepted = _leading(b_noise * b_scaled_q < b_scaled_p, o_column, usable)
             rejected = accepted < usable
         if METHOD != STRICT:
             last = _token_after_kept(
                 p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_tile_sum, p_select, b_words,
-                i_row, accepted, rejected, is_certain, odds, scale, at(b_mass, o_column[:, None], accepted),
+                i_row, accepted, rejected, is_certain, joint_ratio, scale, at(b_mass, o_column[:, None], accepted),
                 at(b_maximum, o_column, accepted), at(b_total, o_column, accepted),
                 at(b_draft_maximum, o_column, accepted), at(b_draft_total, o_column, accepted),
                 num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
@@ -182,19 +182,19 @@ def _rates(p_rates, o_column, width):
 
 @triton.jit
 def _accepted_together(
-    p_residual, i_row, b_odds, b_noise, usable, num_blocks, width,
+    p_residual, i_row, b_joint_ratios, b_noise, usable, num_blocks, width,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Return how many draft tokens block verification accepts."""
     o_column, o_block = tl.arange(0, COLUMNS), tl.arange(0, BLOCKS)
     is_left = ((o_column > 0) & (o_column < usable))[:, None] & (o_block < num_blocks)[None, :]
     o_left = (i_row * (width - 1) + o_column)[:, None] * num_blocks + o_block[None, :]
-    b_left = tl.sum(tl.load(p_residual + o_left, mask=is_left, other=0.0), axis=1)
+    b_residual = tl.sum(tl.load(p_residual + o_left, mask=is_left, other=0.0), axis=1)
     accepted = usable * 0
     for i in tl.static_range(1, COLUMNS):
         noise = at(b_noise, o_column, i - 1)
-        left, odds = at(b_left, o_column, i), at(b_odds, o_column, i)
-        kept = tl.where(i < usable, noise * (left + 1 - odds) < left, noise < odds)
+        left, joint_ratio = at(b_residual, o_column, i), at(b_joint_ratios, o_column, i)
+        kept = tl.where(i < usable, noise * (left + 1 - joint_ratio) < left, noise < joint_ratio)
         accepted = tl.where(kept & (i <= usable), i, accepted)
     return accepted
 
@@ -314,11 +314,11 @@ def _own_tokens(
 @triton.jit
 def _token_after_kept(
     p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_tile_sum, p_select, b_words,
-    i_row, column, is_rejected, is_certain, odds, scale, b_mass, maximum, total, draft_maximum, draft_total,
+    i_row, column, is_rejected, is_certain, joint_ratio, scale, b_mass, maximum, total, draft_maximum, draft_total,
     num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
     ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Sample a token from max(odds * p - q, 0) if the draft token of the column was rejected.
+    """Sample a token from max(joint_ratio * p - q, 0) if the draft token of the column was rejected.
 
     From p if it has none.
     """
@@ -346,8 +346,18 @@ def _token_after_kept(
         num_blocks, num_tiles, tile_size, vocab_size, logits_stride, TILES, TILE,
     )  # fmt: skip
     is_tried_entry = o_try < tl.where(is_tried, num_tries, 0)
-    b_target, b_draft = odds_of(
-        p_line, p_draft_line, b_token, is_tried_entry, floor, odds, maximum, total, draft_maximum, draft_total, scale
+    b_target, b_draft = scaled_probabilities(
+        p_line,
+        p_draft_line,
+        b_token,
+        is_tried_entry,
+        floor,
+        joint_ratio,
+        maximum,
+        total,
+        draft_maximum,
+        draft_total,
+        scale,
     )
     b_kept = is_tried_entry & (_number(b_words, i_word + 3) * b_target < b_target - b_draft)
     # The first try that is kept, or else the first try: rank and token in one number.
@@ -356,8 +366,8 @@ def _token_after_kept(
     token = first % RANK
     if is_tried & (first >= ENTRIES * RANK):
         p_noise = p_select + (i_line * (1 + num_tries) + num_tries) * 4
-        found, left = _select_left(
-            p_line, p_draft_line, p_noise, floor, odds, maximum, total, draft_maximum, draft_total,
+        found, left = _select_from_residual(
+            p_line, p_draft_line, p_noise, floor, joint_ratio, maximum, total, draft_maximum, draft_total,
             scale, num_blocks, num_tiles, tile_size, vocab_size, BLOCKS, TILES, TILE,
         )  # fmt: skip
         # Without any residual, the draft token was rejected by rounding alone.
@@ -366,8 +376,8 @@ def _token_after_kept(
 
 
 @triton.jit
-def _select_left(
-    p_line, p_draft_line, p_noise, floor, odds, maximum, total, draft_maximum, draft_total, scale,
+def _select_from_residual(
+    p_line, p_draft_line, p_noise, floor, joint_ratio, maximum, total, draft_maximum, draft_total, scale,
     num_blocks, num_tiles, tile_size, vocab_size,
     BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -380,24 +390,24 @@ def _select_left(
     block_size = num_tiles * tile_size
     b_first = o_tile[:, None] * tile_size + o_token[None, :]
     is_place = (o_tile < num_tiles)[:, None] & (o_token < tile_size)[None, :]
-    b_left = tl.zeros([TILES, TILE], dtype=tl.float32)
+    b_residual = tl.zeros([TILES, TILE], dtype=tl.float32)
     for i_block in range(num_blocks):
         b_token = b_first + i_block * block_size
-        b_target, b_draft = odds_of(
-            p_line, p_draft_line, b_token, is_place & (b_token < vocab_size), floor, odds,
+        b_target, b_draft = scaled_probabilities(
+            p_line, p_draft_line, b_token, is_place & (b_token < vocab_size), floor, joint_ratio,
             maximum, total, draft_maximum, draft_total, scale,
         )  # fmt: skip
-        b_left += tl.maximum(b_target - b_draft, 0.0)
+        b_residual += tl.maximum(b_target - b_draft, 0.0)
     o_one = tl.arange(0, 1)
-    b_of_tiles = tl.sum(b_left, axis=1)
+    b_of_tiles = tl.sum(b_residual, axis=1)
     tile = tl.sum(pick(b_of_tiles[None, :], tl.load(p_noise + 1 + o_one)), axis=0)
-    b_of_tile = tl.sum(tl.where((o_tile == tile)[:, None], b_left, 0.0), axis=0)
+    b_of_tile = tl.sum(tl.where((o_tile == tile)[:, None], b_residual, 0.0), axis=0)
     place = tile * tile_size + tl.sum(pick(b_of_tile[None, :], tl.load(p_noise + 2 + o_one)), axis=0)
     b_same = tl.arange(0, BLOCKS) * block_size + place
-    b_target_odds, b_draft_odds = odds_of(
-        p_line, p_draft_line, b_same, b_same < vocab_size, floor, odds,
+    b_scaled_p, b_scaled_q = scaled_probabilities(
+        p_line, p_draft_line, b_same, b_same < vocab_size, floor, joint_ratio,
         maximum, total, draft_maximum, draft_total, scale,
     )  # fmt: skip
-    b_mass = tl.maximum(b_target_odds - b_draft_odds, 0.0)
+    b_mass = tl.maximum(b_scaled_p - b_scaled_q, 0.0)
     block = tl.sum(pick(b_mass[None, :], tl.load(p_noise + o_one)), axis=0)
     return (block * block_size + place).to(tl.int64), tl.sum(b_of_tiles, axis=0)
