@@ -19,8 +19,8 @@ from workers.judge.judge import End
 from workers.judge.model_inputs import ModelInputs
 from workers.judge.races import Races
 from workers.judge.scheduler_decisions import SchedulerDecisions
+from workers.record.engine_records import EngineRecord, Scheduled
 from workers.record.evidence import Difference
-from workers.record.shown import Scheduled, Shown
 from workers.record.words import difference_lines
 from workers.targets.child.answers import Race
 from workers.targets.vllm.installation import CPU_ENVIRONMENT, ENVIRONMENT, FIRST_RUNNER, SECOND_RUNNER
@@ -29,7 +29,7 @@ POLICIES = ("eager", "lazy", "random")
 RUNNERS = {runner.name: runner for runner in (FIRST_RUNNER, SECOND_RUNNER)}
 # Maximum per test: one missing order is often the cause of many races.
 RACES_MAX = 3
-SHOWN: TypeAdapter[Shown] = TypeAdapter(Shown)
+SHOWN: TypeAdapter[EngineRecord] = TypeAdapter(EngineRecord)
 # Not set, because tests of vLLM expect its default.
 NOT_SET = ("VLLM_LOGGING_LEVEL",)
 
@@ -143,7 +143,7 @@ class Watch:
         return "\n\n".join(texts)
 
 
-def _broken(log: Sequence[Shown], has_runner: bool, is_drained: bool) -> Difference | None:
+def _broken(log: Sequence[EngineRecord], has_runner: bool, is_drained: bool) -> Difference | None:
     """Return the first broken identity in the observations of an engine or of a scheduler alone, None without any."""
     history = History.of(log)
     if not history.engines:

@@ -14,9 +14,9 @@ from scenarios.codec import load, run_on
 from scenarios.trace import Trace
 from workers.edits.fix import FINDINGS, RACES
 from workers.oracle.tape import Tapes
-from workers.record.shown import Counted, Shown
+from workers.record.engine_records import Counted, EngineRecord
 from workers.run.engine_run import UNJUDGED, Options, Run
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig, Watch
 
 FILE = "acceptance.yaml"
@@ -36,20 +36,20 @@ class _Measured(Run):
     def _watch(self, options: Options) -> Watch:
         return Watch(None, options.blame, options.without, None, options.races, steps=True)
 
-    def observations(self) -> list[Shown]:
+    def observations(self) -> list[EngineRecord]:
         """Run the trace to its end and return the engine's observations of all steps."""
-        shown: list[Shown] = []
+        shown: list[EngineRecord] = []
         try:
             while not self.feed.drained():
                 self.feed.step()
-                shown += self.target.take_shown()
+                shown += self.target.take_engine_records()
             self.target.drain()
-            return shown + self.target.take_shown()
+            return shown + self.target.take_engine_records()
         finally:
             self.target.close()
 
 
-def acceptance_of(shown: Sequence[Shown]) -> Acceptance:
+def acceptance_of(shown: Sequence[EngineRecord]) -> Acceptance:
     """Return the sums of the engine's draft-token metrics over the observations."""
     counts = [each.values.counted for each in shown if isinstance(each, Counted)]
     rows, drafts, accepted = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
@@ -58,7 +58,7 @@ def acceptance_of(shown: Sequence[Shown]) -> Acceptance:
 
 def measured(trace: Trace, config: RunConfig, fixes: str) -> Acceptance:
     """Return the acceptance counts of a trace on an engine with these fixes."""
-    kind, config = kind_of(config.engine), config.model_copy(update={"fixes": fixes})
+    kind, config = target_kind(config.engine), config.model_copy(update={"fixes": fixes})
     config = config.model_copy(update={"engine_version": kind.version(config)})
     try:
         return acceptance_of(_Measured(trace, Tapes(), UNJUDGED, kind, config).observations())
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         file = FINDINGS / name / FILE
         trace, config = load(file).explicit(), RunConfig.of(run_on(file))
-        others = check_fixes(config.fixes or RACES, kind_of(config.engine).package)
+        others = check_fixes(config.fixes or RACES, target_kind(config.engine).package)
         for with_what, fixes in (("release", others), ("own fix", f"{others},{name}")):
             seen = measured(trace, config, fixes)
             print(f"{name} ({with_what}): {seen.accepted} of {seen.drafts} draft tokens accepted", flush=True)

@@ -19,7 +19,7 @@ from scenarios.trace import Trace
 from workers.record.verdict import Lost
 from workers.run.worker import Worker
 from workers.shrink.fingerprint import signature_of
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import SPECSTORM
 
 FOLDERS = ("scenarios",)
@@ -28,7 +28,7 @@ NUM_RANDOM = 300
 
 def traces(num_random: int, folders: list[str]) -> Iterator[tuple[str, Trace]]:
     """Yield name and trace of each scenario that specstorm supports, then of random traces."""
-    capabilities = kind_of(SPECSTORM).capabilities
+    capabilities = target_kind(SPECSTORM).capabilities
     for path in find_scenarios([Path(folder) for folder in folders]):
         trace = load(path)
         if lacking(trace, capabilities) is None:

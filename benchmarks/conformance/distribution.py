@@ -37,7 +37,7 @@ from workers.record.verdict import is_finding
 from workers.record.words import finding_lines
 from workers.run.distribution_check import check_distribution
 from workers.run.engine_run import Options, Run
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.specstorm import specstorm_target
 from workers.targets.target import SPECSTORM, RunConfig
 
@@ -233,7 +233,7 @@ def against_itself(path: Path, engine: str, num_copies: int, fault: str | None) 
     trace = load(path).explicit()
     trace = trace.model_copy(update={"faults": (fault,)}) if fault is not None else trace
     try:
-        verdict = check_distribution(trace, Tapes(), kind_of(engine), num_copies, RunConfig(engine=engine))
+        verdict = check_distribution(trace, Tapes(), target_kind(engine), num_copies, RunConfig(engine=engine))
     except ValueError as error:
         print(f"{path}: {error}", file=sys.stderr)
         return 2

@@ -29,7 +29,7 @@ from cluster.cli import main as cli
 from cluster.reports.issue import EvidenceDocument
 from workers.edits.fix import FILE, FINDINGS, TRACE
 from workers.record.verdict import Crashed
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.sglang.installation import HOME as SGLANG_HOME
 from workers.targets.sglang.installation import SGLANG
 from workers.targets.target import RunConfig
@@ -61,7 +61,7 @@ class Installation:
         Raises:
             FileNotFoundError: the engine is not installed.
         """
-        found = kind_of(self.config.engine).installed(self.config)
+        found = target_kind(self.config.engine).installed(self.config)
         if found is None:
             raise FileNotFoundError(f"{self.config.engine} is not installed in {self.home}")
         return found
@@ -186,7 +186,7 @@ def run_both_ways(files: Exported, on: Installation) -> tuple[Run, Run | None]:
     if not files.patch.exists():
         return released, None
     with tempfile.TemporaryDirectory() as made:
-        package = on.packages / kind_of(on.config.engine).package
+        package = on.packages / target_kind(on.config.engine).package
         lay_out(package, files.patch.read_text(encoding="utf-8"), Path(made))
         return released, run_test(files.test, on, Path(made))
 

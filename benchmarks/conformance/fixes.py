@@ -22,7 +22,7 @@ from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous, Ve
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import signature_of
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 
 
@@ -53,7 +53,10 @@ def trace_file(name: str) -> Path:
 def tried(name: str, engine_path: str = "") -> Proof:
     """Return the verdicts of a finding's trace without its own fix, with it, and with all fixes."""
     trace, config = load(trace_file(name)).explicit(), RunConfig.of(run_on(trace_file(name)))
-    kind, config = kind_of(config.engine), config.model_copy(update={"engine_path": engine_path, "engine_digest": ""})
+    kind, config = (
+        target_kind(config.engine),
+        config.model_copy(update={"engine_path": engine_path, "engine_digest": ""}),
+    )
     config = config.model_copy(update={"engine_version": kind.version(config)})
     others = check_fixes(config.fixes or RACES, kind.package)
     own = ",".join(filter(None, (others, name)))
@@ -72,7 +75,7 @@ def tried(name: str, engine_path: str = "") -> Proof:
 
 def _verdict_with(trace: Trace, config: RunConfig, fixes: str) -> Verdict:
     """Return the verdict on a trace with some fixes, and stop the engine's process."""
-    kind, config = kind_of(config.engine), config.model_copy(update={"fixes": fixes})
+    kind, config = target_kind(config.engine), config.model_copy(update={"fixes": fixes})
     try:
         return check(trace, Tapes(), Options(confirm="never"), config=config)
     finally:

@@ -35,7 +35,7 @@ from workers.targets.vllm.target import Vllm, VllmV1
 KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV1)}
 HASH_SEEDS = ("1", "20011")
 POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
-Shown = dict[str, str]
+EngineRecord = dict[str, str]
 
 
 class Kept(Vllm):
@@ -77,7 +77,7 @@ def scenarios_and_drawn(
             yield f"seed {seed}", trace
 
 
-def run_digests(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
+def run_digests(trace: Trace, kind: Kept, tapes: Tapes) -> EngineRecord:
     """Run a trace and return digests of its outputs, probes, steps, tasks and races.
 
     Steps, tasks and races are also counted.
@@ -87,7 +87,7 @@ def run_digests(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
     try:
         while not run.feed.drained() and run.feed.tick <= STEPS_MAX:
             run.feed.step()
-            steps += [seen.model_dump(mode="json", exclude={"writers"}) for seen in run.target.take_shown()]
+            steps += [seen.model_dump(mode="json", exclude={"writers"}) for seen in run.target.take_engine_records()]
         ended = "drained" if run.feed.drained() else "stuck"
     except EngineFailed as error:
         ended = f"{error_text(error)} in {site_text(error.where)}"
@@ -125,7 +125,7 @@ def print_all(engine: Vllm, count: int) -> None:
         kind.kept.stop()
 
 
-def printed(engine: str, count: int, hash_seed: str) -> list[Shown]:
+def printed(engine: str, count: int, hash_seed: str) -> list[EngineRecord]:
     """Run the traces in a second pair of processes; return the digests of each trace."""
     command = [sys.executable, "-m", "benchmarks.conformance.vllm_determinism", "--print", "--traces", str(count)]
     command += ["--engine", engine]

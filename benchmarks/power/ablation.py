@@ -32,7 +32,7 @@ from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.process import prepare_process
 from workers.run.trials import run_with_fault
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import SPECSTORM
 
 NOTHING = "(nothing)"
@@ -75,7 +75,7 @@ def _fault_found(trial: Trial) -> int | None:
 
 
 def _traces(trial: Trial) -> Iterator[Trace]:
-    capabilities = kind_of(trial.engine).capabilities
+    capabilities = target_kind(trial.engine).capabilities
     for number in count():
         shard = Shard(profile="mixed", seed=trial.number, number=number, without=trial.without)
         yield from shard.generate(capabilities)
@@ -132,7 +132,7 @@ def _worse(
 
 def trials_of(asked: argparse.Namespace) -> list[Trial]:
     """Return the requested trials; ValueError names an unknown situation or bug."""
-    known = situations_of(kind_of(asked.engine).capabilities)
+    known = situations_of(target_kind(asked.engine).capabilities)
     reverted = [each.id for each in all_reversals() if asked.engine in (ENGINES[runner] for runner in each.runners)]
     bugs = sorted(FAULTS) if asked.engine == SPECSTORM else reverted
     situations = asked.situation or list(known)

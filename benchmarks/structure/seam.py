@@ -20,7 +20,7 @@ from typing import get_args
 
 from scenarios.drafters import Drafter
 from scenarios.spec import EngineSpec
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.sglang.installation import SGLANG
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ SERVING: Mapping[str, Sequence[str]] = {
         "held[",
         *("_late", "# By step, the entries that a late draft pass"),
     ),
-    "workers/record/shown.py": (
+    "workers/record/engine_records.py": (
         *("`shared`", "counts tokens whose blocks", "shared: list"),
         *("later than the step's", "`behind`. `bounds`", "behind: int"),
     ),
@@ -76,7 +76,7 @@ _REPORTED = re.compile(r"\bsglang-\d+|\bsglang (PR|issue)s? #\d+", re.IGNORECASE
 
 def asked_alone(engine: str) -> set[str]:
     """Return the specification keys and drafters that no other engine supports."""
-    kinds = {name: kind_of(name).capabilities for name in known_engines()}
+    kinds = {name: target_kind(name).capabilities for name in known_engines()}
     taken = {
         name: {key for key, field in EngineSpec.model_fields.items() if kind.allowed(key) != (field.default,)}
         | {drafter for drafter in get_args(Drafter) if kind.allows("drafter", drafter)}

@@ -19,8 +19,8 @@ from workers.record.verdict import (
     Vacuous,
     Verdict,
     is_finding,
-    known_of,
-    unconfirmed_of,
+    known_causes,
+    unconfirmed_reason,
 )
 from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
@@ -168,11 +168,11 @@ class Triage:
     def _explained(self, result: Judgement | Lost, deaths: tuple[str, ...]) -> None:
         state = self.state
         verdict = result if isinstance(result, Lost) else result.verdict
-        if isinstance(result, Judgement) and state.bug and known_of(verdict):
+        if isinstance(result, Judgement) and state.bug and known_causes(verdict):
             # The hunt has found a bug with a known smallest trace.
             self._update(stage="confirmed", judgement=result)
         elif isinstance(result, Judgement) and not isinstance(verdict, Agreed | Vacuous | Lost):
-            why = unconfirmed_of(verdict)
+            why = unconfirmed_reason(verdict)
             met = state.verdict.model_copy(update={"unconfirmed": why}) if state.verdict is not None else verdict
             self._update(verdict=met)
             self._begin(result.trace, verdict)
@@ -197,7 +197,7 @@ class Triage:
             self._update(stage="confirmed", judgement=result)
         elif isinstance(result, Lost) is self.state.kills:
             self._confirmed_as(shrinking.verdict, shrinking.trace)
-        elif isinstance(result, Lost) and not deaths and unconfirmed_of(met) is not None:
+        elif isinstance(result, Lost) and not deaths and unconfirmed_reason(met) is not None:
             # The long trace was never confirmed, and the small one was not confirmed either.
             self._confirmed_as(result, self.state.trace)
         elif self.state.kills:

@@ -19,7 +19,7 @@ from scenarios.visible import visible_line
 from workers.edits.fix import RACES
 from workers.record.verdict import Agreed, Judgement, is_finding
 from workers.shrink.fingerprint import Signature, signature_of
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import Device, DeviceError, RunConfig
 
 Good = Annotated[
@@ -55,7 +55,7 @@ def bisect(
     as_json: Json = False,
 ) -> int:
     """Find the first release or commit of an engine that shows a failing trace's bug."""
-    released = [name for name in known_engines() if kind_of(name).releases]
+    released = [name for name in known_engines() if target_kind(name).releases]
     asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home, fixes=RACES)
     file = bundled(file)
     config = config_for(file, asked, context)

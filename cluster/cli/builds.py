@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.campaigns.commits import Repository, RepositoryError
 from cluster.cli.inputs import InputError
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import DeviceError, RunConfig
 
 # Folder of installed releases, relative to the user's home.
@@ -32,7 +32,7 @@ class Releases:
         return False
 
     def running(self, name: str) -> AbstractContextManager[RunConfig]:
-        return kind_of(self.config.engine).release(name, self.folder, self.config)
+        return target_kind(self.config.engine).release(name, self.folder, self.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Commits:
                 self.repository.extract(name, Path(folder))
             except RepositoryError as error:
                 raise DeviceError(str(error)) from error
-            with kind_of(self.config.engine).over(Path(folder), self.config) as config:
+            with target_kind(self.config.engine).overlaid(Path(folder), self.config) as config:
                 yield config
 
 
@@ -72,9 +72,9 @@ def releases_of(config: RunConfig, versions: str, folder: Path | None, commit: s
     """
     if commit:
         raise InputError("--good and --bad need a git checkout; give it with --repository DIR")
-    known = kind_of(config.engine).releases
+    known = target_kind(config.engine).releases
     if not known:
-        released = [name for name in known_engines() if kind_of(name).releases]
+        released = [name for name in known_engines() if target_kind(name).releases]
         raise InputError(f"--engine is {config.engine}; it has no releases: {' and '.join(released)} have")
     return Releases(config, _versions(versions, known), folder if folder is not None else Path.home() / CACHE)
 
@@ -105,7 +105,7 @@ def commits_of(config: RunConfig, folder: Path, ends: tuple[str, str], are_relea
     """
     if are_releases_named:
         raise InputError("--repository cannot be combined with --versions or --environments, which select releases")
-    package, good, newer = kind_of(config.engine).package, ends[0], ends[1] or "HEAD"
+    package, good, newer = target_kind(config.engine).package, ends[0], ends[1] or "HEAD"
     if not package:
         raise InputError(f"--engine is {config.engine}; not supported, as this engine has no separate sources")
     repository = Repository(folder, package)

@@ -22,7 +22,7 @@ from scenarios import codec
 from scenarios.events import Submit
 from scenarios.generation.fitting import within
 from scenarios.trace import Trace
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, DeviceError, RunConfig
 
 TRACE = Trace(events=(Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=2),))
@@ -59,14 +59,14 @@ def doctor(json: Json = False) -> int:
 
 def trace_for(config: RunConfig) -> Trace:
     """Return a small trace that an engine can run on the device of a configuration."""
-    return within(TRACE, kind_of(config.engine).capabilities_under(config))
+    return within(TRACE, target_kind(config.engine).capabilities_under(config))
 
 
 def _trials(folder: Path) -> list[Check]:
     """Run one small trace per engine and device, and under Ray, each in its own process."""
     named = {}
     for engine in known_engines():
-        for device in kind_of(engine).capabilities.devices:
+        for device in target_kind(engine).capabilities.devices:
             file = folder / f"{engine}-{device}.yaml"
             trace = trace_for(RunConfig.model_validate({"engine": engine, "device": device}))
             file.write_text(codec.dumps(trace), encoding="utf-8")
@@ -90,7 +90,7 @@ def _defaults(here: Path) -> Check:
 
 def _kernels(engine: str) -> Check | None:
     """Return the check of whether NumPy definitions replace all kernels of an engine, or None."""
-    kind = kind_of(engine)
+    kind = target_kind(engine)
     try:
         interpreted = kind.interpreted(DEFAULT_CONFIG.model_copy(update={"engine": engine})) if kind.kernels else None
     except DeviceError:

@@ -14,7 +14,7 @@ from pathlib import Path
 from cluster.cli.inputs import SCENARIOS, read_scenarios
 from scenarios.events import Schedule
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Agreed, known_of
+from workers.record.verdict import Agreed, known_causes
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.run.references import References
@@ -22,7 +22,7 @@ from workers.targets.child.answers import Ran
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.child.target import ChildKind
 from workers.targets.executed import Executed
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import RunConfig
 
 _PROGRAM = "workers.targets.child.inside.record_functions"
@@ -56,7 +56,7 @@ def executed_by_scenarios(kind: ChildKind, config: RunConfig) -> Iterator[tuple[
             options = Options(races=False, compared=References("none"), confirm="never")
             verdict = check(trace, tapes, options, watched, config)
             if not isinstance(verdict, Agreed):
-                print(f"{scenario.name}: {verdict.kind} {known_of(verdict)}", file=sys.stderr)
+                print(f"{scenario.name}: {verdict.kind} {known_causes(verdict)}", file=sys.stderr)
             yield Path(scenario.name).stem, [*at_start, *keeper.process().ask({"do": "ran"}, Ran).functions]
     finally:
         keeper.stop()
@@ -64,13 +64,13 @@ def executed_by_scenarios(kind: ChildKind, config: RunConfig) -> Iterator[tuple[
 
 def main() -> int:
     """Write the record of an engine; return the exit code."""
-    recorded = [name for name in known_engines() if kind_of(name).executed is not None]
+    recorded = [name for name in known_engines() if target_kind(name).executed is not None]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=recorded, required=True)
     parser.add_argument("--out", type=Path, help="the file to write (default: the one that the engine's kind names)")
     options = parser.parse_args()
     config = RunConfig(engine=options.engine)
-    kind = kind_of(options.engine)
+    kind = target_kind(options.engine)
     assert isinstance(kind, ChildKind), "an engine with sources of its own"
     by_scenario: dict[str, list[str]] = {}
     for name, blocks in executed_by_scenarios(kind, config):

@@ -36,7 +36,7 @@ from workers.edits.fix import RACES, finding_of, fixes_of
 from workers.edits.patch import patch
 from workers.record.verdict import is_finding
 from workers.targets.exported import ExportError, Finding
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import Device, RunConfig
 
 
@@ -59,7 +59,7 @@ def export(
 ) -> int:
     """Write a finding as a test that needs only its engine, and as the text of an issue."""
     file = bundled(file)
-    released = [name for name in known_engines() if kind_of(name).releases]
+    released = [name for name in known_engines() if target_kind(name).releases]
     asked = RunConfig(
         engine=engine or released[0], device=lanes, engine_home=engine_home, engine_path=engine_path, fixes=RACES
     )
@@ -81,7 +81,7 @@ def export(
     sections = {**sections_of(page), **({VERSIONS: versions_of(head_of(found))} if found else {})}
     finding = Finding(name, title, source, trace.explicit(), seen.verdict, seen.run_on.version)
     try:
-        test = kind_of(check_engine(seen.run_on.engine)).exported(finding)
+        test = target_kind(check_engine(seen.run_on.engine)).exported(finding)
     except ExportError as error:
         raise InputError(f"{file}: no test shows it: {error}") from error
     written = out / f"test_{name}.py"
@@ -99,9 +99,9 @@ def export(
 
 def _run(file: Path, trace: Trace, config: RunConfig) -> EvidenceDocument:
     """Run a trace and return its verdict as evidence."""
-    kind = kind_of(config.engine)
+    kind = target_kind(config.engine)
     if not kind.exports:
-        exporting = ", ".join(name for name in known_engines() if kind_of(name).exports)
+        exporting = ", ".join(name for name in known_engines() if target_kind(name).exports)
         raise InputError(f"{file}: engine {config.engine}: export supports findings of {exporting}")
     check_trace(trace, config, str(file))
     require_engine(config)
@@ -129,7 +129,7 @@ def _read(path: Path) -> EvidenceDocument:
 
 def _patch(finding: str, config: RunConfig) -> str:
     """Return the patch of a finding's fix for the installed engine; "" without a fix."""
-    kind = kind_of(config.engine)
+    kind = target_kind(config.engine)
     fix, root = fixes_of(kind.package).get(finding), kind.installed(config)
     if fix is None or root is None:
         return ""

@@ -25,7 +25,7 @@ from cluster.statistics.figures import draw_kill_matrix, draw_survival
 from workers.faults.registry import FAULTS
 from workers.run.trials import Trial
 from workers.targets.devices import faults_on
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import SPECSTORM, RunConfig
 
 
@@ -51,7 +51,7 @@ def measure(
     if pictures and find_spec("matplotlib") is None:
         raise InputError("--pictures needs matplotlib; pip install matplotlib")
     config = RunConfig(engine=check_engine(engine), device=device)
-    if not kind_of(engine).capabilities.faults:
+    if not target_kind(engine).capabilities.faults:
         raise InputError(f"faults measure: engine {engine} has no faults to switch on")
     names = faults_on(config) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
     check_faults(names, config, "faults measure")

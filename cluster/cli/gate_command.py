@@ -46,7 +46,7 @@ from cluster.storage.corpus import NO_CORPUS, Corpus
 from cluster.storage.hunts import CANARY
 from workers.edits.fix import ALL
 from workers.targets.executed import Executed, RecordError
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import RunConfig
 
 REPORT, JUNIT = "gate.json", "junit.xml"
@@ -132,12 +132,12 @@ def _config_of(engine: str, home: str, path: str, fixes: str) -> RunConfig:
     Raises:
         InputError: as `config_of`, or the engine has no record of executed functions, or no source tree is named.
     """
-    having = [name for name in known_engines() if kind_of(name).executed is not None]
+    having = [name for name in known_engines() if target_kind(name).executed is not None]
     engine = check_engine(engine or having[0])
     if engine not in having:
         raise InputError(f"--engine is {engine}; it has no separate sources to test; allowed are {', '.join(having)}")
     if not path:
-        raise InputError(f"--engine-path is missing; give the root of the sources of {kind_of(engine).package}")
+        raise InputError(f"--engine-path is missing; give the root of the sources of {target_kind(engine).package}")
     return config_of(RunConfig(engine=engine, engine_home=home, engine_path=path, fixes=fixes))
 
 
@@ -157,7 +157,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
     Raises:
         InputError: there is nothing to compare the sources with, or no scenario is selected.
     """
-    kind = kind_of(config.engine)
+    kind = target_kind(config.engine)
     tree, installed = Path(config.engine_path), kind.installed(config)
     assert kind.executed is not None, "the engine has a record"
     try:

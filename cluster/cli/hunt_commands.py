@@ -71,7 +71,7 @@ from scenarios.generation.shards import SEED_MAX, Profile
 from workers.edits.fix import ALL, RACES
 from workers.record.verdict import Judgement, is_finding
 from workers.shrink.shrinker import LIMIT
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import SPECSTORM, RunConfig
 
 MANY = 1_000_000
@@ -156,7 +156,7 @@ def settings_of(
         InputError: a profile, a fault or a name of `focus` is unknown.
     """
     names = tuple(dict.fromkeys(name.strip() for each in focus for name in each.split(",")))
-    if message := unknown_focus(names, kind_of(config.engine).capabilities_under(config)):
+    if message := unknown_focus(names, target_kind(config.engine).capabilities_under(config)):
         raise InputError(f"--focus is {message}")
     if profile not in get_args(Profile):
         raise InputError(f"--profile is {profile}; allowed are {', '.join(get_args(Profile))}")

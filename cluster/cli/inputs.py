@@ -27,7 +27,7 @@ from scenarios.visible import visible_line
 from workers.edits.fix import ALL, RACES, fixes_of
 from workers.faults.registry import FAULTS
 from workers.targets.devices import devices_with
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig, TargetKind
 
 # Maximum length in bytes of a file name.
@@ -66,8 +66,8 @@ def config_of(asked: RunConfig) -> RunConfig:
         InputError: an engine is unknown or has no separate installation, or a folder does not contain it.
     """
     engine, home, path = check_engine(asked.engine), asked.engine_home, asked.engine_path
-    package = kind_of(engine).package
-    if asked.kernels != DEFAULT_CONFIG.kernels and asked.kernels not in kind_of(engine).kernels:
+    package = target_kind(engine).package
+    if asked.kernels != DEFAULT_CONFIG.kernels and asked.kernels not in target_kind(engine).kernels:
         raise InputError(f"--kernels is {asked.kernels}; engine {engine} has no kernel definitions")
     named = [("--engine-home", home), ("--engine-path", path)]
     for option, folder in named:
@@ -75,7 +75,7 @@ def config_of(asked: RunConfig) -> RunConfig:
             raise InputError(f"{option} is {folder}; engine {engine} has no separate installation")
         if folder and not Path(folder).is_dir():
             raise InputError(f"{option} is {folder}; the folder does not exist")
-    path = sources_of(path, kind_of(engine)) if path else ""
+    path = sources_of(path, target_kind(engine)) if path else ""
     config = RunConfig(
         engine=engine,
         device=asked.device,
@@ -85,7 +85,7 @@ def config_of(asked: RunConfig) -> RunConfig:
         kernels=asked.kernels,
         fixes=check_fixes(asked.fixes, package),
     )
-    return config.model_copy(update={"engine_version": kind_of(engine).version(config)})
+    return config.model_copy(update={"engine_version": target_kind(engine).version(config)})
 
 
 def sources_of(root: str, kind: TargetKind) -> str:
@@ -199,7 +199,7 @@ def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
 
     Ignoring them would mean reporting that they were not found.
     """
-    if faults and not kind_of(config.engine).capabilities.faults:
+    if faults and not target_kind(config.engine).capabilities.faults:
         raise InputError(f"{source}: fault {faults[0]}: engine {config.engine} has no faults to switch on")
     for fault in faults:
         devices = devices_with(FAULTS[fault])
@@ -210,7 +210,7 @@ def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
 
 def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
     """Raise if the engine cannot run a trace, or a fault does not exist on the device."""
-    lacks = lacking(trace, kind_of(config.engine).capabilities_under(config))
+    lacks = lacking(trace, target_kind(config.engine).capabilities_under(config))
     if lacks is not None:
         raise InputError(f"{source}: engine {config.engine} cannot run it: {lacks}")
     check_faults(trace.faults, config, source)
@@ -323,7 +323,7 @@ def require_engine(config: RunConfig) -> None:
     Raises:
         DeviceError: it cannot; the message says why.
     """
-    kind = kind_of(config.engine)
+    kind = target_kind(config.engine)
     kind.require(config)
     laid_over = kind.overlay_description(config)
     if laid_over:
@@ -367,7 +367,7 @@ def ray_address(
             f"{seen} is {address}; expected local, off or HOST:PORT (for a job server use `specstorm submit`)"
         )
     check_address(address)
-    if address == "local" and kind_of(config.engine).package:
+    if address == "local" and target_kind(config.engine).package:
         # Workers on this machine use the same installation as this process.
         require_engine(config)
     return address

@@ -33,7 +33,7 @@ from cluster.storage.campaign import Result
 from cluster.storage.store import Store
 from scenarios.trace import Trace
 from workers.record.verdict import Judgement
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 __all__ = ["check", "hunt", "run"]
@@ -59,7 +59,7 @@ def check(
     added = tuple(check_fault(fault) for fault in faults)
     given = given.model_copy(update={"faults": tuple(dict.fromkeys((*given.faults, *added)))})
     check_trace(given, config, source)
-    kind_of(config.engine).require(config)
+    target_kind(config.engine).require(config)
     return load_judge(WORKER).judge(given, sweep, config)
 
 

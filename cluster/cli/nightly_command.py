@@ -63,7 +63,7 @@ from cluster.storage.hunts import CANARY
 from cluster.storage.store import Store
 from scenarios.generation.shards import SEED_MAX
 from workers.edits.fix import ALL
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import SPECSTORM
 
 
@@ -149,7 +149,7 @@ def nightly(
     config = config_of(asked_config(context))
     settings = settings_of("mixed", seed, (), canary, config)
     # A regression is a trace with its fault switched on.
-    known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
+    known_bugs = read_regressions(regressions) if target_kind(engine).capabilities.faults else {}
     begun_from = corpus_of(corpus, out)
     history = FindingHistory(known_folder(known, engine, is_night=True))
     number = night_number(seed)

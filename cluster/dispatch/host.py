@@ -18,7 +18,7 @@ from workers.run.process import prepare_process
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial, run_trial
 from workers.shrink.shrinker import Tried
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 
 _JOB: TypeAdapter[AnyJob] = TypeAdapter(AnyJob)
@@ -73,7 +73,7 @@ class EngineHost:
 
 def _ran(config: RunConfig) -> tuple[str, ...]:
     """Return the edited functions that ran in this process and were not reported before."""
-    return tuple(kind_of(config.engine).newly_run(config)) if config.engine_path else ()
+    return tuple(target_kind(config.engine).newly_run(config)) if config.engine_path else ()
 
 
 def running_file(folder: Path, job: str) -> Path:

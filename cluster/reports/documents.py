@@ -17,7 +17,7 @@ from scenarios.scenario_file import ScenarioFile
 from scenarios.spec import Value
 from workers.faults.registry import FAULTS
 from workers.targets.devices import devices_with
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 
 
@@ -93,7 +93,7 @@ class SituationsDocument(Value):
 
 def situations_document(config: RunConfig) -> SituationsDocument:
     """Return the document of the situations of an engine on a device."""
-    known = situations_of(kind_of(config.engine).capabilities_under(config)).values()
+    known = situations_of(target_kind(config.engine).capabilities_under(config)).values()
     keys = ("name", "area", "part_of", "requires", "finds")
     entries = tuple(
         SituationInfo(weight=str(WEIGHTS[each.name]), **{key: getattr(each, key) for key in keys}) for each in known

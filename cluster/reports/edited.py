@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 
 # The most functions that a line lists.
@@ -11,14 +11,14 @@ _NAMED = 5
 
 def never_run(config: RunConfig, ran: Collection[str]) -> tuple[str, ...]:
     """Return the edited functions of a run configuration's sources that did not run."""
-    return tuple(name for name in kind_of(config.engine).edited(config).watched if name not in ran)
+    return tuple(name for name in target_kind(config.engine).edited(config).watched if name not in ran)
 
 
 def edited_lines(config: RunConfig, ran: Collection[str]) -> list[str]:
     """Return lines about edited functions that never ran; an empty list if no source is edited."""
     if not config.engine_path:
         return []
-    edited = kind_of(config.engine).edited(config)
+    edited = target_kind(config.engine).edited(config)
     idle = [name for name in edited.watched if name not in ran]
     lines = []
     if idle:
@@ -26,7 +26,7 @@ def edited_lines(config: RunConfig, ran: Collection[str]) -> list[str]:
     elif edited.watched:
         lines.append(f"edited: {_count(len(edited.watched))}, {'all ran' if len(edited.watched) > 1 else 'it ran'}")
     else:
-        package = kind_of(config.engine).package
+        package = target_kind(config.engine).package
         lines.append(f"edited: no function of {config.engine_path} differs from the installed {package}")
     if edited.compiled:
         lines.append(f"edited, compiled, not known to run: {_named(edited.compiled)}")

@@ -26,10 +26,10 @@ from scenarios.generation.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.probes import PROBES
 from scenarios.spec import Value
 from workers.edits.proofs import proofs_of
-from workers.record.verdict import Verdict, known_of, plane, unconfirmed_of
+from workers.record.verdict import Verdict, known_causes, plane, unconfirmed_reason
 from workers.record.words import finding_lines, outcome_lines, shown_text
 from workers.shrink.fingerprint import Signature, signature_of
-from workers.targets.registry import is_counted, kind_of
+from workers.targets.registry import is_counted, target_kind
 from workers.targets.target import RunConfig
 
 
@@ -96,7 +96,7 @@ def _situation_lines(hunt: Hunt) -> Iterator[str]:
     others = [f"{name} {count:,}" for name, count in sorted(tally.situations.items()) if name not in tally.bugs_of]
     if others:
         yield f"traces with other situations: {', '.join(others)}"
-    known = situations_of(kind_of(config.engine).capabilities_under(config))
+    known = situations_of(target_kind(config.engine).capabilities_under(config))
     if never := [name for name in known if name not in tally.situations]:
         yield f"situations in no trace: {', '.join(never)}"
 
@@ -174,7 +174,7 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
         small = (state.judgement or state.shrinking).trace
         done = "shrunk to" if state.stage == "closed" else "being shrunk, so far to"
         texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
-    elif known_of(verdict):
+    elif known_causes(verdict):
         texts.append(f"{state.size} events, as it was met: a known bug is not shrunk")
     texts += unfixed_lines(state.bug, config)
     if state.artefact is not None:
@@ -184,7 +184,7 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
 
 def unfixed_lines(bug: str, config: RunConfig) -> list[str]:
     """Return a line for each known bug with this fingerprint and a fix that does not apply."""
-    refused, proofs = kind_of(config.engine).fixed(config).refused, proofs_of()
+    refused, proofs = target_kind(config.engine).fixed(config).refused, proofs_of()
     alike = [name for name in refused if name in proofs and proofs[name].bug == bug]
     return [f"perhaps known: {name}, whose fix does not apply: {refused[name]}" for name in alike]
 
@@ -346,7 +346,7 @@ def news_text(news: News) -> str:
     """Return the news about a finding in one line."""
     match news:
         case Met(trace=trace, bug=bug, verdict=verdict):
-            why = unconfirmed_of(verdict)
+            why = unconfirmed_reason(verdict)
             text = f"found by trace {trace}: {verdict.kind}, {bug}"
             return text if why is None else f"{text}; UNCONFIRMED: {shown_text(why)}"
         case Confirmed(trace=trace, bug=bug):

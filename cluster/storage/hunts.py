@@ -13,7 +13,7 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Site
 from workers.record.names import ArtefactPath
-from workers.record.verdict import Crashed, Judgement, Lost, Verdict, is_finding, unconfirmed_of
+from workers.record.verdict import Crashed, Judgement, Lost, Verdict, is_finding, unconfirmed_reason
 from workers.run.shard import Hit
 from workers.shrink.shrinker import Finding, Shrinking
 from workers.targets.target import RunConfig
@@ -100,7 +100,7 @@ class FindingState(Value):
     def is_unconfirmed(self) -> bool:
         """Whether a slower run of the engine still has to confirm the finding."""
         seen = self.judgement or self
-        return seen.verdict is not None and unconfirmed_of(seen.verdict) is not None
+        return seen.verdict is not None and unconfirmed_reason(seen.verdict) is not None
 
     @property
     def is_distinct(self) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from findings.acceptance import Acceptance, acceptance_of, main
-from workers.record.shown import Counted, CountedValues
+from workers.record.engine_records import Counted, CountedValues
 
 
 def counted(step: int, *counts: int) -> Counted:

@@ -6,7 +6,7 @@ from scenarios.generation.base import labelled
 from scenarios.generation.catalogue import generated_for
 from scenarios.generation.situation import Generated
 from scenarios.trace import Trace
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 
 NUM_TRACES = 400
 
@@ -20,7 +20,7 @@ def random_traces() -> tuple[Trace, ...]:
 @cache
 def generated(engine: str) -> tuple[Generated, ...]:
     """Return an engine's traces of the first NUM_TRACES seeds, with their situations."""
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     return tuple(generated_for(labelled(seed), capabilities) for seed in range(NUM_TRACES))
 
 

@@ -26,7 +26,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 from tests.scenarios.generated_traces import random_traces
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 
 # An engine that supports some, not all, values of each kind of capability.
 SOME = Capabilities(
@@ -53,7 +53,7 @@ SOME = Capabilities(
         ),
     ),
 )
-ENGINES = {name: kind_of(name).capabilities for name in known_engines()} | {
+ENGINES = {name: target_kind(name).capabilities for name in known_engines()} | {
     "nothing": Capabilities(),
     "some": SOME,
     "some without lanes": replace(SOME, devices={"sim": ()}),

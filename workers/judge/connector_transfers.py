@@ -22,8 +22,8 @@ from scenarios.spec import ENGINE, PRODUCER, EngineName, Offloading
 from workers.judge.history import EngineHistory, History
 from workers.judge.judge import Case, End, HistoryJudge, with_engine_name
 from workers.judge.mismatches import mismatch
+from workers.record.engine_records import EngineRecord, InFlight, Inputs, Offered, Preempted, Scheduled, Transfer
 from workers.record.evidence import Difference, fact
-from workers.record.shown import InFlight, Inputs, Offered, Preempted, Scheduled, Shown, Transfer
 
 PLANE = "transfers"
 PLANES = (PLANE,)
@@ -52,29 +52,29 @@ class _Transfers:
         # By step, the blocks that were in flight when the step was planned, each with its request.
         self._used: dict[int, dict[int, int]] = {}
 
-    def see(self, seen: Shown) -> Iterator[Difference]:
+    def check_record(self, record: EngineRecord) -> Iterator[Difference]:
         """Update the transfers with one engine record; yield the differences found in it."""
-        match seen:
-            case Transfer() if seen.values.phase == "begins":
-                yield from self._begin(seen)
-            case Transfer() if seen.values.phase == "ends":
-                yield from self._end(seen)
-            case Transfer() if seen.values.of == "store" and self._stores_once:
-                yield from self._store(seen)
+        match record:
+            case Transfer() if record.values.phase == "begins":
+                yield from self._begin(record)
+            case Transfer() if record.values.phase == "ends":
+                yield from self._end(record)
+            case Transfer() if record.values.of == "store" and self._stores_once:
+                yield from self._store(record)
             case Offered():
-                yield from self._offered(seen)
+                yield from self._offered(record)
             case Scheduled():
-                yield from self._planned(seen)
+                yield from self._planned(record)
             case Inputs():
-                yield from self._written(seen)
+                yield from self._written(record)
             case InFlight(values=values):
-                yield from (self._misused(seen, "free", *pair) for pair in values.free)
-                yield from (self._misused(seen, "registered", *pair) for pair in values.registered)
+                yield from (self._misused(record, "free", *pair) for pair in values.free)
+                yield from (self._misused(record, "registered", *pair) for pair in values.registered)
             case Preempted():
-                for block in seen.values.kept:
+                for block in record.values.kept:
                     actual = fact("block_kept", block=block)
                     yield mismatch(
-                        PLANE, "preempted", seen.requests[0], (seen.step, None), fact("room_at_once"), actual
+                        PLANE, "preempted", record.requests[0], (record.step, None), fact("room_at_once"), actual
                     )
             case _:
                 pass
@@ -88,79 +88,81 @@ class _Transfers:
         """Yield the transfers of one kind that a request has in flight."""
         yield from (each for each in self.flights.values() if (each.request, each.of) == (request, of))
 
-    def _begin(self, seen: Transfer) -> Iterator[Difference]:
-        values, request = seen.values, seen.requests[0]
+    def _begin(self, record: Transfer) -> Iterator[Difference]:
+        values, request = record.values, record.requests[0]
         blocks = frozenset(values.blocks)
         if values.of == "load":
             for number, other in self.flights.items():
                 for block in sorted(blocks & other.blocks):
                     actual = fact("block_of_transfer", block=block, number=number)
-                    yield mismatch(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
+                    yield mismatch(PLANE, "blocks", request, (record.step, None), fact("a_block_of_its_own"), actual)
         self.flights[values.number] = _Flight(request, values.of, blocks, values.is_synchronous)
 
-    def _store(self, seen: Transfer) -> Iterator[Difference]:
+    def _store(self, record: Transfer) -> Iterator[Difference]:
         """Yield a difference for each block that is stored while another store of it is in flight."""
         for other, flight in self.flights.items():
-            if flight.of != "store" or other == seen.values.number:
+            if flight.of != "store" or other == record.values.number:
                 continue
-            for block in sorted(flight.blocks.intersection(seen.values.blocks)):
+            for block in sorted(flight.blocks.intersection(record.values.blocks)):
                 expected, actual = fact("a_block_of_its_own"), fact("block_of_transfer", block=block, number=other)
-                yield mismatch(PLANE, "stored", seen.requests[0], (seen.step, None), expected, actual)
+                yield mismatch(PLANE, "stored", record.requests[0], (record.step, None), expected, actual)
 
-    def _end(self, seen: Transfer) -> Iterator[Difference]:
-        number, where = seen.values.number, (seen.step, None)
-        self.num_lost += len(seen.values.lost)
+    def _end(self, record: Transfer) -> Iterator[Difference]:
+        number, where = record.values.number, (record.step, None)
+        self.num_lost += len(record.values.lost)
         if self.flights.pop(number, None) is None:
             facts = fact("one_end"), fact("ended_again", number=number)
-            yield mismatch(PLANE, "ends", seen.requests[0], where, *facts)
+            yield mismatch(PLANE, "ends", record.requests[0], where, *facts)
         self.has_ended = True
-        if seen.values.is_ahead:
+        if record.values.is_ahead:
             # The transfer ended before this step's kernels: the next owner of its blocks may write them.
-            for block in seen.values.blocks:
-                self._used.get(seen.step, {}).pop(block, None)
+            for block in record.values.blocks:
+                self._used.get(record.step, {}).pop(block, None)
 
-    def _offered(self, seen: Offered) -> Iterator[Difference]:
+    def _offered(self, record: Offered) -> Iterator[Difference]:
         """Yield a difference if an ended request has a computed full chunk that was not stored."""
         assert self._offloading is not None, "chunks are offered to its store"
-        values, size = seen.values, self.block_size * self._offloading.blocks_per_chunk
+        values, size = record.values, self.block_size * self._offloading.blocks_per_chunk
         # The KV cache entry of the last output token is never computed.
         computed = max(values.prompt, values.tokens - 1)
         kept = values.prompt if self._offloading.stored == "prompts" else computed
         missing = set(range(values.found // size, kept // size)) - set(values.offered)
         for chunk in sorted(missing)[:1]:
             actual = fact("chunks_offered", chunks=list(values.offered))
-            yield mismatch(PLANE, "offered", seen.requests[0], (seen.step, None), fact("chunk", chunk=chunk), actual)
+            yield mismatch(
+                PLANE, "offered", record.requests[0], (record.step, None), fact("chunk", chunk=chunk), actual
+            )
 
-    def _planned(self, seen: Scheduled) -> Iterator[Difference]:
+    def _planned(self, record: Scheduled) -> Iterator[Difference]:
         """Yield a difference for each scheduled block that an asynchronous load still writes.
 
         Keep the blocks in flight for `_written`.
         """
         flights = [flight for flight in self.flights.values() if not flight.is_synchronous]
-        self._used[seen.step] = {block: flight.request for flight in flights for block in flight.blocks}
+        self._used[record.step] = {block: flight.request for flight in flights for block in flight.blocks}
         arriving = {block: each.request for each in flights if each.of == "load" for block in each.blocks}
-        states = dict(seen.values.states)
-        for request, blocks in seen.values.blocks if arriving else ():
+        states = dict(record.values.states)
+        for request, blocks in record.values.blocks if arriving else ():
             for block in (block for held in (blocks, *states.get(request, ())) for block in held):
                 if block in arriving:
                     actual = fact("block_arriving", block=block, other=arriving[block])
-                    yield mismatch(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
+                    yield mismatch(PLANE, "blocks", request, (record.step, None), fact("a_block_of_its_own"), actual)
 
-    def _written(self, seen: Inputs) -> Iterator[Difference]:
+    def _written(self, record: Inputs) -> Iterator[Difference]:
         """Yield a difference for each block that a step writes while a transfer uses it."""
         assert self._history is not None, "an engine reports its sizes before its steps"
-        used = self._used.pop(seen.step, {})
-        for row in self._history.steps[seen.step].rows if used else ():
+        used = self._used.pop(record.step, {})
+        for row in self._history.steps[record.step].rows if used else ():
             written = {slot // self.block_size for slot in row.slots} | {state.block for state in row.states}
             for block in sorted(written & used.keys()):
                 actual = fact("block_in_flight", block=block, other=used[block])
-                yield mismatch(PLANE, "written", row.request, (seen.step, None), fact("a_block_of_its_own"), actual)
+                yield mismatch(PLANE, "written", row.request, (record.step, None), fact("a_block_of_its_own"), actual)
 
-    def _misused(self, seen: InFlight, how: str, number: int, block: int) -> Difference:
+    def _misused(self, record: InFlight, how: str, number: int, block: int) -> Difference:
         flight = self.flights.get(number)
         request = flight.request if flight is not None else None
         actual = fact("block_free" if how == "free" else "block_registered", block=block)
-        return mismatch(PLANE, how, request, (seen.step, None), fact("held_until_end"), actual)
+        return mismatch(PLANE, how, request, (record.step, None), fact("held_until_end"), actual)
 
 
 class ConnectorTransfers(HistoryJudge):
@@ -175,7 +177,7 @@ class ConnectorTransfers(HistoryJudge):
         return cls(case.trace.spec.offloading) if case.trace.spec.has_connector else None
 
     def compared(self, history: History) -> tuple[str, ...]:
-        phases = {seen.values.phase for seen in history.shown if isinstance(seen, Transfer)}
+        phases = {record.values.phase for record in history.records if isinstance(record, Transfer)}
         return PLANES if phases & {"begins", "ends"} else ()
 
     def differences(self, end: End) -> Iterator[Difference]:
@@ -185,11 +187,11 @@ class ConnectorTransfers(HistoryJudge):
         }
         # By request, the length of the prompt that a producer computes.
         prompts: dict[int, int] = {}
-        for seen in end.history.shown:
-            for found in _handed_over(seen, of, prompts):
-                yield with_engine_name(found, seen.of)
-            for found in of[seen.of].see(seen):
-                yield with_engine_name(found, seen.of)
+        for record in end.history.records:
+            for found in _handed_over(record, of, prompts):
+                yield with_engine_name(found, record.of)
+            for found in of[record.of].check_record(record):
+                yield with_engine_name(found, record.of)
         for each, transfers in of.items():
             for found in transfers.left(end.steps):
                 yield with_engine_name(found, each)
@@ -200,17 +202,19 @@ class ConnectorTransfers(HistoryJudge):
                 )
 
 
-def _handed_over(seen: Shown, of: dict[EngineName, _Transfers], prompts: dict[int, int]) -> Iterator[Difference]:
+def _handed_over(
+    record: EngineRecord, of: dict[EngineName, _Transfers], prompts: dict[int, int]
+) -> Iterator[Difference]:
     """Yield differences in the blocks that a prefill producer passes to its consumer.
 
-    It must be called before `_Transfers.see` processes the record.
+    It must be called before `_Transfers.check_record` processes the record.
     """
-    if isinstance(seen, Scheduled) and seen.of == PRODUCER:
-        for number, tokens in seen.values.begun:
+    if isinstance(record, Scheduled) and record.of == PRODUCER:
+        for number, tokens in record.values.begun:
             prompts.setdefault(number, len(tokens))
-    if not isinstance(seen, Transfer) or seen.values.phase == "copies":
+    if not isinstance(record, Transfer) or record.values.phase == "copies":
         return
-    (request,), values, producer, where = seen.requests, seen.values, of[PRODUCER], (seen.step, None)
+    (request,), values, producer, where = record.requests, record.values, of[PRODUCER], (record.step, None)
     match values.of, values.phase:
         case "send", "begins":
             expected = -(-prompts[request] // producer.block_size)

@@ -21,8 +21,8 @@ from scenarios.spec import ENGINE
 from workers.judge.history import EngineHistory, History, Row
 from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
+from workers.record.engine_records import Controlled, Copied, EngineRecord, Scheduled, Transfer
 from workers.record.evidence import Difference, fact
-from workers.record.shown import Controlled, Copied, Scheduled, Shown, Transfer
 
 PLANE = "control"
 _PAUSES = {"pause_abort": "abort", "pause_wait": "wait", "pause_keep": "keep"}
@@ -38,12 +38,12 @@ class ControlPlane(HistoryJudge):
         return cls() if case.shows_steps and is_controlled else None
 
     def compared(self, history: History) -> tuple[str, ...]:
-        is_used = any(isinstance(seen, Controlled) and seen.of == ENGINE for seen in history.shown)
+        is_used = any(isinstance(record, Controlled) and record.of == ENGINE for record in history.records)
         return (PLANE,) if is_used else ()
 
     def differences(self, end: End) -> Iterator[Difference]:
         calls = _Calls()
-        found = [each for seen in end.history.shown if seen.of == ENGINE for each in calls.see(seen)]
+        found = [each for record in end.history.records if record.of == ENGINE for each in calls.check_record(record)]
         if calls.era:
             found += _attended(end.history.engines[ENGINE], calls)
         yield from sorted(found, key=lambda difference: difference.step)
@@ -65,24 +65,24 @@ class _Calls:
         self._loading: set[int] = set()
         self._neighbour: list[int] | None = None
 
-    def see(self, seen: Shown) -> Iterator[Difference]:
+    def check_record(self, record: EngineRecord) -> Iterator[Difference]:
         """Process one engine record; yield the differences found in it."""
-        match seen:
+        match record:
             case Controlled():
-                yield from self._control(seen)
+                yield from self._control(record)
             case Scheduled():
-                self.eras[seen.step] = self.era
-                yield from self._planned(seen)
+                self.eras[record.step] = self.era
+                yield from self._planned(record)
             case Copied():
-                self.copied.setdefault(seen.step, []).extend(seen.values.blocks)
-            case Transfer() if (seen.values.of, seen.values.phase) == ("load", "begins"):
-                self.loaded.setdefault(seen.step, set()).update(seen.values.blocks)
-                self._loading.update(() if self._mode else seen.requests)
+                self.copied.setdefault(record.step, []).extend(record.values.blocks)
+            case Transfer() if (record.values.of, record.values.phase) == ("load", "begins"):
+                self.loaded.setdefault(record.step, set()).update(record.values.blocks)
+                self._loading.update(() if self._mode else record.requests)
             case _:
                 pass
 
-    def _control(self, seen: Controlled) -> Iterator[Difference]:
-        what, tokens, where = seen.values.what, seen.values.tokens, (seen.step, None)
+    def _control(self, record: Controlled) -> Iterator[Difference]:
+        what, tokens, where = record.values.what, record.values.tokens, (record.step, None)
         if what in _PAUSES:
             self._mode = _PAUSES[what]
         elif what == "resume":
@@ -90,7 +90,7 @@ class _Calls:
         elif what == "cleared":
             self.era += 1
         elif what in ("weights", "drafter_weights") and tokens != [0]:
-            expected = fact("weights", version=seen.values.version) if what == "weights" else fact("kept_asleep")
+            expected = fact("weights", version=record.values.version) if what == "weights" else fact("kept_asleep")
             yield mismatch(PLANE, what, None, where, expected, fact("unlike", count=tokens[0]))
         elif what == "executed_asleep":
             yield mismatch(PLANE, "asleep", None, where, fact("awake"), fact("executed"))
@@ -99,14 +99,16 @@ class _Calls:
             if tokens != self._neighbour:
                 yield mismatch(PLANE, "neighbour", None, where, self._neighbour, tokens)
 
-    def _planned(self, seen: Scheduled) -> Iterator[Difference]:
+    def _planned(self, record: Scheduled) -> Iterator[Difference]:
         """Yield a difference for the first request scheduled although the engine is paused."""
-        begun = [request for request, _ in seen.values.begun]
-        barred = {"": (), "wait": [each for each in begun if each not in self._loading]}.get(self._mode, seen.requests)
+        begun = [request for request, _ in record.values.begun]
+        barred = {"": (), "wait": [each for each in begun if each not in self._loading]}.get(
+            self._mode, record.requests
+        )
         self._loading.difference_update(begun)
         if barred:
             expected = fact("paused", mode=self._mode)
-            yield mismatch(PLANE, "paused", barred[0], (seen.step, None), expected, fact("planned"))
+            yield mismatch(PLANE, "paused", barred[0], (record.step, None), expected, fact("planned"))
 
 
 def _attended(history: EngineHistory, calls: _Calls) -> Iterator[Difference]:

@@ -31,8 +31,8 @@ from workers.judge.history import Blocks, History, Step
 from workers.judge.history import Row as InputRow
 from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
+from workers.record.engine_records import Drafting, Inputs, Transfer
 from workers.record.evidence import Difference, Fact, fact
-from workers.record.shown import Drafting, Inputs, Transfer
 
 PLANE = "drafts"
 PLANES = (PLANE,)
@@ -180,12 +180,12 @@ class Drafter:
     def _copy(self, number: int, is_before: bool) -> None:
         """Copy blocks between the drafter's KV cache and the store, except lost blocks."""
         size = self._sizes.block_size
-        for seen in self._copies.get((number, is_before), ()):
-            is_load = seen.values.of == "load"
+        for record in self._copies.get((number, is_before), ()):
+            is_load = record.values.of == "load"
             source, target = (self._store, self._cache) if is_load else (self._cache, self._store)
-            for index, pair in enumerate(zip(seen.values.slots, seen.values.blocks, strict=True)):
+            for index, pair in enumerate(zip(record.values.slots, record.values.blocks, strict=True)):
                 at, to = pair if is_load else reversed(pair)
-                for place in range(size) if index not in seen.values.lost else ():
+                for place in range(size) if index not in record.values.lost else ():
                     target.pop(to * size + place, None)
                     if at * size + place in source:
                         target[to * size + place] = source[at * size + place]
@@ -200,8 +200,8 @@ class Drafter:
         yield from self._missing_passes(step, rows)
         if step.context is not None:
             yield from self._stores(step, step.inputs, rows)
-        for seen in step.passes:
-            yield from self._pass(step.number, seen, rows)
+        for record in step.passes:
+            yield from self._pass(step.number, record, rows)
         if not step.passes and step.context is None:
             self._mark_unwritten(rows.values())
         self._keep_proposals(step, rows)
@@ -304,11 +304,11 @@ class Drafter:
                 yield from self._positions_and_slots(step.number, row, row.first, row.end - row.first, given)
             yield from self._writes(step.number, row, given, self._cache)
 
-    def _pass(self, number: int, seen: Drafting, rows: Mapping[int, Row]) -> Iterator[Difference]:
-        values = seen.values
+    def _pass(self, number: int, record: Drafting, rows: Mapping[int, Row]) -> Iterator[Difference]:
+        values = record.values
         held = dict(values.blocks)
         written = self._late_writes.setdefault(values.behind, {}) if values.behind > number else self._cache
-        starts = zip(seen.requests, values.starts, values.starts[1:], strict=False)
+        starts = zip(record.requests, values.starts, values.starts[1:], strict=False)
         for place, (request, start, stop) in enumerate(starts):
             row, length = rows[request], values.seq_lens[place]
             if request in held:
@@ -322,7 +322,7 @@ class Drafter:
                     expected = fact("at_least", least=length)
                     yield mismatch(PLANE, "draft_bounds", row.request, (number, None), expected, bound)
             yield from self._writes(number, row, given, written)
-        for request in seen.requests if values.index == 0 else ():
+        for request in record.requests if values.index == 0 else ():
             if rows[request].is_checked:
                 yield from self._reads(number, rows[request])
 
@@ -429,13 +429,13 @@ def _copies_of(history: History) -> dict[tuple[int, bool], list[Transfer]]:
     """Return block copies to and from the store, by (step, before or after its passes)."""
     copies: dict[tuple[int, bool], list[Transfer]] = {}
     with_inputs: set[int] = set()
-    for seen in history.shown:
-        if seen.of != ENGINE:
+    for record in history.records:
+        if record.of != ENGINE:
             continue
-        if isinstance(seen, Inputs):
-            with_inputs.add(seen.step)
-        elif isinstance(seen, Transfer) and seen.values.phase == "copies":
-            is_awaited = seen.values.of == "load" and seen.values.is_synchronous
-            is_before = is_awaited or seen.step < 0 or seen.step not in with_inputs
-            copies.setdefault((seen.step, is_before), []).append(seen)
+        if isinstance(record, Inputs):
+            with_inputs.add(record.step)
+        elif isinstance(record, Transfer) and record.values.phase == "copies":
+            is_awaited = record.values.of == "load" and record.values.is_synchronous
+            is_before = is_awaited or record.step < 0 or record.step not in with_inputs
+            copies.setdefault((record.step, is_before), []).append(record)
     return copies

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from scenarios.spec import EngineName
-from workers.record.shown import (
+from workers.record.engine_records import (
     Context,
     Corrected,
     Counted,
     Drafting,
     Drained,
+    EngineRecord,
     Inputs,
     Margins,
     Opened,
@@ -23,7 +24,6 @@ from workers.record.shown import (
     Proposed,
     Scheduled,
     ScheduledValues,
-    Shown,
     Transfer,
 )
 
@@ -159,16 +159,16 @@ class EngineHistory:
 class History:
     """All records of a run in order, and the steps of each engine that reported its sizes."""
 
-    shown: Sequence[Shown]
+    records: Sequence[EngineRecord]
     engines: Mapping[EngineName, EngineHistory]
 
     @classmethod
-    def of(cls, shown: Sequence[Shown]) -> "History":
+    def of(cls, records: Sequence[EngineRecord]) -> "History":
         """Build the history from all records of a run, in order."""
-        collectors = {each.of: _Collector(each.values) for each in shown if isinstance(each, Opened)}
-        for each in shown:
-            collectors[each.of].see(each)
-        return cls(shown, {of: collector.history() for of, collector in collectors.items()})
+        collectors = {each.of: _Collector(each.values) for each in records if isinstance(each, Opened)}
+        for each in records:
+            collectors[each.of].add(each)
+        return cls(records, {of: collector.history() for of, collector in collectors.items()})
 
     def steps_of(self, of: EngineName) -> Mapping[int, Step]:
         """Return the steps of an engine; empty if the engine reported nothing."""
@@ -202,35 +202,35 @@ class _Collector:
         self._lost: dict[int, set[int]] = {}
         self._drained: list[Drained] = []
 
-    def see(self, seen: Shown) -> None:
+    def add(self, record: EngineRecord) -> None:
         """Add a record to its step; ignore records of no step."""
-        match seen:
+        match record:
             case Scheduled():
-                assert seen.step not in self._records, f"step {seen.step} is planned twice"
-                self._records[seen.step] = _StepRecords(seen, self._num_processed)
+                assert record.step not in self._records, f"step {record.step} is planned twice"
+                self._records[record.step] = _StepRecords(record, self._num_processed)
             case Inputs():
-                self._records[seen.step].inputs = seen
+                self._records[record.step].inputs = record
             case Corrected(values=values):
-                self._records[seen.step].corrected = dict(zip(seen.requests, values.mirror_computed, strict=True))
+                self._records[record.step].corrected = dict(zip(record.requests, values.mirror_computed, strict=True))
             case Processed(values=values):
-                assert seen.step == self._num_processed, f"step {seen.step} is processed out of order"
+                assert record.step == self._num_processed, f"step {record.step} is processed out of order"
                 self._num_processed += 1
-                self._records[seen.step].sampled = dict(zip(seen.requests, values.sampled, strict=True))
+                self._records[record.step].sampled = dict(zip(record.requests, values.sampled, strict=True))
             case Counted(values=values):
-                self._records[seen.step].counted = values.counted
+                self._records[record.step].counted = values.counted
             case Context():
-                self._records[seen.step].context = seen
+                self._records[record.step].context = record
             case Drafting(values=values):
-                assert values.index == len(self._records[seen.step].passes), "a draft pass is missing"
-                self._records[seen.step].passes.append(seen)
+                assert values.index == len(self._records[record.step].passes), "a draft pass is missing"
+                self._records[record.step].passes.append(record)
             case Margins(values=values):
-                self._records[seen.step].margins.append(values.margins)
+                self._records[record.step].margins.append(values.margins)
             case Proposed(values=values):
-                self._records[seen.step].proposed = dict(zip(seen.requests, values.proposed, strict=True))
+                self._records[record.step].proposed = dict(zip(record.requests, values.proposed, strict=True))
             case Transfer(values=values) if values.of == "load" and values.is_synchronous:
-                self._lost.setdefault(seen.step, set()).update(values.blocks[index] for index in values.lost)
+                self._lost.setdefault(record.step, set()).update(values.blocks[index] for index in values.lost)
             case Drained():
-                self._drained.append(seen)
+                self._drained.append(record)
             case _:
                 pass
 

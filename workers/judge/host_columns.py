@@ -6,7 +6,7 @@ from typing import Any
 from workers.oracle.expected_captures import SCRATCH, first_difference
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.truth import RowTruth, Truth
-from workers.record.evidence import Difference, Violation, fact, shown, violation
+from workers.record.evidence import Difference, Violation, fact, plain_value, violation
 from workers.record.observation import VARIABLES, Observation
 from workers.record.rules import Rule
 
@@ -105,6 +105,6 @@ def difference(
         commit=commit,
         step=step,
         position=position,
-        expected=shown(expected),
-        actual=actual if isinstance(actual, Violation) else shown(actual),
+        expected=plain_value(expected),
+        actual=actual if isinstance(actual, Violation) else plain_value(actual),
     )

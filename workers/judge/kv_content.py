@@ -24,8 +24,17 @@ from scenarios.spec import ENGINE, PRODUCER, EngineName
 from workers.judge.history import Blocks, EngineHistory, History, Row, Step
 from workers.judge.judge import Case, End, HistoryJudge, with_engine_name
 from workers.judge.prefixes import UNWRITTEN, Prefixes
+from workers.record.engine_records import (
+    Copied,
+    EngineRecord,
+    Inputs,
+    Processed,
+    Stored,
+    StoredValues,
+    Transfer,
+    Zeroed,
+)
 from workers.record.evidence import Difference
-from workers.record.shown import Copied, Inputs, Processed, Shown, Stored, StoredValues, Transfer, Zeroed
 
 PLANES = ("kv",)
 
@@ -65,14 +74,14 @@ class _Cache:
         # By step and request, the rows of steps that have not been processed.
         self._rows: dict[int, dict[int, _RowInFlight]] = {}
 
-    def copied(self, seen: Copied) -> None:
+    def copied(self, record: Copied) -> None:
         """Queue block copies, which take effect before the next step writes."""
-        self._copies.setdefault(seen.step, []).extend(seen.values.blocks)
+        self._copies.setdefault(record.step, []).extend(record.values.blocks)
 
-    def zeroed(self, seen: Zeroed) -> None:
+    def zeroed(self, record: Zeroed) -> None:
         """Mark zeroed blocks as unwritten."""
-        for block in seen.values.blocks:
-            self._changed[block] = seen.step
+        for block in record.values.blocks:
+            self._changed[block] = record.step
             self.blocks.pop(block, None)
             self.states.pop(block, None)
 
@@ -97,13 +106,13 @@ class _Cache:
             else:
                 self.blocks[target] = list(self.blocks.get(source, [UNWRITTEN] * self.size))
 
-    def processed(self, seen: Processed) -> None:
+    def processed(self, record: Processed) -> None:
         """Store the recurrent states after the accepted drafts of a processed step."""
-        rows = self._rows.pop(seen.step, {})
-        for request, sampled in zip(seen.requests, seen.values.sampled, strict=True):
+        rows = self._rows.pop(record.step, {})
+        for request, sampled in zip(record.requests, record.values.sampled, strict=True):
             if request in rows and rows[request].num_drafts and sampled:
                 row = rows[request]
-                self._write_states(seen.step, row, len(row.prefixes) - row.num_drafts + len(sampled) - 1)
+                self._write_states(record.step, row, len(row.prefixes) - row.num_drafts + len(sampled) - 1)
 
     def _write_states(self, step: int, row: _RowInFlight, stop: int) -> None:
         """Store a row's recurrent states at block ends before token `stop`, and at `stop`.
@@ -182,16 +191,16 @@ class _Cache:
             if wrong is not None:
                 yield self._difference(step, row.request, *wrong)
 
-    def stored(self, seen: Stored) -> Iterator[Difference]:
+    def stored(self, record: Stored) -> Iterator[Difference]:
         """Yield a difference for each stored block with an entry of other tokens."""
-        values: StoredValues = seen.values
+        values: StoredValues = record.values
         prefixes, size = self._prefixes.extended([], values.tokens), self.size
         for block, index in zip(values.blocks, values.indexes, strict=True):
             actual = self.blocks.get(block, [UNWRITTEN] * size)
             for position, own in enumerate(prefixes[index * size : (index + 1) * size], index * size):
                 if actual[position % size] != own:
                     wrong = position, own, actual[position % size]
-                    yield self._difference(seen.step, seen.requests[0], *wrong, variable="stored")
+                    yield self._difference(record.step, record.requests[0], *wrong, variable="stored")
 
     def _difference(
         self, step: int, request: int, position: int, own: int, other: int, variable: str = "attended"
@@ -222,13 +231,13 @@ class KVContent(HistoryJudge):
         return cls() if spec.has_connector or has_hits else None
 
     def compared(self, history: History) -> tuple[str, ...]:
-        return PLANES if history.shown else ()
+        return PLANES if history.records else ()
 
     def differences(self, end: End) -> Iterator[Difference]:
         caches = _Caches(end.history)
-        for seen in end.history.shown:
-            for found in caches.see(seen):
-                yield with_engine_name(found, seen.of)
+        for record in end.history.records:
+            for found in caches.check_record(record):
+                yield with_engine_name(found, record.of)
 
 
 class _Caches:
@@ -241,39 +250,39 @@ class _Caches:
         }
         self._store: dict[int, list[int]] = {}
         self._stored_states: dict[int, int] = {}
-        if any(seen.of == PRODUCER for seen in history.shown):
+        if any(record.of == PRODUCER for record in history.records):
             # The consumer loads from the producer's KV cache.
             self._store, self._stored_states = self._caches[PRODUCER].blocks, self._caches[PRODUCER].states
         # A step's kernels wait for its synchronous loads, so these come before the step at any order of the records.
         self._awaited: dict[int, list[Transfer]] = {}
-        for seen in history.shown:
-            if isinstance(seen, Transfer) and _is_awaited(seen):
-                self._awaited.setdefault(seen.step, []).append(seen)
+        for record in history.records:
+            if isinstance(record, Transfer) and _is_awaited(record):
+                self._awaited.setdefault(record.step, []).append(record)
 
-    def see(self, seen: Shown) -> Iterator[Difference]:
+    def check_record(self, record: EngineRecord) -> Iterator[Difference]:
         """Process one engine record; yield the differences found in it."""
-        cache = self._caches[seen.of]
-        match seen:
+        cache = self._caches[record.of]
+        match record:
             case Copied():
-                cache.copied(seen)
+                cache.copied(record)
             case Zeroed():
-                cache.zeroed(seen)
+                cache.zeroed(record)
             case Processed():
-                cache.processed(seen)
-            case Transfer() if seen.values.phase == "copies" and not _is_awaited(seen):
-                self._copy(seen)
+                cache.processed(record)
+            case Transfer() if record.values.phase == "copies" and not _is_awaited(record):
+                self._copy(record)
             case Stored():
-                yield from cache.stored(seen)
+                yield from cache.stored(record)
             case Inputs():
-                for load in self._awaited.get(seen.step, ()):
+                for load in self._awaited.get(record.step, ()):
                     self._copy(load)
-                yield from cache.step(seen.step)
+                yield from cache.step(record.step)
             case _:
                 pass
 
-    def _copy(self, seen: Transfer) -> None:
+    def _copy(self, record: Transfer) -> None:
         """Copy blocks between a KV cache and the store, except blocks that fail to load."""
-        values, cache = seen.values, self._caches[ENGINE]
+        values, cache = record.values, self._caches[ENGINE]
         first_state = len(values.blocks) - values.num_states
         for index, (block, slot) in enumerate(zip(values.blocks, values.slots, strict=True)):
             if index in values.lost:
@@ -294,7 +303,7 @@ class _Caches:
             self._stored_states[slot] = cache.states.get(block, UNWRITTEN)
 
 
-def _is_awaited(seen: Transfer) -> bool:
+def _is_awaited(record: Transfer) -> bool:
     """Return whether the next step waits for this load's copies (a synchronous load)."""
-    values = seen.values
+    values = record.values
     return values.phase == "copies" and values.of == "load" and values.is_synchronous

@@ -1,6 +1,6 @@
 """Build the reported difference between an observed value of a step and its expected value."""
 
-from workers.record.evidence import Difference, shown
+from workers.record.evidence import Difference, plain_value
 
 
 def mismatch(
@@ -22,6 +22,6 @@ def mismatch(
         request="" if request is None else request if isinstance(request, str) else f"submit {request}",
         step=step,
         position=position,
-        expected=shown(expected),
-        actual=shown(actual),
+        expected=plain_value(expected),
+        actual=plain_value(actual),
     )

@@ -88,8 +88,8 @@ class ModelInputs(HistoryJudge):
         if own is None:
             return None
         judged = self._steps(own, history)
-        shown = (step for step in own.steps.values() if step.inputs is not None)
-        for step in shown:
+        observed = (step for step in own.steps.values() if step.inputs is not None)
+        for step in observed:
             found = (
                 judged.step_differences(step) if step.number <= own.num_processed else judged.beyond_vocabulary(step)
             )

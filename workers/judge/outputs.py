@@ -24,8 +24,8 @@ from scenarios.sampling import Output
 from scenarios.trace import Trace
 from workers.oracle.derived import has_penalties
 from workers.oracle.incremental_tape import depends_on_drafts
-from workers.record.evidence import Difference, Site, fact, shown
-from workers.record.observation import width_of
+from workers.record.evidence import Difference, Site, fact, plain_value
+from workers.record.observation import logprobs_per_token
 
 # Error of a sum of float32 exponentials of logits. It is larger for an engine that rounds logits differently in each
 # batch: its `logit_margin`. Rounding of a logit is relative: logprobs of unlikely tokens have larger errors.
@@ -105,8 +105,8 @@ def _difference(variable: str, request: str, position: int | None, expected: obj
         request=request,
         step=-1,
         position=position,
-        expected=shown(expected),
-        actual=shown(actual),
+        expected=plain_value(expected),
+        actual=plain_value(actual),
     )
 
 
@@ -172,8 +172,8 @@ class _Pair:
         tokens = self._seen.tokens[position], self._wanted.tokens[position]
         before = [self._subtracted(token, position) if is_raw else 0.0 for token in tokens]
         for output in (self._seen, self._wanted):
-            shown = _shown(output, position)
-            logprobs = dict(zip(shown[::2], shown[1::2], strict=True))
+            pairs = _shown(output, position)
+            logprobs = dict(zip(pairs[::2], pairs[1::2], strict=True))
             if not logprobs.keys() >= set(tokens):
                 return False
             first, second = (logprobs[token] - less for token, less in zip(tokens, before, strict=True))
@@ -190,7 +190,7 @@ class _Pair:
     def _logprobs(self, num_tokens: int) -> Difference | None:
         """Return the first difference in the output logprobs, or None."""
         asked = self._submit.params.logprobs_width
-        if None in (width_of(output.logprobs, len(output.tokens)) for output in (self._seen, self._wanted)):
+        if None in (logprobs_per_token(output.logprobs, len(output.tokens)) for output in (self._seen, self._wanted)):
             # The number of logprobs differs from token to token, so they cannot be matched to tokens.
             length = 2 * asked * num_tokens if self._is_cut_short else None
             first, second = self._seen.logprobs[:length], self._wanted.logprobs[:length]

@@ -25,8 +25,8 @@ from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
 from workers.judge.prefixes import Prefixes
 from workers.judge.window_groups import Group, groups_of
+from workers.record.engine_records import Controlled, OpenedValues, Scheduled
 from workers.record.evidence import Difference, fact
-from workers.record.shown import Controlled, OpenedValues, Scheduled
 
 PLANES = ("blocks",)
 
@@ -50,11 +50,11 @@ class PrefixHits(HistoryJudge):
     def differences(self, end: End) -> Iterator[Difference]:
         own = end.history.engines[ENGINE]
         cache = _Cache(own.sizes, self._drafts)
-        for seen in end.history.shown:
-            if isinstance(seen, Controlled) and seen.of == ENGINE and seen.values.what == "cleared":
+        for record in end.history.records:
+            if isinstance(record, Controlled) and record.of == ENGINE and record.values.what == "cleared":
                 cache.clear()
-            elif isinstance(seen, Scheduled) and seen.of == ENGINE:
-                yield from cache.planned(own.steps[seen.step])
+            elif isinstance(record, Scheduled) and record.of == ENGINE:
+                yield from cache.planned(own.steps[record.step])
 
 
 class _Cache:

@@ -24,8 +24,8 @@ from scenarios.spec import ENGINE
 from workers.judge.history import EngineHistory, History, Turn
 from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
+from workers.record.engine_records import Sampler, SamplerRow
 from workers.record.evidence import Difference
-from workers.record.shown import Sampler, SamplerRow
 
 PLANE = "sampler"
 
@@ -39,26 +39,26 @@ class SamplerState(HistoryJudge):
         return cls() if PLANE in case.capabilities.planes else None
 
     def compared(self, history: History) -> tuple[str, ...]:
-        return (PLANE,) if any(isinstance(seen, Sampler) for seen in history.shown) else ()
+        return (PLANE,) if any(isinstance(record, Sampler) for record in history.records) else ()
 
     def differences(self, end: End) -> Iterator[Difference]:
         own = end.history.engines.get(ENGINE)
-        for seen in end.history.shown if own is not None else ():
-            if isinstance(seen, Sampler) and seen.of == ENGINE:
+        for record in end.history.records if own is not None else ():
+            if isinstance(record, Sampler) and record.of == ENGINE:
                 assert own is not None, "the loop is empty without a history"
-                yield from _of_step(seen, own, end.submits)
+                yield from _of_step(record, own, end.submits)
 
 
-def _of_step(seen: Sampler, history: EngineHistory, submits: Sequence[Submit]) -> Iterator[Difference]:
-    step = history.steps[seen.step]
-    for request, row in zip(seen.requests, seen.values.rows, strict=True):
+def _of_step(record: Sampler, history: EngineHistory, submits: Sequence[Submit]) -> Iterator[Difference]:
+    step = history.steps[record.step]
+    for request, row in zip(record.requests, record.values.rows, strict=True):
         submit, turn = submits[request], step.turns[request]
         if submit.session is not None or turn.has_lost or not turn.stay.tokens_are_known:
             continue
         expected = _expected(submit, turn, history.sizes.vocab_size)
         for name, value in row:
             if value is not None and name in expected and value != expected[name]:
-                yield mismatch(PLANE, name, request, (seen.step, None), expected[name], value)
+                yield mismatch(PLANE, name, request, (record.step, None), expected[name], value)
 
 
 def _expected(submit: Submit, turn: Turn, vocab_size: int) -> dict[str, object]:

@@ -24,8 +24,8 @@ from workers.judge.history import Blocks, History, Row, Step
 from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
 from workers.judge.prefixes import UNWRITTEN, Prefixes
+from workers.record.engine_records import OpenedValues
 from workers.record.evidence import Difference, fact
-from workers.record.shown import OpenedValues
 
 PLANES = ("blocks", "inputs", "kv")
 # The block id that replaces freed blocks in a block table.

@@ -15,7 +15,7 @@ from typing_extensions import TypeAliasType
 
 from scenarios.spec import Value
 from workers.record.names import Plane
-from workers.record.phrases import FACTS, RULES, needs_of
+from workers.record.phrases import FACTS, RULES, template_values
 from workers.record.rules import Reference, Rule
 
 HOST = "host"
@@ -105,15 +105,15 @@ class Fact(Value):
         return self
 
 
-Shown: TypeAlias = Fact | Plain
+EvidenceValue: TypeAlias = Fact | Plain
 
 
 def fact(kind: str, **values: object) -> Fact:
     """Return a `Fact` of a kind; its values become plain values or other facts."""
-    return Fact(kind=kind, values={name: shown(value) for name, value in values.items()})
+    return Fact(kind=kind, values={name: plain_value(value) for name, value in values.items()})
 
 
-def shown(value: object) -> Shown:
+def plain_value(value: object) -> EvidenceValue:
     """Return a value as evidence stores it: lists as tuples, NumPy numbers as Python numbers."""
     match value:
         case None | bool() | int() | str() | Fact():
@@ -121,14 +121,14 @@ def shown(value: object) -> Shown:
         case float() | np.floating():
             return float(value) if isfinite(value) else str(float(value))
         case np.integer() | np.bool_():
-            found: Shown = value.item()
+            found: EvidenceValue = value.item()
             return found
         case list() | tuple():
-            return tuple(_plain(shown(each)) for each in value)
+            return tuple(_plain(plain_value(each)) for each in value)
     raise TypeError(f"cannot store a {type(value).__name__} as evidence")
 
 
-def _plain(value: Shown) -> Plain:
+def _plain(value: EvidenceValue) -> Plain:
     assert not isinstance(value, Fact), "a sequence must hold plain values, not facts"
     return value
 
@@ -148,13 +148,13 @@ class Violation(Value):
         return self
 
 
-def _check_values(template: str, values: Mapping[str, Shown]) -> None:
+def _check_values(template: str, values: Mapping[str, EvidenceValue]) -> None:
     """Raise if a sentence template cannot be filled in with the values.
 
     Raises:
         ValueError: a value is missing, or must be a number and is not.
     """
-    for name, is_number in needs_of(template):
+    for name, is_number in template_values(template):
         if name not in values:
             raise ValueError(f"values has no {name!r}")
         value = values[name]
@@ -165,7 +165,7 @@ def _check_values(template: str, values: Mapping[str, Shown]) -> None:
 
 def violation(rule: Rule, **values: object) -> Violation:
     """Return a `Violation` of a rule; its values become plain values."""
-    return Violation(rule=rule, values={name: _plain(shown(value)) for name, value in values.items()})
+    return Violation(rule=rule, values={name: _plain(plain_value(value)) for name, value in values.items()})
 
 
 class Elsewhere(Value):

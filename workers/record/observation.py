@@ -147,7 +147,7 @@ class Recorder:
         return self._digest.hexdigest() if self._has_hashed else ""
 
 
-def width_of(logprobs: Sequence[int | float], num_tokens: int) -> int | None:
+def logprobs_per_token(logprobs: Sequence[int | float], num_tokens: int) -> int | None:
     """Return the number of logprobs for each token; None if tokens have different numbers."""
     if not num_tokens:
         return None if logprobs else 0

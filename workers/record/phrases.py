@@ -290,6 +290,6 @@ RULES: Mapping[Rule, str] = {
 
 
 @cache
-def needs_of(template: str) -> tuple[tuple[str, bool], ...]:
+def template_values(template: str) -> tuple[tuple[str, bool], ...]:
     """Return each value name in a template, and whether the value must be a number."""
     return tuple((name, bool(spec)) for _, name, spec, _ in Formatter().parse(template) if name)

@@ -179,32 +179,32 @@ def plane(verdict: Verdict) -> str:
             raise ValueError(f"{verdict.kind} is not a finding")
 
 
-def known_of(verdict: Verdict) -> tuple[str, ...]:
+def known_causes(verdict: Verdict) -> tuple[str, ...]:
     """Return the known bugs that cause a finding, by name; empty if the verdict is no finding."""
     return verdict.known if isinstance(verdict, Diverged | Crashed | Stuck) else ()
 
 
-def with_known(verdict: Verdict, known: tuple[str, ...]) -> Verdict:
+def with_known_causes(verdict: Verdict, known: tuple[str, ...]) -> Verdict:
     """Return a copy of a finding that names the known bugs that cause it."""
     return verdict.model_copy(update={"known": known}) if known else verdict
 
 
-def needs_of(verdict: Verdict) -> tuple[str, ...]:
+def required_fixes(verdict: Verdict) -> tuple[str, ...]:
     """Return the known bugs that must be fixed before a finding reproduces; empty for others."""
     return verdict.needs if isinstance(verdict, Diverged | Crashed | Stuck) else ()
 
 
-def with_needs(verdict: Verdict, needs: tuple[str, ...]) -> Verdict:
+def with_required_fixes(verdict: Verdict, needs: tuple[str, ...]) -> Verdict:
     """Return a copy of a finding that names known bugs to be fixed before it reproduces."""
     return verdict.model_copy(update={"needs": needs}) if needs else verdict
 
 
-def unconfirmed_of(verdict: Verdict) -> Fact | None:
+def unconfirmed_reason(verdict: Verdict) -> Fact | None:
     """Return why a finding was reported without confirmation; None if it needed none."""
     return verdict.unconfirmed if isinstance(verdict, Diverged | Crashed | Stuck) else None
 
 
-def missing_order_of(verdict: Verdict) -> MissingOrder | None:
+def detected_race(verdict: Verdict) -> MissingOrder | None:
     """Return the race of a finding (two unordered accesses), None if none was detected."""
     match verdict:
         case Diverged(difference=difference):
@@ -215,12 +215,12 @@ def missing_order_of(verdict: Verdict) -> MissingOrder | None:
             return None
 
 
-def with_missing_order(verdict: Verdict, order: MissingOrder | None) -> Verdict:
+def with_detected_race(verdict: Verdict, order: MissingOrder | None) -> Verdict:
     """Return a copy of a finding with a race added, unless it already has one.
 
     Other verdicts unchanged.
     """
-    if order is None or missing_order_of(verdict) is not None:
+    if order is None or detected_race(verdict) is not None:
         return verdict
     match verdict:
         case Diverged(difference=difference):
@@ -268,7 +268,7 @@ class Outcome(Value):
         return self.kind in ("agreed", "vacuous")
 
 
-def telling_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+def decisive_lane_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     """Return pairs of lanes (streams) that decide by their order if a finding reproduces.
 
     Empty if there are none.

@@ -14,11 +14,11 @@ from workers.record.evidence import (
     Access,
     Difference,
     Elsewhere,
+    EvidenceValue,
     Fact,
     Harm,
     MissingOrder,
     Plain,
-    Shown,
     Site,
     Violation,
 )
@@ -34,11 +34,11 @@ from workers.record.verdict import (
     Stuck,
     Vacuous,
     Verdict,
-    known_of,
-    missing_order_of,
-    needs_of,
-    telling_pairs,
-    unconfirmed_of,
+    decisive_lane_pairs,
+    detected_race,
+    known_causes,
+    required_fixes,
+    unconfirmed_reason,
 )
 
 # Larger integers are states, hashes or seeds, shown in hexadecimal.
@@ -62,7 +62,7 @@ def _argument(value: Plain) -> str:
     return str(value)
 
 
-def shown_text(value: Shown | Violation) -> str:
+def shown_text(value: EvidenceValue | Violation) -> str:
     """Return the sentence for an expected or actual value."""
     match value:
         case Fact(kind=kind, values=values):
@@ -72,7 +72,7 @@ def shown_text(value: Shown | Violation) -> str:
     return value_text(value)
 
 
-def _within(value: Shown) -> object:
+def _within(value: EvidenceValue) -> object:
     """Return a value to insert into a template; numbers stay numbers for their format."""
     if isinstance(value, str) and value in NOT_FINITE:
         return float(value)
@@ -162,7 +162,7 @@ def headline_text(verdict: Verdict) -> str:
             text = f"the engine makes no progress: {reason_text(verdict)}"
         case other:
             return other.kind
-    order = missing_order_of(verdict)
+    order = detected_race(verdict)
     return text if order is None or _is_bare_race(verdict) else f"{_no_order_text(order)}; {text}"
 
 
@@ -207,11 +207,11 @@ def finding_lines(verdict: Verdict) -> list[str]:
 
     Its missing order first, as the cause of what follows.
     """
-    unconfirmed, known = unconfirmed_of(verdict), known_of(verdict)
+    unconfirmed, known = unconfirmed_reason(verdict), known_causes(verdict)
     lines = _finding_lines(verdict)
     if known:
         lines.append(f"known: {' and '.join(known)} (not found with {'its fix' if len(known) == 1 else 'their fixes'})")
-    if needs := needs_of(verdict):
+    if needs := required_fixes(verdict):
         fixes = f"{'fix' if len(needs) == 1 else 'fixes'} of {' and '.join(needs)}"
         lines.append(f"needs the {fixes} (the trace agrees without: a side effect, or a bug that was hidden)")
     return [*lines, *([shown_text(unconfirmed)] if unconfirmed is not None else [])]
@@ -316,13 +316,13 @@ def schedule_names(outcomes: Sequence[Outcome], agrees: bool) -> list[str]:
 def outcome_lines(verdict: Verdict, outcomes: Sequence[Outcome]) -> list[str]:
     """Return report lines: the schedules under which a finding reproduces, or its race's effect."""
     lines = []
-    if missing_order_of(verdict) is not None:
+    if detected_race(verdict) is not None:
         lines = [race_harm_text(verdict, outcomes)]
     else:
         for text, agrees in (("shows under", False), ("does not show under", True)):
             names = schedule_names(outcomes, agrees)
             lines += [f"{text}: {', '.join(names)}"] if names else []
-    pairs = telling_pairs(outcomes)
+    pairs = decisive_lane_pairs(outcomes)
     if pairs:
         named = " and ".join(f"{first} before {second}" for first, second in pairs)
         lines.append(f"it shows in exactly those lane orders with {named}")

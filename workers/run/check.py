@@ -34,17 +34,17 @@ from workers.record.verdict import (
     Stuck,
     Vacuous,
     Verdict,
+    detected_race,
     is_finding,
-    missing_order_of,
-    with_known,
-    with_missing_order,
+    with_detected_race,
+    with_known_causes,
 )
 from workers.run.comparison import Comparison
 from workers.run.engine_run import DEFAULT_OPTIONS, Confirm, Ended, Options, Run, error_text, site_of
 from workers.run.references import References, requests_of, with_accepted_submits
 from workers.run.schedules import differs, has_lanes, schedules_on
 from workers.run.source_locations import crash_locations, ranked_locations, with_source_locations
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import (
     DEFAULT_CONFIG,
     Confirmation,
@@ -90,13 +90,13 @@ def judgement(
         return Judgement(verdict=verdict, trace=trace, schedules=tried)
     # Explain: the outcome of each fixed schedule, the last writers of the value, an earlier race, and known bugs.
     outcomes, worst = _outcomes(trace, tapes, config)
-    order = missing_order_of(verdict)
+    order = detected_race(verdict)
     is_harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
     if is_harmless and worst is not None:
         trace = trace.model_copy(update={"schedule": worst})
     verdict = explained(verdict, trace, tapes, config, confirm)
-    verdict = with_missing_order(verdict, order or _race_before(verdict, trace, tapes, config))
-    verdict = with_known(verdict, known_bugs(verdict, trace, config))
+    verdict = with_detected_race(verdict, order or _race_before(verdict, trace, tapes, config))
+    verdict = with_known_causes(verdict, known_bugs(verdict, trace, config))
     return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
 
@@ -157,7 +157,7 @@ def _race_before(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig
     if trace.schedule == Schedule() or not has_lanes(config):
         return None
     eager = trace.model_copy(update={"schedule": Schedule()})
-    return missing_order_of(check(eager, tapes, Options(confirm="never"), config=config))
+    return detected_race(check(eager, tapes, Options(confirm="never"), config=config))
 
 
 def check(
@@ -175,7 +175,7 @@ def check(
         DeviceError: the trace cannot run on that device.
         Unconfirmed: the finding does not reproduce, so it is no bug of the engine.
     """
-    kind = kind if kind is not None else kind_of(config.engine)
+    kind = kind if kind is not None else target_kind(config.engine)
     lacks = lacking(trace, kind.capabilities_under(config))
     assert lacks is None, f"engine {kind.name}: {lacks}"
     unmet = kind.unmet(trace)

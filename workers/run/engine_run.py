@@ -28,7 +28,7 @@ from workers.run.event_feed import EventFeed, scripts_of, with_prompts
 from workers.run.panel import Panel, detector_of, first_race_of
 from workers.run.references import References
 from workers.run.varying_outputs import varying
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind, Watch
 
 # Bounds for an engine that does not log its decisions: steps of a run, and steps in which no request gets a result, in
@@ -96,7 +96,7 @@ class Run:
         kind: TargetKind | None = None,
         config: RunConfig = DEFAULT_CONFIG,
     ) -> None:
-        kind = kind if kind is not None else kind_of(config.engine)
+        kind = kind if kind is not None else target_kind(config.engine)
         capabilities = self._capabilities = kind.capabilities
         self.trace = trace
         self._options, self._is_exact = options, config.device != "cuda"

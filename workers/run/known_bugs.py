@@ -13,11 +13,11 @@ from scenarios.trace import Trace
 from workers.edits.fix import ALL, Fix, fixes_of
 from workers.edits.proofs import proofs_of
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Judgement, Verdict, known_of, with_needs
+from workers.record.verdict import Judgement, Verdict, known_causes, with_required_fixes
 from workers.run.check import judged
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import Signature, signature_of
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DeviceError, RunConfig
 
 
@@ -34,7 +34,7 @@ class KnownBugs:
         The finding disappears with the fixes of all bugs of the set.
         Known bugs of the same fingerprint are tried first: the last answer, then bugs with a proof of that fingerprint.
         """
-        kind, shown = kind_of(config.engine), signature_of(verdict, trace)
+        kind, shown = target_kind(config.engine), signature_of(verdict, trace)
         made = kind.fixed(config).names
         names = [name for name in kind.fixed(config.model_copy(update={"fixes": ALL})).names if name not in made]
         if shown is None or not names:
@@ -70,7 +70,7 @@ class KnownBugs:
         bug that a known bug hides. Fixes of races are always applied: without them most traces with async scheduling
         have a race.
         """
-        kind, shown = kind_of(config.engine), signature_of(verdict, trace)
+        kind, shown = target_kind(config.engine), signature_of(verdict, trace)
         fixes, made = fixes_of(kind.package), kind.fixed(config).names
         races, names = ([name for name in made if fixes[name].race is race] for race in (True, False))
         if shown is None or not names:
@@ -99,7 +99,7 @@ class KnownBugs:
 
         Add the edited functions that ran there to `ran`.
         """
-        kind = kind_of(config.engine)
+        kind = target_kind(config.engine)
         kind.prepare(config)
         try:
             verdict = judged(trace, self._tapes, Options(confirm="never"), kind, config)
@@ -119,10 +119,10 @@ def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
     Each try starts a new engine. A judgement without a new finding is returned unchanged.
     """
     verdict = judgement.verdict
-    if known_of(verdict):
+    if known_causes(verdict):
         return judgement
     needs = KnownBugs(Tapes()).needed(verdict, judgement.trace, config)
-    return judgement.model_copy(update={"verdict": with_needs(verdict, needs)})
+    return judgement.model_copy(update={"verdict": with_required_fixes(verdict, needs)})
 
 
 def _smallest_that_ran(

@@ -18,10 +18,10 @@ from workers.judge.prefix_hits import PrefixHits
 from workers.judge.races import RaceDetector, Races
 from workers.judge.sampler_state import SamplerState
 from workers.judge.window_groups import WindowGroups
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation
-from workers.record.shown import Shown
 from workers.targets.target import Target
 
 AnyJudge: TypeAlias = Judge | HistoryJudge
@@ -74,7 +74,7 @@ class Panel:
         self.kept: Callable[[list[Entry | Observation], list[Observation]], None] | None = None
         self.checker = self._first(Checker)
         self.contracts = self._first(Contracts)
-        self._shown: list[Shown] = []
+        self._shown: list[EngineRecord] = []
         self._of_log, self._of_captures, self._of_outputs = (
             [judge for judge in judges if isinstance(judge, Judge) and sight in judge.sees]
             for sight in ("log", "captures", "outputs")
@@ -102,7 +102,7 @@ class Panel:
 
     def look(self, target: Target) -> Difference | None:
         """Pass a step's new records to the judges; return the first difference."""
-        self._shown += target.take_shown()
+        self._shown += target.take_engine_records()
         log = target.take_log()
         found = None
         for judge in self._of_log:
@@ -136,7 +136,7 @@ class Panel:
 
     def wrong_before_crash(self, target: Target) -> Difference | None:
         """Return the first difference in the reported steps before a crash, or None."""
-        self._shown += target.take_shown()
+        self._shown += target.take_engine_records()
         history = self.history()
         judges = (judge for judge in self.judges if isinstance(judge, ModelInputs))
         return next((found for judge in judges if (found := judge.before_crash(history)) is not None), None)

@@ -4,7 +4,7 @@ from scenarios.events import LANES, Schedule
 from workers.lanes.policies import lane_orders
 from workers.record.evidence import Difference, Fact, fact
 from workers.record.verdict import Agreed, Diverged, Vacuous
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 
 NUM_RANDOM = 20
@@ -23,7 +23,7 @@ def all_schedules() -> list[Schedule]:
 
 def has_lanes(config: RunConfig) -> bool:
     """Return whether schedules control the engine's streams (lanes) on this device."""
-    return bool(kind_of(config.engine).capabilities.devices.get(config.device))
+    return bool(target_kind(config.engine).capabilities.devices.get(config.device))
 
 
 def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
@@ -33,7 +33,7 @@ def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
     devices run fewer: the interpreter runs eager, lazy and one random schedule. A GPU, where a schedule only delays
     streams, runs eager, lazy, every sixth lane order and four random ones.
     """
-    capabilities = kind_of(config.engine).capabilities
+    capabilities = target_kind(config.engine).capabilities
     if not has_lanes(config):
         return [Schedule()]
     eager_and_lazy, orders, randoms = fixed_schedules()[:2], fixed_schedules()[2:], all_schedules()[-NUM_RANDOM:]

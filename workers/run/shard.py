@@ -35,7 +35,7 @@ from workers.run.references import References
 from workers.run.schedules import differs, has_lanes
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.shrink.shrinker import Finding, Tried
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 _SHORT = 8
@@ -116,7 +116,7 @@ def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace
 def generated_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Generated]:
     """Return a shard's explicit traces, each with the situations it was generated for."""
     requires = tuple(each for fault in shard.faults for each in FAULTS[fault].requires)
-    found = shard.generated(kind_of(config.engine).capabilities_under(config))
+    found = shard.generated(target_kind(config.engine).capabilities_under(config))
     return [each._replace(trace=fitted(each.trace, requires, shard.faults).explicit()) for each in found]
 
 
@@ -133,7 +133,7 @@ def judge_shard(
     With `to_first_finding` the report of a costly engine ends with the first trace with a finding, so it may have fewer
     traces than the shard.
     """
-    ends_early = to_first_finding and kind_of(config.engine).capabilities.is_costly
+    ends_early = to_first_finding and target_kind(config.engine).capabilities.is_costly
     found: dict[str, Hit] = {}
     totals: Counter[str] = Counter()
     probes: Counter[str] = Counter()
@@ -194,7 +194,7 @@ class Judged(NamedTuple):
 
 def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Judged:
     """Judge a trace; on a costly engine, run most traces under one schedule only."""
-    if not kind_of(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
+    if not target_kind(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
         return judged_in_full(trace, tapes, config, confirm)
     policy, reference = _SAMPLES[trace.seed % len(_SAMPLES)]
     if not has_lanes(config):
@@ -240,7 +240,7 @@ def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
     """Return whether captures again differ from the eager schedule, on new engines."""
     digests = set()
     for schedule in (Schedule(), trace.schedule):
-        if not kind_of(config.engine).renew(config):
+        if not target_kind(config.engine).renew(config):
             return True
         again = trace.model_copy(update={"schedule": schedule})
         verdict = check(again, tapes, Options(races=False), config=config)
@@ -256,7 +256,7 @@ def first_matching_candidate(
 
     Candidates that the engine cannot run are skipped.
     """
-    capabilities = kind_of(config.engine).capabilities_under(config)
+    capabilities = target_kind(config.engine).capabilities_under(config)
     for count, candidate in enumerate(candidates, 1):
         if lacking(candidate, capabilities) is not None:
             continue

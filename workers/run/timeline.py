@@ -11,13 +11,13 @@ from workers.record.evidence import HOST, Access, MissingOrder
 from workers.record.verdict import Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 def has_timeline(config: RunConfig) -> bool:
     """Return whether a timeline can be recorded (only with simulated streams)."""
-    return config.device != "cuda" and bool(kind_of(config.engine).capabilities.lanes)
+    return config.device != "cuda" and bool(target_kind(config.engine).capabilities.lanes)
 
 
 def record_timeline(trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> tuple[Verdict, Timeline]:
@@ -34,7 +34,7 @@ def record_timeline(trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> tuple[V
         return made[-1][1]
 
     verdict = check(trace, Tapes(), Options(observe=observe), config=config)
-    lanes = kind_of(config.engine).capabilities.lanes
+    lanes = target_kind(config.engine).capabilities.lanes
     if not made:
         return verdict, Timeline((HOST, *lanes), (), ())
     detector, recorder = made[0]

@@ -23,7 +23,7 @@ from workers.run.check import check
 from workers.run.comparison import outputs_of
 from workers.run.references import synchronous
 from workers.shrink.fingerprint import signature_of
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
@@ -61,7 +61,7 @@ def outputs_differ(fault: str, trace: Trace, tapes: Tapes, config: RunConfig) ->
     """Return whether outputs differ from a synchronous run, faulty code and correct code."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return False, False
-    kind, same_code = kind_of(config.engine), synchronous(trace)
+    kind, same_code = target_kind(config.engine), synchronous(trace)
     correct_code = same_code.model_copy(update={"faults": ()})
     seen, same, correct = (outputs_of(run, tapes, kind, config) for run in (trace, same_code, correct_code))
     return compare(trace, seen, same).difference is not None, compare(trace, seen, correct).difference is not None

@@ -21,7 +21,7 @@ from workers.run.engine_run import Options, Run
 from workers.run.references import References
 from workers.shrink.fingerprint import signature_of
 from workers.targets.child.target import ChildKind
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DeviceError, RunConfig
 
 # Longer than a step of the small models that traces run.
@@ -79,7 +79,7 @@ def races_of(trace: Trace, config: RunConfig) -> Sequence[MissingOrder]:
 
 
 def _kind(config: RunConfig) -> ChildKind:
-    kind = kind_of(config.engine)
+    kind = target_kind(config.engine)
     if not isinstance(kind, ChildKind) or not kind.capabilities.finds_races:
         raise DeviceError(f"engine {kind.name}: --confirm cuda needs an engine that also runs unmodified on a GPU")
     return kind

@@ -17,7 +17,7 @@ from scenarios.sampling import Grammar, SamplingParams, Tokens
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from workers.record.evidence import HOST, MissingOrder
-from workers.record.verdict import Diverged, Verdict, missing_order_of
+from workers.record.verdict import Diverged, Verdict, detected_race
 
 # Numbers of neighbours to remove from a list, or from a trace's events, at a time.
 CHUNKS = (16, 8, 4, 2, 1)
@@ -132,7 +132,7 @@ def _running(event: Submit, script: str | None, longer: int, **changes: object) 
 def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
     """Yield eager schedules that delay only one op: the first access of the race."""
     plain = trace.schedule.policy == "eager" and len(trace.schedule.holds) <= 1
-    order = missing_order_of(verdict)
+    order = detected_race(verdict)
     for hold in () if plain or order is None else _delayed(order):
         yield _with(trace, schedule=Schedule(holds=(hold,)))
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.record.verdict import Crashed, Diverged, Stuck, missing_order_of
+from workers.record.verdict import Crashed, Diverged, Stuck, detected_race
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.shrink.reductions import PASSES, to_harm, valid
 
@@ -59,7 +59,7 @@ class Shrinking(Value):
         target = signature_of(verdict, trace)
         assert target is not None, "a finding has a signature"
         # An engine that reports the effect of a race itself needs no search for it.
-        order = missing_order_of(verdict)
+        order = detected_race(verdict)
         seeks = target.is_bare_race and (order is None or order.harm is None)
         return cls(trace=trace, verdict=verdict, target=target, limit=limit, met=trace if seeks else None)
 

@@ -66,7 +66,7 @@ class Device:
         self._native = library
         self.root = Path.cwd()
         # Returns the parts of its tensors that a launch uses, given its name and whether it writes them; default: all.
-        self.used_parts: Callable[[str, Sequence[torch.Tensor], bool], Sequence[torch.Tensor]] = _all_tensors
+        self.accessed_tensors: Callable[[str, Sequence[torch.Tensor], bool], Sequence[torch.Tensor]] = _all_tensors
 
     def begin(
         self, schedule: Schedule | None = None, watching: Watching | None = None, new_streams: bool = False
@@ -190,7 +190,9 @@ class Device:
         self, name: str, task: Callable[[], object], reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]
     ) -> None:
         """Launch a function without arguments, which uses views of these tensors, as a task."""
-        self._native.enqueue(name, task, self.used_parts(name, reads, False), self.used_parts(name, writes, True))
+        self._native.enqueue(
+            name, task, self.accessed_tensors(name, reads, False), self.accessed_tensors(name, writes, True)
+        )
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a CPU tensor over a tensor's memory, for use in a task; it owns no memory."""

@@ -22,7 +22,7 @@ from workers.lanes.base import Held
 from workers.lanes.lane import Machine
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import SimulatedMachine
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DEVICES, Device, DeviceError, RunConfig, Watch
 
 CLEAN = Parts()
@@ -48,7 +48,7 @@ def devices_with(fault: Fault) -> tuple[Device, ...]:
 
 def faults_on(config: RunConfig) -> list[str]:
     """Return the ids of the faults that can be planted on a device, in alphabetical order."""
-    if not kind_of(config.engine).capabilities.faults:
+    if not target_kind(config.engine).capabilities.faults:
         return []
     return [fault for fault in sorted(FAULTS) if config.device in devices_with(FAULTS[fault])]
 

@@ -18,7 +18,7 @@ def known_engines() -> tuple[str, ...]:
     return tuple(_KINDS)
 
 
-def kind_of(engine: str) -> TargetKind:
+def target_kind(engine: str) -> TargetKind:
     """Return the registered kind of engine with a name, e.g. `vllm`.
 
     Raises:
@@ -31,4 +31,4 @@ def kind_of(engine: str) -> TargetKind:
 
 def is_counted(probe: str, engine: str) -> bool:
     """Return whether an engine counts a probe (a situation in a trace); True if it is unknown."""
-    return engine not in _KINDS or probe in kind_of(engine).capabilities.probes
+    return engine not in _KINDS or probe in target_kind(engine).capabilities.probes

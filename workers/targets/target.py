@@ -20,10 +20,10 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.edits.fix import Applied
 from workers.lanes.lane import Observer, Watcher
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Access, Fact, MissingOrder, Site
 from workers.record.log import Entry
 from workers.record.observation import Observation
-from workers.record.shown import Shown
 from workers.targets.exported import ExportedTest, ExportError, Finding
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]
@@ -245,7 +245,7 @@ class Target(Protocol):
         """Return the log entries (scheduler decisions) since the last call, in order."""
         return []
 
-    def take_shown(self) -> list[Shown]:
+    def take_engine_records(self) -> list[EngineRecord]:
         """Return what was observed of scheduler, model runner and drafter since the last call."""
         return []
 
@@ -388,7 +388,7 @@ class TargetKind(Protocol):
         """
         return nullcontext(config)
 
-    def over(self, tree: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
+    def overlaid(self, tree: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
         """Overlay the installation with a source tree; yield the configuration that runs it.
 
         The processes that it has started end with the context.

@@ -21,7 +21,7 @@ from benchmarks.power.order_lines.printed import Printed, overlay, printed
 from benchmarks.power.order_lines.runs import Line, Runs, Studied
 from benchmarks.power.reversals.trial import installed, scenarios
 from scenarios.trace import Trace
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 
 Named = tuple[str, Trace]
@@ -57,7 +57,7 @@ def _num_outputs(trace: Trace) -> int:
 
 def running_ahead(engine: str, patterns: Sequence[str]) -> Iterator[Named]:
     """Yield an engine's asynchronous scenarios with a name that matches one of the patterns."""
-    kind = kind_of(engine)
+    kind = target_kind(engine)
     for name, trace in scenarios(engine):
         if trace.spec.depth > 1 and kind.unmet(trace) is None and any(fnmatch(name, each) for each in patterns):
             yield name, trace

@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple, TypeAlias
 from benchmarks.power.order_lines.runs import Line
 from scenarios.trace import Trace
 from workers.record.evidence import MissingOrder, Site
-from workers.record.verdict import Judgement, missing_order_of
+from workers.record.verdict import Judgement, detected_race
 from workers.record.words import finding_lines
 from workers.run.worker import Worker
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 
 # Which source location of the statement a race names: its function or its file; `no` for neither, or without a race.
@@ -79,14 +79,14 @@ def printed(line: Line, trace: Trace, config: RunConfig, folder: Path) -> Printe
 
     The finding is not confirmed with interpreted kernels: that takes minutes, and does not change races.
     """
-    with kind_of(config.engine).over(folder, config) as laid_over:
+    with target_kind(config.engine).overlaid(folder, config) as laid_over:
         return printed_of(Worker("later").judge(trace, True, laid_over), line)
 
 
 def printed_of(judgement: Judgement, line: Line) -> Printed:
     """Return the finding that `run` prints for a judgement on an engine without a line."""
     verdict = judgement.verdict
-    order, lines = missing_order_of(verdict), finding_lines(verdict)
+    order, lines = detected_race(verdict), finding_lines(verdict)
     race = f"{order.first.actor} and {order.second.actor}" if order is not None else ""
     leads = bool(lines) and lines[0].startswith(_BEGIN)
     return Printed(verdict.kind, leads, named(order, line) if order is not None else "no", race)

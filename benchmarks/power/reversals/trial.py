@@ -27,7 +27,7 @@ from workers.run.shard import judged_by_sample, judged_in_full, shard_traces
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import DeviceError, RunConfig, Unconfirmed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -92,7 +92,7 @@ def installed(engine: str) -> Path:
     Raises:
         DeviceError: the engine is not installed.
     """
-    kind, config = kind_of(engine), RunConfig(engine=engine)
+    kind, config = target_kind(engine), RunConfig(engine=engine)
     kind.require(config)
     found = kind.installed(config)
     assert found is not None, "the engine is a separate package"
@@ -110,8 +110,8 @@ def drawn(engine: str, seed: int, without: tuple[str, ...] = ()) -> Iterator[tup
 
 def scenarios(engine: str) -> Iterator[tuple[str, Trace]]:
     """Yield the scenarios that an engine can run, by name."""
-    capabilities, package = kind_of(engine).capabilities, kind_of(engine).package
-    names = [name for name in known_engines() if kind_of(name).package == package]
+    capabilities, package = target_kind(engine).capabilities, target_kind(engine).package
+    names = [name for name in known_engines() if target_kind(name).package == package]
     for file in find_scenarios([ROOT / "scenarios" / name for name in names if (ROOT / "scenarios" / name).is_dir()]):
         trace = load(file)
         if lacking(trace, capabilities) is None:
@@ -136,7 +136,7 @@ class _Trial:
     def __init__(self, task: Task, config: RunConfig) -> None:
         self._task, self._config = task, config
         # A fix that does not match the edited sources is not applied to the clean engine either.
-        self._clean = RunConfig(engine=task.engine, fixes=",".join(kind_of(task.engine).fixed(config).names))
+        self._clean = RunConfig(engine=task.engine, fixes=",".join(target_kind(task.engine).fixed(config).names))
         self._keepers = tuple(_keepers(config))
         self._tapes = Tapes()
         self._clock = _ProcessorClock(self._keepers)
@@ -243,7 +243,7 @@ def _sites(value: object) -> Iterator[Site]:
 
 def _keepers(config: RunConfig) -> Iterator[Keeper]:
     """Yield the managers of the engine process and of its confirming process, if any."""
-    kind = kind_of(config.engine)
+    kind = target_kind(config.engine)
     assert isinstance(kind, ChildKind), "reversals need an engine in a separate process"
     yield kind.keeper(config)
     confirmation = kind.confirmation(config)

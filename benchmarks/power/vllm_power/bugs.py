@@ -18,7 +18,7 @@ from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
 from workers.judge import control_plane, drafter_inputs
 from workers.judge.contracts import breach
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.vllm.installation import ROOT
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
@@ -26,7 +26,7 @@ FOLDER = Path(__file__).resolve().parent
 ENGINES = (VLLM, VLLM_V1)
 # Planes of findings in a foreign engine: of its observations, of its judges, and of outputs and exits.
 PLANES = (
-    *kind_of(VLLM).capabilities.planes,
+    *target_kind(VLLM).capabilities.planes,
     *drafter_inputs.PLANES,
     control_plane.PLANE,
     breach.PLANE,
@@ -125,7 +125,7 @@ def check(bug: Bug, folder: Path = FOLDER, engines: Sequence[str] = ENGINES) -> 
         absent = [part for part in bug.trace if not has(trace, part)]
         _demand(bug, not absent, f"{path} lacks {', '.join(absent)}")
     for engine in bug.engines:
-        capabilities = kind_of(engine).capabilities
+        capabilities = target_kind(engine).capabilities
         refused = [lacking(trace, capabilities) for trace in traces.values()]
         _demand(bug, None in refused, f"{engine} accepts none of its scenarios: {'; '.join(filter(None, refused))}")
 

@@ -14,7 +14,7 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport, shard_traces
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 
 # Such a shard was judged before, or its fault kills no worker: its lost attempts have another cause.
@@ -43,7 +43,7 @@ def canary_of(config: RunConfig) -> str:
 
     An empty string for an engine without planted faults.
     """
-    return CANARY if kind_of(config.engine).capabilities.faults else ""
+    return CANARY if target_kind(config.engine).capabilities.faults else ""
 
 
 class ShardJobs:

@@ -13,7 +13,7 @@ from scenarios.events import Schedule
 from workers.record.evidence import RACES
 from workers.run.coverage import Coverage
 from workers.run.schedules import all_schedules
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 
 # Runs by event, plane and policy.
 Cells: TypeAlias = Counter[tuple[str, str, str]]
@@ -105,5 +105,6 @@ def _is_possible(kind: str, engines: Sequence[str]) -> bool:
     An unknown engine is assumed to support all.
     """
     return not engines or any(
-        engine not in known_engines() or kind in ("submit", *kind_of(engine).capabilities.events) for engine in engines
+        engine not in known_engines() or kind in ("submit", *target_kind(engine).capabilities.events)
+        for engine in engines
     )

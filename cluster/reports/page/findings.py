@@ -17,9 +17,9 @@ from workers.record.verdict import (
     Judgement,
     Stuck,
     Verdict,
-    missing_order_of,
+    decisive_lane_pairs,
+    detected_race,
     plane,
-    telling_pairs,
 )
 from workers.record.words import (
     actual_text,
@@ -87,13 +87,13 @@ class Finding:
     @property
     def missing_order(self) -> str | None:
         """Describe the two unordered accesses of a race, None without one."""
-        order = missing_order_of(self.verdict)
+        order = detected_race(self.verdict)
         return missing_order_text(order) if order is not None else None
 
     @property
     def harm(self) -> str:
         """Describe the effects of a race under the tried schedules, and its possible harm."""
-        order, text = missing_order_of(self.verdict), race_harm_text(self.verdict, self.judgement.outcomes)
+        order, text = detected_race(self.verdict), race_harm_text(self.verdict, self.judgement.outcomes)
         return text if order is None or order.harm is None else f"{text}; {harm_text(order.harm)}"
 
     def facts(self) -> Iterator[tuple[str, str]]:
@@ -148,7 +148,9 @@ class Finding:
     @property
     def telling(self) -> str:
         """Return the orders of two lanes that decide whether the finding occurs, or ""."""
-        return " and ".join(f"{first} before {second}" for first, second in telling_pairs(self.judgement.outcomes))
+        return " and ".join(
+            f"{first} before {second}" for first, second in decisive_lane_pairs(self.judgement.outcomes)
+        )
 
     @property
     def yaml(self) -> str:

@@ -19,7 +19,7 @@ from cluster.storage.hunts import kills_worker
 from scenarios.limits import over_limits
 from scenarios.trace import problems
 from workers.faults.registry import FAULTS
-from workers.record.verdict import missing_order_of
+from workers.record.verdict import detected_race
 from workers.run.timeline import has_timeline, record_timeline
 from workers.shrink.fingerprint import signature_of
 from workers.targets.registry import known_engines
@@ -94,7 +94,7 @@ def _draw(finding: Finding, folder: Path) -> Drawn:
         return Drawn(note=f"no timeline: with the present code the verdict on this trace is {verdict.kind}")
     if not timeline.tasks:
         return Drawn(note=f"no timeline: engine {finding.config.engine} records no tasks of its lanes")
-    order = missing_order_of(verdict)
+    order = detected_race(verdict)
     name = finding.anchor.removeprefix("finding-")
     file = f"{FOLDER}/{finding.plane}-{name}.json"
     document = perfetto_trace(timeline, finding.bug, order)

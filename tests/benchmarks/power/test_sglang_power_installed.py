@@ -12,7 +12,7 @@ from workers.edits.tree import overlay
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged
 from workers.run.check import check
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.sglang.installation import SGLANG
 from workers.targets.target import RunConfig
 
@@ -35,7 +35,7 @@ def test_wrong_step_inputs_are_found(name: str, scenario: str, plane: str, tmp_p
     reversal = next(each for each in all_reversals() if each.id == name)
     tree = overlay(reversal.edits, installed(SGLANG), tmp_path)
     trace = load(ROOT / "scenarios" / SGLANG / f"{scenario}.yaml").explicit()
-    with kind_of(SGLANG).over(tree, RunConfig(engine=SGLANG)) as config:
+    with target_kind(SGLANG).overlaid(tree, RunConfig(engine=SGLANG)) as config:
         found = check(trace, Tapes(), config=config)
     assert isinstance(found, Diverged)
     assert found.difference.plane == plane

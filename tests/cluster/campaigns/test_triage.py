@@ -8,7 +8,7 @@ from cluster.dispatch.job import Answer, AnyJob, Job, TryJob
 from cluster.storage.hunts import FindingState
 from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, buggy, diverged, hit
 from workers.record.evidence import fact
-from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Lost, with_known
+from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Lost, with_known_causes
 
 
 def test_candidate_that_kills_its_worker_does_not_block_others() -> None:
@@ -53,7 +53,7 @@ def test_finding_of_a_known_bug_is_not_shrunk() -> None:
     answer = buggy(judge.job)
     assert isinstance(answer, Judgement)
     assert isinstance(answer.verdict, Diverged)
-    told = answer.model_copy(update={"verdict": with_known(answer.verdict, ("vllm_a",))})
+    told = answer.model_copy(update={"verdict": with_known_causes(answer.verdict, ("vllm_a",))})
     triage.take(Record(judge.job.key, 1, told))
     assert not triage.is_open
     assert triage.state.judgement == told

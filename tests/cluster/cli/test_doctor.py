@@ -20,7 +20,7 @@ from cluster.dispatch.machine import (
 from cluster.reports.documents import DoctorDocument
 from scenarios.capabilities import lacking
 from scenarios.trace import problems
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import RunConfig
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,7 +40,7 @@ def test_doctor_runs_every_engine_on_every_device(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     document = DoctorDocument.model_validate(json.loads(done.stdout))
     checks = by_name(list(document.checks))
-    tried = [f"{name} on {device}" for name in known_engines() for device in kind_of(name).capabilities.devices]
+    tried = [f"{name} on {device}" for name in known_engines() for device in target_kind(name).capabilities.devices]
     assert set(tried) <= checks.keys()
     assert checks["specstorm on sim"].state == checks["a private ray"].state == "yes"
     assert (checks["specstorm on cuda"].state == "yes") <= (checks["gpu"].state != "no")
@@ -53,7 +53,7 @@ def test_the_trace_that_is_tried_is_valid() -> None:
 
 @pytest.mark.parametrize("engine", known_engines())
 def test_doctor_tries_a_trace_that_the_engine_can_run_on_each_device(engine: str) -> None:
-    kind = kind_of(engine)
+    kind = target_kind(engine)
     assert kind.capabilities.devices, "an engine runs somewhere"
     for device in kind.capabilities.devices:
         config = RunConfig.model_validate({"engine": engine, "device": device})

@@ -31,7 +31,7 @@ def test_finding_of_a_known_bug_whose_fix_does_not_apply_names_it(
     proof = Proof(
         name="engine_sums", engine="e", version="1", bug="tokens tokens", released="d", fixed=AGREES, all_fixed=AGREES
     )
-    monkeypatch.setattr(hunt_report, "kind_of", lambda engine: Refusing(tmp_path))
+    monkeypatch.setattr(hunt_report, "target_kind", lambda engine: Refusing(tmp_path))
     monkeypatch.setattr(hunt_report, "proofs_of", lambda: {proof.name: proof})
     lines = hunt_report.unfixed_lines(bug, RunConfig())
     assert [line.startswith("perhaps known: engine_sums, whose fix does not apply: ") for line in lines] == [

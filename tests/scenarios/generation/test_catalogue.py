@@ -16,19 +16,19 @@ from scenarios.generation.weights import AREAS, DEFAULT, WEIGHTS, Weight, Weight
 from scenarios.sampling import PARAMS, Feature
 from scenarios.trace import Trace, problems
 from tests.scenarios.generated_traces import engine_traces, generated, having, random_traces
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.sglang.installation import SGLANG
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import SPECSTORM, RunConfig
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
-ENGINES = {name: kind_of(name).capabilities for name in known_engines()}
+ENGINES = {name: target_kind(name).capabilities for name in known_engines()}
 # Situations that need a rare specification and may be missing in these 400 traces.
 RARE = {"branches_in_a_store", "drafter_of_few_positions", "hybrid_model", "last_match_taken"}
 
 
 def test_weights_name_exactly_the_situations_of_all_engines() -> None:
-    on_a_cpu = kind_of(VLLM_V1).capabilities_under(RunConfig(engine=VLLM_V1, device="cpu"))
+    on_a_cpu = target_kind(VLLM_V1).capabilities_under(RunConfig(engine=VLLM_V1, device="cpu"))
     known = {name for engine in (*ENGINES.values(), on_a_cpu) for name in situations_of(engine)}
     assert known == WEIGHTS.keys()
     assert all(0 < weight <= 1 for weight in WEIGHTS.values())

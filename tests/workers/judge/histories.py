@@ -9,10 +9,10 @@ from scenarios.sampling import Output
 from scenarios.spec import ENGINE, EngineName
 from workers.judge.history import Blocks, History
 from workers.judge.judge import End, HistoryJudge
+from workers.record.engine_records import EngineRecord, ScheduledValues
 from workers.record.evidence import Difference
-from workers.record.shown import ScheduledValues, Shown
 
-_SHOWN: TypeAdapter[Shown] = TypeAdapter(Shown)
+_SHOWN: TypeAdapter[EngineRecord] = TypeAdapter(EngineRecord)
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "opened": {"vocab_size": 32, "block_size": 4, "state_sizes": []},
     "scheduled": {"begun": [], "blocks": [], "states": []},
@@ -52,7 +52,9 @@ class Part(NamedTuple):
         return range(self.first, self.first + len(self.input_ids))
 
 
-def shown(point: str, step: int = 0, requests: Sequence[int] = (), engine: EngineName = ENGINE, **values: Any) -> Shown:
+def shown(
+    point: str, step: int = 0, requests: Sequence[int] = (), engine: EngineName = ENGINE, **values: Any
+) -> EngineRecord:
     """Return a record of a step; missing columns are zero, counts match the rows."""
     given = {**_DEFAULTS.get(point, {}), **values}
     if point == "scheduled":
@@ -71,7 +73,7 @@ def shown(point: str, step: int = 0, requests: Sequence[int] = (), engine: Engin
     return _SHOWN.validate_python({"point": point, "step": step, "requests": requests, "values": given, "of": engine})
 
 
-def opened(engine: EngineName = ENGINE, **values: Any) -> Shown:
+def opened(engine: EngineName = ENGINE, **values: Any) -> EngineRecord:
     """Return the record with the sizes of an engine."""
     return shown("opened", -1, engine=engine, **values)
 
@@ -81,7 +83,7 @@ def slots_of(positions: Sequence[int], table: Blocks, size: int) -> list[int]:
     return [table[position // size] * size + position % size for position in positions]
 
 
-def step_of(number: int, *parts: Part, size: int = 4, engine: EngineName = ENGINE, **values: Any) -> list[Shown]:
+def step_of(number: int, *parts: Part, size: int = 4, engine: EngineName = ENGINE, **values: Any) -> list[EngineRecord]:
     """Return the plan and the inputs of a step; `values` replace columns of either."""
     requests = [part.request for part in parts]
     plan: dict[str, Any] = {
@@ -103,7 +105,7 @@ def step_of(number: int, *parts: Part, size: int = 4, engine: EngineName = ENGIN
     return [shown("scheduled", number, requests, engine, **plan), shown("inputs", number, requests, engine, **inputs)]
 
 
-def pass_of(number: int, index: int, *parts: Part, size: int = 4, **values: Any) -> Shown:
+def pass_of(number: int, index: int, *parts: Part, size: int = 4, **values: Any) -> EngineRecord:
     """Return the inputs of a pass of a drafter; `values` replace its columns."""
     columns = {**_columns(parts, size), **values}
     return shown("drafting", number, [part.request for part in parts], index=index, **columns)
@@ -135,7 +137,7 @@ def _windows(parts: Sequence[Part], group: int, size: int) -> Mapping[str, Any]:
     return {"slots": slots, "tables": [part.windows[group] for part in parts]}
 
 
-def changed(seen: Sequence[Shown], *changes: tuple[Any, ...]) -> list[Shown]:
+def changed(seen: Sequence[EngineRecord], *changes: tuple[Any, ...]) -> list[EngineRecord]:
     """Return records with some values changed: step, point, path of the value, new value.
 
     The path of a value in another than the first pass of a drafter begins with the index of the pass.
@@ -150,13 +152,13 @@ def changed(seen: Sequence[Shown], *changes: tuple[Any, ...]) -> list[Shown]:
     return [_SHOWN.validate_python(each) for each in found]
 
 
-def without(seen: Sequence[Shown], *points: str, step: int | None = None) -> list[Shown]:
+def without(seen: Sequence[EngineRecord], *points: str, step: int | None = None) -> list[EngineRecord]:
     """Return records except those at some points, in one step or in all."""
     return [each for each in seen if each.point not in points or step not in (None, each.step)]
 
 
 def first_of(
-    judge: HistoryJudge, seen: Sequence[Shown], steps: int = 9, outputs: Mapping[str, Output] | None = None
+    judge: HistoryJudge, seen: Sequence[EngineRecord], steps: int = 9, outputs: Mapping[str, Output] | None = None
 ) -> Difference | None:
     """Return the first difference that a judge finds in the history of a run."""
     return judge.at_end(End(steps, outputs or {}, history=History.of(seen)))

@@ -10,8 +10,8 @@ from scenarios.sampling import Output
 from scenarios.spec import ENGINE, PRODUCER, EngineName, Offloading
 from tests.workers.judge.histories import first_of, opened, reported, shown
 from workers.judge.connector_transfers import ConnectorTransfers
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference
-from workers.record.shown import Shown
 
 SIZE = 4
 SIMPLE = Offloading(connector="simple")
@@ -20,33 +20,37 @@ ENDED, FAILED = Output((1,), "length"), Output((), "error")
 
 def transfer(
     phase: str, number: int = 0, of: str = "load", blocks: Sequence[int] = (7, 8), *, step: int = 0, **values: Any
-) -> Shown:
+) -> EngineRecord:
     return shown("transfer", step, [0], phase=phase, number=number, of=of, blocks=blocks, **{"slots": [0, 1], **values})
 
 
-def planned(blocks: Sequence[int], step: int = 1, states: Sequence[int] = (), engine: EngineName = ENGINE) -> Shown:
+def planned(
+    blocks: Sequence[int], step: int = 1, states: Sequence[int] = (), engine: EngineName = ENGINE
+) -> EngineRecord:
     return shown("scheduled", step, [1], engine, begun=[(1, [5])], blocks=[(1, blocks)], states=[(1, [states])])
 
 
-def written(slot: int, step: int = 1, states: Sequence[int] = (), engine: EngineName = ENGINE) -> Shown:
+def written(slot: int, step: int = 1, states: Sequence[int] = (), engine: EngineName = ENGINE) -> EngineRecord:
     columns = {"states": states, "goes_on": [False], "kept": [1], "whole": [False]}
     return shown("inputs", step, [1], engine, slots=[slot], states=[columns] if states else [])
 
 
-def looked(free: Sequence[int] = (), registered: Sequence[int] = (), engine: EngineName = ENGINE) -> Shown:
+def looked(free: Sequence[int] = (), registered: Sequence[int] = (), engine: EngineName = ENGINE) -> EngineRecord:
     pairs: dict[str, Any] = {"free": [(0, block) for block in free], "registered": [(0, block) for block in registered]}
     return shown("in_flight", 1, engine=engine, **pairs)
 
 
-def preempted(*kept: int) -> Shown:
+def preempted(*kept: int) -> EngineRecord:
     return shown("preempted", 1, [0], kept=kept)
 
 
-def offered(*chunks: int, prompt: int = 3 * SIZE, tokens: int = 4 * SIZE + 1, found: int = 0) -> Shown:
+def offered(*chunks: int, prompt: int = 3 * SIZE, tokens: int = 4 * SIZE + 1, found: int = 0) -> EngineRecord:
     return shown("offered", 1, [0], prompt=prompt, tokens=tokens, found=found, offered=chunks)
 
 
-def judged(seen: Sequence[Shown], output: Output = ENDED, offloading: Offloading | None = None) -> Difference | None:
+def judged(
+    seen: Sequence[EngineRecord], output: Output = ENDED, offloading: Offloading | None = None
+) -> Difference | None:
     return first_of(ConnectorTransfers(offloading), [opened(block_size=SIZE), *seen], outputs={"a": output})
 
 
@@ -75,7 +79,7 @@ def test_transfers_that_begin_and_end_among_steps_are_accepted() -> None:
         ("ends", [BEGINS, ENDS, ENDS]),
     ],
 )
-def test_block_used_in_flight_or_missing_or_second_end_is_reported(variable: str, seen: list[Shown]) -> None:
+def test_block_used_in_flight_or_missing_or_second_end_is_reported(variable: str, seen: list[EngineRecord]) -> None:
     assert reported(judged(seen), "plane", "variable") == ("transfers", variable)
 
 
@@ -117,7 +121,7 @@ EVERY, PROMPTS, WIDE = Offloading(), Offloading(stored="prompts"), Offloading(bl
     ],
 )
 def test_computed_chunk_that_was_not_offered_to_its_store_is_reported(
-    offloading: Offloading, seen: Shown, is_accepted: bool
+    offloading: Offloading, seen: EngineRecord, is_accepted: bool
 ) -> None:
     expected = None if is_accepted else ("transfers", "offered", "submit 0", 1)
     found = judged([seen], offloading=offloading)
@@ -135,16 +139,16 @@ def test_failed_request_without_lost_blocks_is_reported() -> None:
     assert reported(judged([BEGINS, ENDS], FAILED), "variable") == ("failures",)
 
 
-def computed(num_tokens: int) -> Shown:
+def computed(num_tokens: int) -> EngineRecord:
     """Return the step of the producer in which a prompt begins."""
     return shown("scheduled", 0, [0], PRODUCER, blocks=[(0, [3, 4])], begun=[(0, range(num_tokens))])
 
 
-def sent(phase: str, blocks: Sequence[int] = (3, 4), num_states: int = 0) -> Shown:
+def sent(phase: str, blocks: Sequence[int] = (3, 4), num_states: int = 0) -> EngineRecord:
     return transfer(phase, of="send", blocks=blocks, num_states=num_states, slots=[], engine=PRODUCER)
 
 
-def read(phase: str, slots: Sequence[int] = (3, 4), request: int = 0) -> Shown:
+def read(phase: str, slots: Sequence[int] = (3, 4), request: int = 0) -> EngineRecord:
     return shown("transfer", 0, [request], phase=phase, blocks=(7, 8), slots=slots)
 
 
@@ -165,7 +169,7 @@ producer_planned, producer_written = partial(planned, engine=PRODUCER), partial(
     ],
     ids=["read", "read with a state", "cached in part by the consumer", "never read"],
 )
-def test_prompt_that_its_producer_keeps_until_it_is_read_is_accepted(seen: list[Shown]) -> None:
+def test_prompt_that_its_producer_keeps_until_it_is_read_is_accepted(seen: list[EngineRecord]) -> None:
     assert judged(seen) is None
 
 
@@ -184,5 +188,7 @@ def test_prompt_that_its_producer_keeps_until_it_is_read_is_accepted(seen: list[
         ("producer_written", [*HANDED, producer_planned([1]), producer_written(3 * SIZE), *READ, sent("ends")]),
     ],
 )
-def test_prompt_that_its_producer_keeps_in_part_or_too_briefly_is_reported(variable: str, seen: list[Shown]) -> None:
+def test_prompt_that_its_producer_keeps_in_part_or_too_briefly_is_reported(
+    variable: str, seen: list[EngineRecord]
+) -> None:
     assert reported(judged(seen), "plane", "variable") == ("transfers", variable)

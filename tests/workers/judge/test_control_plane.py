@@ -8,15 +8,15 @@ import pytest
 from tests.workers.judge.histories import Part, first_of, opened, reported, shown, step_of
 from workers.judge.control_plane import ControlPlane
 from workers.judge.history import History
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference, fact
-from workers.record.shown import Shown
 
 
-def control(what: str, version: int = 0, tokens: Sequence[int] = ()) -> Shown:
+def control(what: str, version: int = 0, tokens: Sequence[int] = ()) -> EngineRecord:
     return shown("controlled", what=what, version=version, tokens=tokens)
 
 
-def step(number: int, request: int, computed: range, table: list[int], begins: bool = False) -> list[Shown]:
+def step(number: int, request: int, computed: range, table: list[int], begins: bool = False) -> list[EngineRecord]:
     """Return a step of one request that computes some positions."""
     tokens = [1] * computed.stop
     return step_of(
@@ -24,7 +24,7 @@ def step(number: int, request: int, computed: range, table: list[int], begins: b
     )
 
 
-def judged(*log: Shown | list[Shown]) -> Difference | None:
+def judged(*log: EngineRecord | list[EngineRecord]) -> Difference | None:
     seen = [opened(), *(each for part in log for each in (part if isinstance(part, list) else [part]))]
     assert ControlPlane().compared(History.of(seen)) == ("control",)
     return first_of(ControlPlane(), seen)
@@ -34,7 +34,7 @@ FIRST = step(0, 0, range(5), [2, 3], begins=True)
 CLEARED = control("cleared")
 
 
-def load(request: int, block: int) -> Shown:
+def load(request: int, block: int) -> EngineRecord:
     return shown("transfer", 0, [request], phase="begins", blocks=[block])
 
 
@@ -102,7 +102,9 @@ def test_paused_engine_plans_only_requests_that_may_finish(modes: list[str], beg
         (control("executed_asleep"), "asleep", fact("awake"), fact("executed")),
     ],
 )
-def test_wrong_weights_or_a_step_asleep_are_reported(call: Shown, variable: str, expected: Any, actual: Any) -> None:
+def test_wrong_weights_or_a_step_asleep_are_reported(
+    call: EngineRecord, variable: str, expected: Any, actual: Any
+) -> None:
     found = judged(FIRST, control("pause_keep"), control("resume"), call)
     assert reported(found, "variable", "expected", "actual") == (variable, expected, actual)
 

@@ -19,25 +19,25 @@ from tests.workers.judge.histories import (
 )
 from workers.judge.drafter_inputs import DrafterInputs, proposals_of
 from workers.judge.history import History
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference, fact
-from workers.record.shown import Shown
 
 BLOCK, LENGTH_MAX, MASK = 4, 16, 30
 PROMPT, TABLE = [1, 2, 3, 4, 5], [7, 8, 9]
 WHERE = "variable", "step", "position"
 
 
-def planned(number: int, first: int, ids: Sequence[int], drafts: int = 0, begun: Any = None) -> list[Shown]:
+def planned(number: int, first: int, ids: Sequence[int], drafts: int = 0, begun: Any = None) -> list[EngineRecord]:
     return step_of(number, Part(0, first, ids, TABLE, drafts, begun))
 
 
-def drafting(number: int, index: int, ids: Sequence[int], first: int, length: int, request: int = 0) -> Shown:
+def drafting(number: int, index: int, ids: Sequence[int], first: int, length: int, request: int = 0) -> EngineRecord:
     """Return a draft pass with input tokens from position `first` on."""
     part = Part(request, first, ids, TABLE if request == 0 else [7, 5])
     return pass_of(number, index, part, seq_lens=[length], bounds=[length])
 
 
-def proposed(number: int, drafts: Sequence[int], sampled: Sequence[int], request: int = 0) -> list[Shown]:
+def proposed(number: int, drafts: Sequence[int], sampled: Sequence[int], request: int = 0) -> list[EngineRecord]:
     """Return the records of a step's proposed drafts and of its result."""
     return [
         shown("proposed", number, [request], proposed=[drafts]),
@@ -45,12 +45,12 @@ def proposed(number: int, drafts: Sequence[int], sampled: Sequence[int], request
     ]
 
 
-def context(number: int, positions: Iterable[int], padding: int = 0) -> Shown:
+def context(number: int, positions: Iterable[int], padding: int = 0) -> EngineRecord:
     slots = [*slots_of([*positions], TABLE, BLOCK), *[-1] * padding]
     return shown("context", number, [0], positions=[*positions, *[0] * padding], slots=slots)
 
 
-def shifted() -> list[Shown]:
+def shifted() -> list[EngineRecord]:
     """Return steps of a drafter with shifted input ids; one of two drafts is rejected."""
     return [
         *planned(0, 0, PROMPT, begun=PROMPT),
@@ -71,7 +71,7 @@ def shifted() -> list[Shown]:
     ]
 
 
-def at_once() -> list[Shown]:
+def at_once() -> list[EngineRecord]:
     """Return steps of a parallel drafter, which proposes all drafts in one pass."""
     return [
         *planned(0, 0, PROMPT, begun=PROMPT),
@@ -85,13 +85,13 @@ def at_once() -> list[Shown]:
     ]
 
 
-def run_of(seen: Sequence[Shown], shift: int = 1, mask: int | None = None, **sizes: Any) -> list[Shown]:
+def run_of(seen: Sequence[EngineRecord], shift: int = 1, mask: int | None = None, **sizes: Any) -> list[EngineRecord]:
     """Return the history of a drafter with a token shift or a mask token."""
     traits = {"draft_shift": shift, "mask_token": mask, "drafts_max": 2, "max_model_len": LENGTH_MAX, **sizes}
     return [opened(**traits), *seen]
 
 
-def judged(seen: Sequence[Shown], shift: int = 1, mask: int | None = None, **sizes: Any) -> Difference | None:
+def judged(seen: Sequence[EngineRecord], shift: int = 1, mask: int | None = None, **sizes: Any) -> Difference | None:
     return first_of(DrafterInputs(), run_of(seen, shift, mask, **sizes))
 
 
@@ -171,7 +171,7 @@ def test_parallel_drafter_that_proposes_nothing_needs_no_pass(num_drafts: int, e
     assert reported(judged(seen, shift=0, mask=MASK), "variable") == ("passes",)
 
 
-def chunks(tail: int, number: int = 0) -> list[Shown]:
+def chunks(tail: int, number: int = 0) -> list[EngineRecord]:
     """Return a prompt in two prefill chunks; the first ends with a given input id."""
     return [
         *planned(number, 0, PROMPT[:3], begun=PROMPT),
@@ -250,7 +250,7 @@ def test_proposals_have_the_tokens_before_them_and_their_margins() -> None:
     assert (first.at_once, of_one_pass[0, 6].at_once) == (False, True)
 
 
-def copied(of: str, lost: Sequence[int] = ()) -> Shown:
+def copied(of: str, lost: Sequence[int] = ()) -> EngineRecord:
     """Return a copy of the first block of a request to a store, or from there to another block."""
     return shown("transfer", 0, [0], phase="copies", of=of, blocks=[7 if of == "store" else 5], lost=lost)
 
@@ -264,7 +264,7 @@ def copied(of: str, lost: Sequence[int] = ()) -> Shown:
         ([copied("store", [0]), copied("load")], ("draft_cache", 1, 0)),
     ],
 )
-def test_drafter_entries_are_followed_into_a_store_and_back(copies: list[Shown], expected: Any) -> None:
+def test_drafter_entries_are_followed_into_a_store_and_back(copies: list[EngineRecord], expected: Any) -> None:
     table, tokens = [5, 8, 9], [*PROMPT, 6]
     again = [
         *step_of(1, Part(0, 4, [5, 6], table, begun=tokens)),

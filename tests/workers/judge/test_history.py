@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from scenarios.spec import ENGINE, PRODUCER, EngineName
 from tests.workers.judge.histories import Part, changed, opened, shown, slots_of, step_of
 from workers.judge.history import History, Row, StateInput, Step, Turn, WindowInput
-from workers.record.shown import Shown
+from workers.record.engine_records import EngineRecord
 
 SIZE = 4
 TOKENS = st.lists(st.integers(0, 31), min_size=1, max_size=4)
 
 
 @st.composite
-def runs(draw: st.DrawFn, engine: EngineName = ENGINE) -> list[Shown]:
+def runs(draw: st.DrawFn, engine: EngineName = ENGINE) -> list[EngineRecord]:
     """Generate a run of up to three requests; results come up to two steps later."""
-    seen, waiting, running = [opened(engine)], list[Shown](), set[int]()
+    seen, waiting, running = [opened(engine)], list[EngineRecord](), set[int]()
     for number in range(draw(st.integers(1, 6))):
         requests = draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))
         begun = [(each, draw(TOKENS)) for each in requests if each not in running or draw(st.booleans())]
@@ -32,7 +32,7 @@ def runs(draw: st.DrawFn, engine: EngineName = ENGINE) -> list[Shown]:
     return seen + waiting
 
 
-def steps_of(seen: Sequence[Shown]) -> Mapping[int, Step]:
+def steps_of(seen: Sequence[EngineRecord]) -> Mapping[int, Step]:
     return History.of(seen).steps_of(ENGINE)
 
 
@@ -52,7 +52,7 @@ def tokens_of(steps: Mapping[int, Step], request: int, first: int, stop: int) ->
 
 
 @given(runs())
-def test_turn_has_known_tokens_before_its_step(seen: list[Shown]) -> None:
+def test_turn_has_known_tokens_before_its_step(seen: list[EngineRecord]) -> None:
     steps = steps_of(seen)
     turns = turns_of(steps)
     assert turns
@@ -63,7 +63,7 @@ def test_turn_has_known_tokens_before_its_step(seen: list[Shown]) -> None:
 
 
 @given(runs())
-def test_stay_has_its_hit_and_the_tokens_of_the_stay_before(seen: list[Shown]) -> None:
+def test_stay_has_its_hit_and_the_tokens_of_the_stay_before(seen: list[EngineRecord]) -> None:
     steps = steps_of(seen)
     turns = turns_of(steps)
     assert turns
@@ -76,14 +76,14 @@ def test_stay_has_its_hit_and_the_tokens_of_the_stay_before(seen: list[Shown]) -
 
 
 @given(runs())
-def test_turns_do_not_depend_on_when_results_come(seen: list[Shown]) -> None:
+def test_turns_do_not_depend_on_when_results_come(seen: list[EngineRecord]) -> None:
     late = sorted(seen, key=lambda each: each.point == "processed")
     assert [step.turns for step in steps_of(late).values()] == [step.turns for step in steps_of(seen).values()]
     assert {step.num_processed for step in steps_of(late).values()} == {0}
 
 
 @given(runs())
-def test_step_counts_the_results_that_came_before_its_plan(seen: list[Shown]) -> None:
+def test_step_counts_the_results_that_came_before_its_plan(seen: list[EngineRecord]) -> None:
     for at, each in enumerate(seen):
         if each.point == "scheduled":
             num_processed = sum(before.point == "processed" for before in seen[:at])
@@ -92,7 +92,7 @@ def test_step_counts_the_results_that_came_before_its_plan(seen: list[Shown]) ->
 
 
 @given(runs(), runs(PRODUCER))
-def test_engines_of_one_run_have_their_own_histories(own: list[Shown], other: list[Shown]) -> None:
+def test_engines_of_one_run_have_their_own_histories(own: list[EngineRecord], other: list[EngineRecord]) -> None:
     order = sorted((position, of) for of, seen in enumerate((own, other)) for position in range(len(seen)))
     merged = History.of([(own, other)[of][position] for position, of in order])
     assert merged.engines == {**History.of(own).engines, **History.of(other).engines}
@@ -172,6 +172,6 @@ PLAN = shown("scheduled", 0, [0], begun=[(0, [1])])
         ([PLAN, shown("drafting", 0, [0], index=1)], "a draft pass is missing"),
     ],
 )
-def test_history_shown_in_a_wrong_order_is_refused(seen: list[Shown], message: str) -> None:
+def test_history_shown_in_a_wrong_order_is_refused(seen: list[EngineRecord], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         History.of([opened(), *seen])

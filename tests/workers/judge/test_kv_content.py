@@ -9,8 +9,8 @@ import pytest
 from scenarios.spec import ENGINE, PRODUCER, EngineName
 from tests.workers.judge.histories import Part, first_of, opened, reported, shown, step_of
 from workers.judge.kv_content import KVContent
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference, Fact
-from workers.record.shown import Shown
 
 SIZE = 2
 PROMPT = [5, 6, 7, 8, 9]
@@ -28,7 +28,7 @@ def step(
     states: Sequence[list[int]] = (),
     drafts: int = 0,
     engine: EngineName = ENGINE,
-) -> list[Shown]:
+) -> list[EngineRecord]:
     """Return a step of one request that computes its tokens from the first on.
 
     The last ones may be draft tokens.
@@ -45,7 +45,7 @@ def copied(
     step: int = 0,
     now: bool = False,
     num_states: int = 0,
-) -> Shown:
+) -> EngineRecord:
     values: dict[str, Any] = {"blocks": blocks, "slots": slots, "lost": lost, "num_states": num_states}
     return shown("transfer", step, [0], phase="copies", of=of, is_synchronous=now, **values)
 
@@ -53,12 +53,12 @@ def copied(
 store, load = partial(copied, "store"), partial(copied, "load")
 
 
-def stored(blocks: list[int], tokens: list[int], first: int = 0) -> Shown:
+def stored(blocks: list[int], tokens: list[int], first: int = 0) -> EngineRecord:
     """Return the record of stored blocks of the first request, from a block-table index on."""
     return shown("stored", 0, [0], blocks=blocks, indexes=range(first, first + len(blocks)), tokens=tokens)
 
 
-def judged(seen: Sequence[Shown], state_sizes: Sequence[int] = ()) -> Difference | None:
+def judged(seen: Sequence[EngineRecord], state_sizes: Sequence[int] = ()) -> Difference | None:
     return first_of(KVContent(), [opened(block_size=SIZE, state_sizes=state_sizes), *seen])
 
 
@@ -142,7 +142,7 @@ def test_block_that_another_request_overwrote_is_reported() -> None:
     assert reported(judged([*steps, *step(2, 0, PROMPT[:4], 3, [1, 2])]), "position") == (0,)
 
 
-def copy(source: int, target: int) -> Shown:
+def copy(source: int, target: int) -> EngineRecord:
     return shown("copied", 1, blocks=[(source, target)])
 
 
@@ -176,7 +176,7 @@ def test_stored_blocks_of_the_tokens_reported_are_accepted() -> None:
         (2, PROMPT, [stored([1], PROMPT, first=1)]),
     ],
 )
-def test_stored_block_of_other_tokens_is_reported(position: int, tokens: list[int], seen: list[Shown]) -> None:
+def test_stored_block_of_other_tokens_is_reported(position: int, tokens: list[int], seen: list[EngineRecord]) -> None:
     found = judged([*FIRST, *seen])
     assert reported(found, "variable", "request", "position") == ("stored", "submit 0", position)
     assert found is not None
@@ -235,7 +235,7 @@ STATE_LOADED = load([4, 5, 8], [0, 1, 2], num_states=1)
 LOADED = [store([1, 2], [0, 1]), load([4, 5], [0, 1])]
 
 
-def from_state(block: int) -> list[Shown]:
+def from_state(block: int) -> list[EngineRecord]:
     return step(1, 1, PROMPT, 4, [4, 5, 6], True, states=[[0, block, 9]])
 
 
@@ -259,7 +259,7 @@ def test_state_that_is_stored_and_loaded_with_its_prefix_is_accepted() -> None:
     ],
     ids=["not loaded", "another state loaded", "stored before it was computed", "overwritten by tokens"],
 )
-def test_first_state_of_other_tokens_is_reported(seen: list[Shown]) -> None:
+def test_first_state_of_other_tokens_is_reported(seen: list[EngineRecord]) -> None:
     found = judged([*seen, *from_state(8)], [SIZE])
     assert reported(found, "variable", "request", "position") == ("first_state", "submit 1", 3)
 

@@ -8,8 +8,8 @@ import pytest
 from tests.workers.judge.histories import Part, changed, first_of, opened, reported, shown, step_of, without
 from workers.judge.history import History
 from workers.judge.model_inputs import ModelInputs
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference, fact
-from workers.record.shown import Shown
 
 VOCABULARY, BLOCK = 32, 4
 OPENED = opened(vocab_size=VOCABULARY, block_size=BLOCK, state_sizes=[64, 64], max_model_len=10)
@@ -17,7 +17,7 @@ PROMPT, OTHER = [1, 2, 3, 4, 5], [1, 2, 3, 4, 9]
 WHERE = "variable", "request", "step", "position"
 
 
-def steps(states: Sequence[Sequence[Sequence[int]]] = ((), ()), **inputs: Any) -> list[Shown]:
+def steps(states: Sequence[Sequence[Sequence[int]]] = ((), ()), **inputs: Any) -> list[EngineRecord]:
     """Return three steps of two requests, each processed after the next one is launched.
 
     The prompts begin with the same block, a prefix-cache hit of the second request. One draft token is rejected.
@@ -51,7 +51,7 @@ def steps(states: Sequence[Sequence[Sequence[int]]] = ((), ()), **inputs: Any) -
     ]
 
 
-def first(seen: Sequence[Shown]) -> Difference | None:
+def first(seen: Sequence[EngineRecord]) -> Difference | None:
     return first_of(ModelInputs(), seen)
 
 

@@ -7,12 +7,12 @@ import pytest
 from tests.workers.judge.histories import Part, first_of, opened, reported, shown, step_of
 from workers.judge.history import History
 from workers.judge.ngram_lookups import PLANES, NgramLookups, follows
-from workers.record.shown import Shown
+from workers.record.engine_records import EngineRecord
 
 PROMPT = [5, 6, 7, 9, 5]
 
 
-def lookups(drafts: list[int], plan: Any = (), **sizes: Any) -> list[Shown]:
+def lookups(drafts: list[int], plan: Any = (), **sizes: Any) -> list[EngineRecord]:
     """Return a step of a prompt that samples token 6, and a step with drafts after it."""
     return [
         opened(**{"max_model_len": 64, **sizes}),
@@ -40,7 +40,7 @@ def test_lookup_of_tokens_after_no_earlier_equal_token_is_reported(drafts: list[
     ],
     ids=["near the longest length", "padded drafts", "after an empty plan", "of a resumed request"],
 )
-def test_uncertain_lookup_is_not_compared(seen: list[Shown]) -> None:
+def test_uncertain_lookup_is_not_compared(seen: list[EngineRecord]) -> None:
     assert (first_of(NgramLookups(2), seen), NgramLookups(2).compared(History.of(seen))) == (None, ())
 
 

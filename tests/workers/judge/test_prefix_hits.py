@@ -7,8 +7,8 @@ import pytest
 
 from tests.workers.judge.histories import Part, first_of, opened, reported, shown, step_of
 from workers.judge.prefix_hits import PrefixHits
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference, fact
-from workers.record.shown import Shown
 
 SIZE, WINDOW = 2, 3
 # A block of full attention is four times as long as a block of a sliding-window group.
@@ -16,7 +16,7 @@ LONG = 8
 PROMPT = list(range(1, 22))
 
 
-def planned(number: int, request: int, hit: int, tokens: Sequence[int] = PROMPT, **plan: Any) -> list[Shown]:
+def planned(number: int, request: int, hit: int, tokens: Sequence[int] = PROMPT, **plan: Any) -> list[EngineRecord]:
     """Return a step in which a request begins and computes all tokens after its hit."""
     full, held = (range(request * 100 + first, request * 100 + first + 50) for first in (1, 50))
     blocks, windows = full[: -(-len(tokens) // LONG)], [held[: -(-len(tokens) // SIZE)]]
@@ -25,7 +25,7 @@ def planned(number: int, request: int, hit: int, tokens: Sequence[int] = PROMPT,
 
 
 def judged(
-    seen: Sequence[Shown],
+    seen: Sequence[EngineRecord],
     shift: int = 0,
     windows: Sequence[tuple[int, int]] = ((SIZE, WINDOW),),
     ahead: int = 0,
@@ -70,7 +70,7 @@ TAKEN = {"taken": [57]}
     ],
     ids=["kept", "taken after the lookup", "taken before the lookup", "cleared", "reads no cache"],
 )
-def test_block_taken_before_the_lookup_or_cleared_need_not_be_found(seen: list[Shown], is_found: bool) -> None:
+def test_block_taken_before_the_lookup_or_cleared_need_not_be_found(seen: list[EngineRecord], is_found: bool) -> None:
     assert (judged([*FIRST, *seen]) is not None) is is_found
 
 

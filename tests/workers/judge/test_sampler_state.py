@@ -10,8 +10,8 @@ from tests.workers.judge.histories import Part, opened, shown, step_of
 from workers.judge.history import History
 from workers.judge.judge import End
 from workers.judge.sampler_state import SamplerState
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference
-from workers.record.shown import Shown
 
 PROMPT = (3, 5, 3)
 PARAMS = SamplingParams(temperature=0.7, seed=9, top_k=4, frequency_penalty=0.3, bad_words=((2, 6),))
@@ -31,11 +31,11 @@ LATER = {"tokens": [3, 5, 3, 7], "output_counts": [(7, 1)]}
 LOST = shown("transfer", 0, [0], phase="ends", blocks=[1], lost=[0], is_synchronous=True)
 
 
-def sampler(step: int, **stored: Any) -> Shown:
+def sampler(step: int, **stored: Any) -> EngineRecord:
     return shown("sampler", step, [0], rows=[{**STORED, **stored}])
 
 
-def judged(*more: Shown) -> Difference | None:
+def judged(*more: EngineRecord) -> Difference | None:
     """Return the first difference of a run of two steps: a prompt, then the sampled token 7."""
     first = step_of(0, Part(0, 0, PROMPT, [1], begun=PROMPT))
     second = step_of(1, Part(0, 3, [7], [1]))

@@ -8,11 +8,11 @@ import pytest
 from tests.workers.judge.histories import changed, first_of, opened, reported, shown, without
 from workers.judge.history import History
 from workers.judge.scheduler_decisions import PLANES, SchedulerDecisions
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference, fact
-from workers.record.shown import Shown
 
 
-def plans() -> list[Shown]:
+def plans() -> list[EngineRecord]:
     """Return a prompt of five tokens, then three steps with two drafts and late results."""
     seen = [opened(block_size=4)]
     # The rejected drafts of a processed step are subtracted.
@@ -26,7 +26,7 @@ def plans() -> list[Shown]:
     return seen
 
 
-def first(seen: Sequence[Shown]) -> Difference | None:
+def first(seen: Sequence[EngineRecord]) -> Difference | None:
     assert SchedulerDecisions().compared(History.of(seen)) == PLANES
     return first_of(SchedulerDecisions(), seen)
 

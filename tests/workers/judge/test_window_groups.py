@@ -6,8 +6,8 @@ import pytest
 
 from tests.workers.judge.histories import Part, changed, first_of, opened, reported, step_of
 from workers.judge.window_groups import WindowGroups
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference
-from workers.record.shown import Shown
 
 SIZE, WINDOW = 2, 4
 TOKENS = [5, 6, 7, 8, 9, 10, 11, 12]
@@ -19,7 +19,7 @@ def row(first: int, last: int, held: Sequence[int], full: Sequence[int], begins:
 
 
 def judged(rows: Sequence[Part], *changes: tuple[object, ...]) -> Difference | None:
-    seen: list[Shown] = [opened(block_size=SIZE, windows=[(SIZE, WINDOW)])]
+    seen: list[EngineRecord] = [opened(block_size=SIZE, windows=[(SIZE, WINDOW)])]
     for number, each in enumerate(rows):
         seen += step_of(number, each, size=SIZE)
     return first_of(WindowGroups(), changed(seen, *changes))

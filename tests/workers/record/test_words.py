@@ -29,7 +29,7 @@ from workers.record.evidence import (
     MissingOrder,
     Site,
     fact,
-    shown,
+    plain_value,
     violation,
 )
 from workers.record.rules import Reference, Rule
@@ -43,8 +43,8 @@ from workers.record.verdict import (
     Stuck,
     Verdict,
     is_finding,
-    with_known,
-    with_needs,
+    with_known_causes,
+    with_required_fixes,
 )
 from workers.record.words import actual_text, finding_lines, headline_text, outcome_lines, shown_text, value_text
 from workers.run.check import check
@@ -78,7 +78,7 @@ class Call(NamedTuple):
     values: frozenset[str]
 
 
-def kind_of(argument: ast.expr) -> list[str | None]:
+def target_kind(argument: ast.expr) -> list[str | None]:
     """Return the kind given by an argument, or both alternatives of a conditional."""
     match argument:
         case ast.Constant(value=str(kind)):
@@ -86,7 +86,7 @@ def kind_of(argument: ast.expr) -> list[str | None]:
         case ast.Attribute(value=ast.Name(id="Rule"), attr=name):
             return [name]
         case ast.IfExp(body=first, orelse=second):
-            return [*kind_of(first), *kind_of(second)]
+            return [*target_kind(first), *target_kind(second)]
     return [None]
 
 
@@ -95,7 +95,7 @@ def calls_in(path: Path) -> Iterator[Call]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
             given = frozenset(keyword.arg for keyword in node.keywords if keyword.arg is not None)
             where = f"{path.relative_to(ROOT)}:{node.lineno}"
-            for kind in kind_of(node.args[0]):
+            for kind in target_kind(node.args[0]):
                 yield Call(where, node.func.id, kind, given)
 
 
@@ -202,8 +202,8 @@ def difference(expected: object, actual: object) -> Difference:
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 1.0, -2.5e-7, np.float32(0.1)])
 def test_number_that_json_lacks_survives_json_and_has_a_text(number: float) -> None:
     told = fact("token_with", token=np.int32(3), logprob=number)
-    among = difference(shown((3, number, None, True)), fact("held_too", before=told, what="drafts", request="a"))
-    for each in (difference(told, shown(number)), among):
+    among = difference(plain_value((3, number, None, True)), fact("held_too", before=told, what="drafts", request="a"))
+    for each in (difference(told, plain_value(number)), among):
         assert Difference.model_validate_json(each.model_dump_json()) == each
     assert shown_text(told) == f"token 3 with {number:.4f}"
     assert actual_text(among) == f"token 3 with {number:.4f}, drafts of request a"
@@ -220,7 +220,7 @@ def test_shown_with_another_type_raises() -> None:
     with pytest.raises(TypeError, match="cannot store a dict as evidence"):
         fact("entry", entry={})
     with pytest.raises(AssertionError, match="plain values"):
-        shown((Fact(kind="nothing"),))
+        plain_value((Fact(kind="nothing"),))
 
 
 ORDER = MissingOrder(
@@ -272,8 +272,8 @@ def test_broken_contract_says_whether_another_run_keeps_it() -> None:
     broken = race("contracts", "min_tokens").difference.model_copy(
         update={
             "missing_order": None,
-            "actual": shown(fact("token", token=21)),
-            "expected": shown(fact("no_stop_among", count=9)),
+            "actual": plain_value(fact("token", token=21)),
+            "expected": plain_value(fact("no_stop_among", count=9)),
             "elsewhere": Elsewhere(reference=Reference.SYNCHRONOUS, how="keeps"),
         }
     )
@@ -301,11 +301,11 @@ def test_finding_of_known_bugs_names_them(known: tuple[str, ...], line: str) -> 
     found = Diverged(stats=NO_STATS, difference=race("races", "counts").difference)
     crashed = Crashed(stats=NO_STATS, error="KeyError: 3", where=Site(file="a.py", line=3, function="f"))
     for verdict in (found, crashed):
-        assert finding_lines(with_known(verdict, known)) == [*finding_lines(verdict), line]
+        assert finding_lines(with_known_causes(verdict, known)) == [*finding_lines(verdict), line]
 
 
 @pytest.mark.parametrize(("needs", "fixes"), [(("vllm_a",), "fix of vllm_a"), (("a", "b"), "fixes of a and b")])
 def test_finding_that_needs_fixes_names_them(needs: tuple[str, ...], fixes: str) -> None:
     found = Diverged(stats=NO_STATS, difference=race("races", "counts").difference)
     line = f"needs the {fixes} (the trace agrees without: a side effect, or a bug that was hidden)"
-    assert finding_lines(with_needs(found, needs)) == [*finding_lines(found), line]
+    assert finding_lines(with_required_fixes(found, needs)) == [*finding_lines(found), line]

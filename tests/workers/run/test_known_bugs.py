@@ -17,7 +17,7 @@ from workers.edits.fix import ALL, Applied, Fix
 from workers.edits.functions import name_of
 from workers.edits.proofs import AGREES, Proof
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Agreed, Diverged, Judgement, Verdict, needs_of, with_known
+from workers.record.verdict import Agreed, Diverged, Judgement, Verdict, required_fixes, with_known_causes
 from workers.run import known_bugs
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -84,7 +84,7 @@ def found_by(
     every = {
         name: Fix(summary="s", race=name in races, edits=(Edit(at=f"box:{name}", without="pass"),)) for name in NAMES
     }
-    monkeypatch.setattr(known_bugs, "kind_of", lambda engine: kind)
+    monkeypatch.setattr(known_bugs, "target_kind", lambda engine: kind)
     monkeypatch.setattr(known_bugs, "fixes_of", lambda package: every)
     monkeypatch.setattr(known_bugs, "proofs_of", lambda: {each.name: each for each in proofs})
     config = RunConfig(fixes=fixes)
@@ -156,8 +156,8 @@ def test_finding_that_one_fix_causes_needs_it(monkeypatch: pytest.MonkeyPatch) -
     bugs, verdict, config = found_by(kind, monkeypatch, ALL)
     assert bugs.needed(verdict, TRACE, config) == ("box_c",)
     judgement = Judgement(verdict=verdict, trace=TRACE, schedules=1)
-    assert needs_of(with_needed_fixes(judgement, config).verdict) == ("box_c",)
-    known = judgement.model_copy(update={"verdict": with_known(verdict, ("box_a",))})
+    assert required_fixes(with_needed_fixes(judgement, config).verdict) == ("box_c",)
+    known = judgement.model_copy(update={"verdict": with_known_causes(verdict, ("box_a",))})
     assert with_needed_fixes(known, config) == known
 
 
@@ -185,7 +185,7 @@ def test_engine_that_does_not_start_with_part_of_the_fixes_needs_none(monkeypatc
     kind = FixableKind("max_tokens", causes=(frozenset({"box_c"}),))
     _, verdict, config = found_by(kind, monkeypatch, ALL)
     broken = replace(kind, broken="box_c")
-    monkeypatch.setattr(known_bugs, "kind_of", lambda engine: broken)
+    monkeypatch.setattr(known_bugs, "target_kind", lambda engine: broken)
     assert KnownBugs(Tapes()).needed(verdict, TRACE, config) == ()
 
 

@@ -9,11 +9,11 @@ from workers.judge.judge import Case
 from workers.judge.kv_content import KVContent
 from workers.oracle.tape import Tapes
 from workers.run.panel import Panel
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.specstorm import Specstorm
 from workers.targets.vllm.names import VLLM
 
-VLLMS = kind_of(VLLM).capabilities
+VLLMS = target_kind(VLLM).capabilities
 
 
 @pytest.mark.parametrize(

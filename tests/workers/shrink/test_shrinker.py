@@ -23,7 +23,7 @@ from workers.run.check import check
 from workers.run.shard import first_matching_candidate
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Finding, Shrinking, Tried, num_exceptions, shrink
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM
 
@@ -84,7 +84,7 @@ def test_faults_shrink_to_few_events_within_a_small_budget() -> None:
 
 def test_shrinker_skips_traces_that_the_engine_cannot_run() -> None:
     strict = random_trace(0).explicit().model_copy(update={"spec": EngineSpec()})
-    assert lacking(strict, kind_of(VLLM).capabilities) is not None
+    assert lacking(strict, target_kind(VLLM).capabilities) is not None
     target = Signature(plane="tokens", variable="tokens", writer="")
     assert first_matching_candidate([strict, strict], target, TAPES, RunConfig(engine=VLLM)) == Tried(count=2)
 

@@ -15,8 +15,8 @@ from scenarios.events import Abort, AnyEvent, Hook, Submit
 from scenarios.sampling import Output
 from scenarios.trace import Trace
 from workers.judge.judge import PLANES_OF_STEPS
+from workers.record.engine_records import Drained, DrainedValues, EngineRecord, Opened, OpenedValues
 from workers.record.evidence import HOST, RACES, Access, MissingOrder, Site
-from workers.record.shown import Drained, DrainedValues, Opened, OpenedValues, Shown
 from workers.record.verdict import CRASH
 from workers.targets.target import DeviceError, Progress, RunConfig, Target, TargetKind, Watch
 
@@ -127,7 +127,7 @@ class BlackBox(Target):
             for name, request in self.requests.items()
         }
 
-    def take_shown(self) -> list[Shown]:
+    def take_engine_records(self) -> list[EngineRecord]:
         """Return sizes and leaks after draining; nothing if steps are not watched."""
         if not self.shows_steps or not self.drained():
             return []

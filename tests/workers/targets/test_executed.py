@@ -6,7 +6,7 @@ import pytest
 
 from cluster.cli.inputs import SCENARIOS
 from workers.targets.executed import Executed, RecordError
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 
 BLOCKS = {
     "a": ["ours/core.py:run", "ours/core.py:run:1", "ours/core.py:<module>", "ours/x/y.py:<module>"],
@@ -14,7 +14,7 @@ BLOCKS = {
     "c": ["ours/core.py:<module>"],
 }
 RECORD = Executed.of("1.2.3", BLOCKS)
-RECORDED = [name for name in known_engines() if kind_of(name).executed is not None]
+RECORDED = [name for name in known_engines() if target_kind(name).executed is not None]
 
 
 def test_record_returns_the_scenarios_of_a_block() -> None:
@@ -43,7 +43,7 @@ def test_invalid_record_file_is_refused(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", RECORDED)
 def test_record_of_an_engine_has_its_scenarios_and_is_small(engine: str) -> None:
-    kind = kind_of(engine)
+    kind = target_kind(engine)
     assert kind.executed is not None
     record = Executed.read(kind.executed)
     there = {path.stem for name in (kind.package, engine) for path in (SCENARIOS / name).glob("*.yaml")}

@@ -1,6 +1,6 @@
 """Run configuration: canonical text and command-line flags."""
 
-from workers.targets.registry import kind_of, known_engines
+from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
 
 
@@ -29,7 +29,7 @@ def test_flags_contain_only_changed_options() -> None:
 
 
 def test_registry_and_kind_agree_on_the_engine_name() -> None:
-    assert [kind_of(engine).name for engine in known_engines()] == [*known_engines()]
+    assert [target_kind(engine).name for engine in known_engines()] == [*known_engines()]
 
 
 def test_own_engine_is_registered_and_the_default() -> None:

@@ -17,7 +17,7 @@ from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.judge.contracts.logprobs import TOLERANCE
 from workers.record.evidence import fact
-from workers.record.observation import width_of
+from workers.record.observation import logprobs_per_token
 
 # Logits, unlike logprobs, can be of any size, so their tolerance is also relative.
 RELATIVE_TOLERANCE = 1e-5
@@ -57,7 +57,7 @@ def _rows(submit: Submit, output: Output, terms: Terms) -> Iterator[tuple[int, l
         yield place, _row(output.prompt_logprobs[width * (place - 1) : width * place])
     if terms.is_processed and _is_changed(submit):
         return
-    width = 2 * (width_of(output.logprobs, len(output.tokens)) or 0)
+    width = 2 * (logprobs_per_token(output.logprobs, len(output.tokens)) or 0)
     for position in range(len(output.tokens)) if width else ():
         yield len(submit.prompt) + position, _row(output.logprobs[width * position : width * (position + 1)])
 

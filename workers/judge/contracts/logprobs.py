@@ -22,7 +22,7 @@ from workers.judge.contracts.bans import Bans, bans_of, has_penalties
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.record.evidence import Fact, fact
-from workers.record.observation import width_of
+from workers.record.observation import logprobs_per_token
 
 # Logprobs are sums of float32 exponentials.
 TOLERANCE = 1e-4
@@ -45,7 +45,7 @@ CONTRACTS: Mapping[str, str] = {
 Wrong: TypeAlias = tuple[str, Fact, Fact]
 
 
-class Shown(NamedTuple):
+class PositionLogprobs(NamedTuple):
     """The logprobs reported at one position: the output token's, and the listed tokens'."""
 
     token: int
@@ -61,7 +61,7 @@ def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
     if output is None or not (asked or output.logprobs):
         return None
     name, tokens = submit.request, output.tokens
-    width = width_of(output.logprobs, len(tokens))
+    width = logprobs_per_token(output.logprobs, len(tokens))
     least = min(asked, 1 + terms.vocab_size) if tokens else 0
     if width is None or width < least:
         due = fact("logprobs_each", width=least, count=len(tokens))
@@ -77,7 +77,7 @@ def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
             return Breach("logprobs", name, position, own, other)
         values = flat[first + 1 : first + 2 * width : 2]
         ids = tuple(int(each) for each in flat[first + 2 : first + 2 * width : 2])
-        found = judged.breach(Shown(token, values[0], ids, values[1:]))
+        found = judged.breach(PositionLogprobs(token, values[0], ids, values[1:]))
         if found is not None:
             return Breach(found[0], name, position, found[1], found[2])
         judged.follow(token)
@@ -104,10 +104,10 @@ def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
         if row[0] != token:
             first = fact("own_first_in_prompt", token=token, place=place + 1)
             return Breach("prompt_logprobs", name, None, first, fact("of_token", token=row[0]))
-        shown = Shown(token, row[1], tuple(int(each) for each in row[2::2]), row[3::2])
-        wrong = rank_breach(shown, terms.vocab_size)
+        reported = PositionLogprobs(token, row[1], tuple(int(each) for each in row[2::2]), row[3::2])
+        wrong = rank_breach(reported, terms.vocab_size)
         if wrong is None and not terms.are_logits:
-            wrong = sum_breach(shown, terms.vocab_size)
+            wrong = sum_breach(reported, terms.vocab_size)
         if wrong is not None:
             return Breach("prompt_logprobs", name, None, fact("in_prompt", what=wrong[1], place=place + 1), wrong[2])
     return None
@@ -138,58 +138,60 @@ class _Judged:
         if self._bans is not None:
             self._bans.follow(token)
 
-    def breach(self, shown: Shown) -> Wrong | None:
+    def breach(self, reported: PositionLogprobs) -> Wrong | None:
         """Return (broken rule, expected, actual) for the next token, or None."""
         named = self._params.logprob_tokens
-        of_shown = _named_breach(shown, named) if named else rank_breach(shown, self._vocab_size)
-        of_sum = None if self._are_logits else sum_breach(shown, 0 if named else self._vocab_size)
+        of_shown = _named_breach(reported, named) if named else rank_breach(reported, self._vocab_size)
+        of_sum = None if self._are_logits else sum_breach(reported, 0 if named else self._vocab_size)
         found = of_shown or of_sum
         if found is not None or not self._binds:
             return found
-        if shown.own == -inf:
-            return "logprob_sum", fact("has_probability"), fact("impossible_token", token=shown.token)
+        if reported.own == -inf:
+            return "logprob_sum", fact("has_probability"), fact("impossible_token", token=reported.token)
         if self._is_processed and self._bans is not None:
-            for token, logprob in zip(shown.ids, shown.top, strict=True):
+            for token, logprob in zip(reported.ids, reported.top, strict=True):
                 contract = self._bans.mask_on(token) if logprob > -inf else None
                 if contract is not None:
                     seen = fact("token_logprob", token=token, logprob=logprob)
                     return contract, self._bans.requirement(contract), seen
         if self._params.temperature > 0:
             # Logprobs of named tokens do not say which tokens are the most likely.
-            return None if named else self._drawn(shown)
-        return self._likeliest(shown)
+            return None if named else self._drawn(reported)
+        return self._likeliest(reported)
 
-    def _likeliest(self, shown: Shown) -> Wrong | None:
+    def _likeliest(self, reported: PositionLogprobs) -> Wrong | None:
         """Return the broken rule if an allowed token is likelier than the greedy token, or None."""
-        for token, logprob in zip(shown.ids, shown.top, strict=True):
-            if token == shown.token or not self._beats(token, logprob, shown):
+        for token, logprob in zip(reported.ids, reported.top, strict=True):
+            if token == reported.token or not self._beats(token, logprob, reported):
                 continue
             if self._bans is not None and self._bans.ban_on(token) is not None:
                 continue
             changed = "penalties" if has_penalties(self._params) else "logit_bias"
             contract = changed if self._is_changed else "greedy"
             due = fact("likelier_token", token=token, logprob=logprob, change=self._change(token))
-            seen = fact("token_changed", token=shown.token, logprob=shown.own, change=self._change(shown.token))
+            seen = fact(
+                "token_changed", token=reported.token, logprob=reported.own, change=self._change(reported.token)
+            )
             return contract, due, seen
         return None
 
-    def _beats(self, token: int, logprob: float, shown: Shown) -> bool:
+    def _beats(self, token: int, logprob: float, reported: PositionLogprobs) -> bool:
         """Return whether a token must be likelier than the output token despite rounding.
 
         A repetition penalty above 1 lowers the logits of tokens that occur in the prompt or the output, one below 1
         raises them, both by an unknown amount. It keeps the order of two such tokens.
         """
         if not self._is_changed:
-            return logprob > shown.own + TOLERANCE
+            return logprob > reported.own + TOLERANCE
         repetition = self._params.repetition_penalty
-        is_known, is_own_known = token in self._known, shown.token in self._known
-        other, own = logprob + self._biased(token), shown.own + self._biased(shown.token)
+        is_known, is_own_known = token in self._known, reported.token in self._known
+        other, own = logprob + self._biased(token), reported.own + self._biased(reported.token)
         alike = other - own
-        other, own = other - self._subtracted(token), own - self._subtracted(shown.token)
+        other, own = other - self._subtracted(token), own - self._subtracted(reported.token)
         if repetition == 1 or (not is_known and not is_own_known):
             return other > own + TOLERANCE
         if is_known and is_own_known:
-            return self._subtracted(token) == self._subtracted(shown.token) and alike > TOLERANCE
+            return self._subtracted(token) == self._subtracted(reported.token) and alike > TOLERANCE
         is_certain = repetition > 1 if is_own_known else repetition < 1
         return is_certain and other > own + TOLERANCE
 
@@ -209,80 +211,80 @@ class _Judged:
             return fact("unchanged")
         return fact("more", by=change) if change > 0 else fact("less", by=-change)
 
-    def _drawn(self, shown: Shown) -> Wrong | None:
+    def _drawn(self, reported: PositionLogprobs) -> Wrong | None:
         """Return the rule (top-k, min-p or top-p) that a sampled token breaks, or None."""
         params = self._params
-        if 0 < params.top_k <= len(shown.top) and (self._is_law or self._is_processed):
-            least = shown.top[params.top_k - 1]
-            if shown.own < least - TOLERANCE:
+        if 0 < params.top_k <= len(reported.top) and (self._is_law or self._is_processed):
+            least = reported.top[params.top_k - 1]
+            if reported.own < least - TOLERANCE:
                 due = fact("likeliest_of_k", k=params.top_k, least=least)
-                return "top_k", due, fact("token_with", token=shown.token, logprob=shown.own)
-        if params.min_p > 0 and shown.top and self._is_law:
-            least = shown.top[0] + params.temperature * log(params.min_p)
-            if shown.own < least - TOLERANCE:
+                return "top_k", due, fact("token_with", token=reported.token, logprob=reported.own)
+        if params.min_p > 0 and reported.top and self._is_law:
+            least = reported.top[0] + params.temperature * log(params.min_p)
+            if reported.own < least - TOLERANCE:
                 due = fact("at_least_p", p=params.min_p, least=least)
-                return "min_p", due, fact("token_with", token=shown.token, logprob=shown.own)
-        if params.top_p < 1 and shown.top and self._is_law:
-            before = _mass_before(shown, params.temperature, self._vocab_size)
+                return "min_p", due, fact("token_with", token=reported.token, logprob=reported.own)
+        if params.top_p < 1 and reported.top and self._is_law:
+            before = _mass_before(reported, params.temperature, self._vocab_size)
             if before > params.top_p + TOLERANCE:
                 due = fact("fewest_of_p", p=params.top_p)
-                return "top_p", due, fact("likelier_mass", token=shown.token, mass=before)
+                return "top_p", due, fact("likelier_mass", token=reported.token, mass=before)
         return None
 
 
-def _named_breach(shown: Shown, named: tuple[int, ...]) -> Wrong | None:
+def _named_breach(reported: PositionLogprobs, named: tuple[int, ...]) -> Wrong | None:
     """Return the broken rule unless exactly the requested token ids are listed in order."""
-    if shown.ids[: len(named)] != named:
-        return "logprob_tokens", fact("these_tokens", tokens=named), fact("these_tokens", tokens=shown.ids)
-    return _repeated_breach(shown)
+    if reported.ids[: len(named)] != named:
+        return "logprob_tokens", fact("these_tokens", tokens=named), fact("these_tokens", tokens=reported.ids)
+    return _repeated_breach(reported)
 
 
-def rank_breach(shown: Shown, vocab_size: int) -> Wrong | None:
+def rank_breach(reported: PositionLogprobs, vocab_size: int) -> Wrong | None:
     """Return the broken rule if the reported tokens or their rank order are wrong, or None."""
-    if len(set(shown.ids)) < len(shown.ids) or not all(0 <= token < vocab_size for token in shown.ids):
-        return "logprob_ranks", fact("different_tokens", last=vocab_size - 1), fact("these_tokens", tokens=shown.ids)
+    if len(set(reported.ids)) < len(reported.ids) or not all(0 <= token < vocab_size for token in reported.ids):
+        return "logprob_ranks", fact("different_tokens", last=vocab_size - 1), fact("these_tokens", tokens=reported.ids)
     # NaN compares false with any number.
-    if not all(value <= before for before, value in zip(shown.top, shown.top[1:], strict=False)):
-        return "logprob_ranks", fact("falling_logprobs"), fact("these_logprobs", logprobs=shown.top)
-    if shown.token in shown.ids:
-        return _repeated_breach(shown)
-    if shown.top and not shown.own <= shown.top[-1] + TOLERANCE:
-        due = fact("none_above_least", least=shown.top[-1])
-        return "logprob_ranks", due, fact("token_with", token=shown.token, logprob=shown.own)
+    if not all(value <= before for before, value in zip(reported.top, reported.top[1:], strict=False)):
+        return "logprob_ranks", fact("falling_logprobs"), fact("these_logprobs", logprobs=reported.top)
+    if reported.token in reported.ids:
+        return _repeated_breach(reported)
+    if reported.top and not reported.own <= reported.top[-1] + TOLERANCE:
+        due = fact("none_above_least", least=reported.top[-1])
+        return "logprob_ranks", due, fact("token_with", token=reported.token, logprob=reported.own)
     return None
 
 
-def _repeated_breach(shown: Shown) -> Wrong | None:
+def _repeated_breach(reported: PositionLogprobs) -> Wrong | None:
     """Return the broken rule if a token is listed twice with different logprobs, or None."""
-    again = shown.top[shown.ids.index(shown.token)] if shown.token in shown.ids else shown.own
-    if again == shown.own or abs(again - shown.own) <= TOLERANCE:
+    again = reported.top[reported.ids.index(reported.token)] if reported.token in reported.ids else reported.own
+    if again == reported.own or abs(again - reported.own) <= TOLERANCE:
         return None
-    due = fact("logprob_as_before", token=shown.token, logprob=shown.own)
+    due = fact("logprob_as_before", token=reported.token, logprob=reported.own)
     return "logprob_ranks", due, fact("with_logprob", logprob=again)
 
 
-def sum_breach(shown: Shown, vocab_size: int) -> Wrong | None:
+def sum_breach(reported: PositionLogprobs, vocab_size: int) -> Wrong | None:
     """Return the broken rule if the reported probabilities cannot sum to 1, or None.
 
     Tokens that are not listed are at most as probable as the last listed one. With `vocab_size` 0 this is unknown.
     """
-    if not (shown.own <= TOLERANCE and all(value <= TOLERANCE for value in shown.top)):
-        seen = fact("these_logprobs", logprobs=(shown.own, *shown.top))
+    if not (reported.own <= TOLERANCE and all(value <= TOLERANCE for value in reported.top)):
+        seen = fact("these_logprobs", logprobs=(reported.own, *reported.top))
         return "logprob_sum", fact("no_certainty"), seen
-    total = sum(map(exp, shown.top)) + (exp(shown.own) if shown.token not in shown.ids else 0.0)
+    total = sum(map(exp, reported.top)) + (exp(reported.own) if reported.token not in reported.ids else 0.0)
     if total > 1 + TOLERANCE:
         return "logprob_sum", fact("at_most_one"), fact("mass", mass=total)
-    if shown.top and vocab_size:
-        # No other token is likelier than the last one shown.
-        most = sum(map(exp, shown.top)) + (vocab_size - len(shown.top)) * exp(shown.top[-1])
+    if reported.top and vocab_size:
+        # No other token is likelier than the last one reported.
+        most = sum(map(exp, reported.top)) + (vocab_size - len(reported.top)) * exp(reported.top[-1])
         if most < 1 - TOLERANCE:
             return "logprob_sum", fact("mass_of_vocabulary", size=vocab_size), fact("at_most_mass", mass=most)
     return None
 
 
-def _mass_before(shown: Shown, temperature: float, vocab_size: int) -> float:
+def _mass_before(reported: PositionLogprobs, temperature: float, vocab_size: int) -> float:
     """Return a lower bound of the total probability of tokens more likely than the sampled one."""
-    weights = [exp((logprob - shown.top[0]) / temperature) for logprob in shown.top]
+    weights = [exp((logprob - reported.top[0]) / temperature) for logprob in reported.top]
     total = sum(weights) + (vocab_size - len(weights)) * weights[-1]
-    likelier = (logprob > shown.own + TOLERANCE for logprob in shown.top)
+    likelier = (logprob > reported.own + TOLERANCE for logprob in reported.top)
     return sum(compress(weights, likelier)) / total

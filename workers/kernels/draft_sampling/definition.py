@@ -93,13 +93,13 @@ def drawn(logits: list[np.float32], temperature: np.float32, numbers: Any, a: Dr
     maximum, scale = max(logits), scale_of(temperature)
     weights = [weight(each, NEVER, maximum, scale) for each in logits]
     block_size = block_size_of(len(logits), a.tile_size, a.vocab_block_min)
-    blocks = parts_of(weights, block_size)
-    block = pick([added(added(tile) for tile in parts_of(each, a.tile_size)) for each in blocks], numbers[0])
-    tiles = parts_of(blocks[block], a.tile_size)
+    blocks = slices_of(weights, block_size)
+    block = pick([added(added(tile) for tile in slices_of(each, a.tile_size)) for each in blocks], numbers[0])
+    tiles = slices_of(blocks[block], a.tile_size)
     tile = pick([added(each) for each in tiles], numbers[1])
     return block * block_size + tile * a.tile_size + pick(tiles[tile], numbers[2])
 
 
-def parts_of(masses: list[np.float32], size: int) -> list[list[np.float32]]:
+def slices_of(masses: list[np.float32], size: int) -> list[list[np.float32]]:
     """Return masses cut into parts of `size`; the last part may be shorter."""
     return [masses[first : first + size] for first in range(0, len(masses), size)]

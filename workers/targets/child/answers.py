@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from scenarios.sampling import Output
 from scenarios.spec import Value
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Harm, MissingOrder, Site
-from workers.record.shown import Shown
 from workers.targets.child.messages import MessageError, message_in
 
 
@@ -67,7 +67,7 @@ class Failed(Value):
     error: str
     where: Site
     callers: tuple[Site, ...] = ()
-    seen: tuple[Shown, ...] = ()
+    seen: tuple[EngineRecord, ...] = ()
     is_last: bool = False
 
 
@@ -77,7 +77,7 @@ class _Answer(Value):
     `seen` is what the scheduler, model runner and drafter have shown since the last answer.
     """
 
-    seen: tuple[Shown, ...]
+    seen: tuple[EngineRecord, ...]
 
 
 class Stepped(_Answer):

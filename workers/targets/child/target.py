@@ -16,8 +16,8 @@ from scenarios.spec import ENGINE, Value
 from scenarios.trace import Trace
 from workers.edits.fix import Applied, applied, fixes_of, selected
 from workers.edits.functions import edits_of
+from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Access, MissingOrder
-from workers.record.shown import Shown
 from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Ran, Reported, Stepped
 from workers.targets.child.installation import site_packages_of
 from workers.targets.child.messages import Message
@@ -88,7 +88,7 @@ class ChildTarget(Target):
         self._has_failed = False
         self._num_requests = 0
         self._num_outputs = 0
-        self._seen: list[Shown] = []
+        self._seen: list[EngineRecord] = []
         self._writers: dict[tuple[int, str], tuple[Access, ...]] = {}
         self._sessions: dict[str, _Parts] = {}
         # Without an `end_session` event, a session ends with its last request in the trace: request -> session.
@@ -200,14 +200,14 @@ class ChildTarget(Target):
     def progress(self) -> Progress:
         return Progress(self._num_requests, self._num_outputs, self._depth - 1)
 
-    def take_shown(self) -> list[Shown]:
+    def take_engine_records(self) -> list[EngineRecord]:
         taken, self._seen = self._seen, []
         return taken
 
     def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
         return self._writers.get((step, variable), ())
 
-    def _show(self, seen: tuple[Shown, ...]) -> None:
+    def _show(self, seen: tuple[EngineRecord, ...]) -> None:
         """Store received observations, and the last writers of each observed variable.
 
         If a variable was observed several times in a step, its last writers are kept newest first.

@@ -57,7 +57,7 @@ class Sglang(ChildKind):
             self._stop(released)
 
     @contextmanager
-    def over(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
+    def overlaid(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
         """Overlay the installation with a source tree of SGLang; end its processes afterwards."""
         laid = config.model_copy(update={"engine_path": str(tree)})
         try:

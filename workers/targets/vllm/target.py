@@ -71,7 +71,7 @@ class Vllm(ChildKind):
             self.keeper(released).stop()
 
     @contextmanager
-    def over(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
+    def overlaid(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
         """Yield a configuration that overlays a source tree; stop its child processes on exit."""
         laid = config.model_copy(update={"engine_path": str(tree)})
         try:

@@ -13,7 +13,7 @@ from cluster.reports.hunt_report import hunt_document, hunt_lines
 from scenarios.generation.shards import TRACES_PER_SHARD
 from scenarios.probes import PROBES
 from tests.cluster.campaigns.hunt.fakes import Memory, hit, hunt_of, report
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM
 
@@ -76,7 +76,7 @@ def test_uncounted_probes_are_not_reported_as_never_hit() -> None:
     (task,) = hunt.tasks(1, 1, True)
     assert isinstance(task.job, ShardJob)
     hunt.take(Record(task.job.key, 1, report(task.job.shard)), 0)
-    counted = kind_of(VLLM).capabilities.probes
+    counted = target_kind(VLLM).capabilities.probes
     (line,) = (line for line in hunt_lines(hunt, Path("x")) if line.startswith("probes hit: "))
     assert line.startswith(f"probes hit: 1 of {len(counted)}; never hit: name_reused, resume, discard, ")
     assert line.endswith(f"; {len(PROBES) - len(counted)} others are not counted in engine vllm")

@@ -15,7 +15,7 @@ from scenarios.generation.shards import Shard
 from scenarios.probes import PROBES
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.run.shard import ShardReport
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
 from workers.targets.vllm.names import VLLM
 
@@ -94,12 +94,12 @@ def test_a_night_has_the_rates_of_its_parts(tmp_path: Path) -> None:
 
 def test_uncounted_probes_are_not_reported_as_never_hit(tmp_path: Path) -> None:
     hunted = read(hunt_of(tmp_path / "vllm", 1, 1, RunConfig(engine=VLLM)))
-    counted = kind_of(VLLM).capabilities.probes
+    counted = target_kind(VLLM).capabilities.probes
     assert sorted(hunted.probes_counted) == sorted(counted)
     assert sorted(hunted.probes_never_hit) == sorted(set(counted) - {"admit"})
     others = len(PROBES) - len(counted)
     assert f"{others} other probes are not counted in engine vllm." in page_of(tmp_path / "vllm")
-    own = kind_of(SPECSTORM).capabilities.probes
+    own = target_kind(SPECSTORM).capabilities.probes
     assert len(read(hunt_of(tmp_path / "ours", 1, 1)).probes_never_hit) == len(own) - 1
     with Store(tmp_path / "run", engine=VLLM):
         pass

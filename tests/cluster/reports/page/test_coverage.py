@@ -7,7 +7,7 @@ from cluster.reports.page.coverage import Cells, add_coverage, add_result, matri
 from scenarios.capabilities import EVENTS
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.record.verdict import Agreed, Judgement
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.vllm.names import VLLM
 
 
@@ -46,7 +46,7 @@ def test_a_hunt_counts_each_trace_under_each_policy() -> None:
 
 def test_event_that_an_engine_cannot_do_is_not_applicable_rather_than_never_run(tmp_path: Path) -> None:
     assert matrix_of(Counter({("submit", "kv", "eager"): 1})).impossible == frozenset()
-    possible = kind_of(VLLM).capabilities.events
+    possible = target_kind(VLLM).capabilities.events
     impossible = set(EVENTS) - {"submit", *possible}
     matrix = matrix_of(Counter({("submit", "kv", "eager"): 1}), (VLLM,))
     assert matrix.impossible == impossible

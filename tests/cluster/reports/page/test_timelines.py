@@ -19,7 +19,7 @@ from scenarios import codec
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.lanes.timeline import Timeline
 from workers.record.evidence import Site
-from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement, missing_order_of
+from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement, detected_race
 from workers.run.timeline import record_timeline
 from workers.targets.target import RunConfig
 
@@ -71,7 +71,7 @@ def test_a_box_shows_op_step_buffers_and_what_it_waited_for() -> None:
 
 def trace_of(timeline: Timeline) -> list[dict[str, Any]]:
     """Return the events of the exported trace."""
-    document = json.loads(perfetto_trace(timeline, "a finding", missing_order_of(moved_counts()[0].verdict)))
+    document = json.loads(perfetto_trace(timeline, "a finding", detected_race(moved_counts()[0].verdict)))
     events: list[dict[str, Any]] = document["traceEvents"]
     return events
 

@@ -22,14 +22,14 @@ def logprobs_of(token: int, count: int, logits: tuple[float, ...] = LOGITS) -> t
     return tuple(value for each in (token, *likeliest[: count - 1]) for value in (each, logits[each] - total))
 
 
-def shown(*tokens: int, count: int = 3, logits: tuple[float, ...] = LOGITS) -> Output:
+def reported(*tokens: int, count: int = 3, logits: tuple[float, ...] = LOGITS) -> Output:
     return Output(tokens, "length", tuple(value for token in tokens for value in logprobs_of(token, count, logits)))
 
 
 def found(tokens: tuple[int, ...], spec: EngineSpec = SPEC, count: int = 3, **asked: Any) -> object:
     """Return the broken contract and position of greedy tokens with equal logits, or None."""
     submit = submit_of(max_tokens=len(tokens), num_logprobs=count, **asked)
-    return broken(submit, shown(*tokens, count=count), spec)
+    return broken(submit, reported(*tokens, count=count), spec)
 
 
 def test_correct_logprobs_keep_every_contract() -> None:
@@ -41,7 +41,7 @@ def test_correct_logprobs_keep_every_contract() -> None:
 
 def changed(at: int, value: float, count: int = 3) -> tuple[str, int | None] | None:
     """Return the contract broken by changing one logprob of the second of two tokens."""
-    output = shown(7, 7, count=count)
+    output = reported(7, 7, count=count)
     values = list(output.logprobs)
     values[2 * count + at] = value
     return broken(submit_of(max_tokens=2, num_logprobs=count), Output(output.tokens, "length", tuple(values)))
@@ -68,20 +68,20 @@ def test_one_changed_logprob_breaks_a_contract(at: int, value: float, expected: 
 
 
 def test_missing_or_extra_logprobs_break_a_contract() -> None:
-    submit, output = submit_of(max_tokens=2, num_logprobs=3), shown(7, 7)
+    submit, output = submit_of(max_tokens=2, num_logprobs=3), reported(7, 7)
     for values in (output.logprobs[:-2], output.logprobs[:6], (), (*output.logprobs, 1, -1.0)):
         assert broken(submit, Output(output.tokens, "length", values)) == ("logprobs", None)
-    assert broken(submit, shown(7, 7, count=2)) == ("logprobs", None)
-    assert broken(submit, shown(7, 7, count=4)) is None, "an engine may show more than it was asked for"
-    assert broken(submit_of(max_tokens=2), shown(7, 7)) is None
+    assert broken(submit, reported(7, 7, count=2)) == ("logprobs", None)
+    assert broken(submit, reported(7, 7, count=4)) is None, "an engine may show more than it was asked for"
+    assert broken(submit_of(max_tokens=2), reported(7, 7)) is None
     assert broken(submit_of(max_tokens=2), Output((7, 7), "length")) is None
 
 
 def test_number_of_logprobs_is_limited_by_vocabulary() -> None:
     spec, logits = SPEC.model_copy(update={"vocab_size": 3}), LOGITS[:3]
-    output = shown(2, 2, count=4, logits=logits)
+    output = reported(2, 2, count=4, logits=logits)
     assert broken(submit_of(max_tokens=2, num_logprobs=6), output, spec) is None
-    less = shown(2, 2, count=3, logits=logits)
+    less = reported(2, 2, count=3, logits=logits)
     assert broken(submit_of(max_tokens=2, num_logprobs=6), less, spec) == ("logprobs", None)
 
 
@@ -100,7 +100,7 @@ def test_unlisted_token_above_listed_ones_breaks_ranks() -> None:
 @pytest.mark.parametrize(("shift", "contract"), [(-0.01, "logprob_sum"), (0.01, "logprob_sum"), (0.00005, None)])
 def test_probabilities_must_be_able_to_sum_to_1(shift: float, contract: str | None) -> None:
     spec = EngineSpec(vocab_size=3, max_model_len=16)
-    output = shown(2, count=4, logits=LOGITS[:3])
+    output = reported(2, count=4, logits=LOGITS[:3])
     moved = tuple(value + shift if isinstance(value, float) else value for value in output.logprobs)
     found = broken(submit_of(max_tokens=1, num_logprobs=4), Output((2,), "length", moved), spec)
     assert found == (contract and (contract, 0))
@@ -140,7 +140,7 @@ def test_delivered_token_with_probability_0_breaks_sum() -> None:
     assert broken(submit, output) == ("logprob_sum", 0)
     synthetic = SPEC.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})
     assert broken(submit, output, synthetic) is None
-    everything = shown(1, count=4, logits=(0.0, -inf, 1.0))
+    everything = reported(1, count=4, logits=(0.0, -inf, 1.0))
     small = synthetic.model_copy(update={"vocab_size": 3})
     assert broken(submit_of(max_tokens=1, num_logprobs=4), everything, small) is None
 
@@ -148,7 +148,7 @@ def test_delivered_token_with_probability_0_breaks_sum() -> None:
 def test_greedy_token_must_be_most_likely_listed_token() -> None:
     assert found((6, 7)) == ("greedy", 0)
     assert found((7, 5), PROCESSED) == ("greedy", 1)
-    assert found((6, 7), count=1) is None, "nothing else is shown"
+    assert found((6, 7), count=1) is None, "nothing else is reported"
     assert found((6, 7), temperature=1.0) is None
     assert found((6, 7), SPEC.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})) is None
 
@@ -156,9 +156,9 @@ def test_greedy_token_must_be_most_likely_listed_token() -> None:
 def test_greedy_tie_allows_both_tokens() -> None:
     tie = (*LOGITS[:6], 3.0, 3.0)
     submit = submit_of(max_tokens=2, num_logprobs=3)
-    assert broken(submit, shown(6, 7, logits=tie)) is None
+    assert broken(submit, reported(6, 7, logits=tie)) is None
     near = (*LOGITS[:6], 2.9, 3.0)
-    assert broken(submit, shown(6, 7, logits=near)) == ("greedy", 0)
+    assert broken(submit, reported(6, 7, logits=near)) == ("greedy", 0)
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,10 @@ def test_masked_token_has_no_processed_probability(asked: dict[str, Any]) -> Non
     contract = next(iter(asked))
     assert found((6, 6), **asked) is None
     assert found((5, 6), **asked) == ("greedy", 0)
-    assert found((6, 6), PROCESSED, **asked) == (contract, 0), "token 7 is shown with a probability"
+    assert found((6, 6), PROCESSED, **asked) == (contract, 0), "token 7 is reported with a probability"
     masked = (*LOGITS[:7], -inf)
     submit = submit_of(max_tokens=2, num_logprobs=3, **asked)
-    assert broken(submit, shown(6, 6, logits=masked), PROCESSED) is None
+    assert broken(submit, reported(6, 6, logits=masked), PROCESSED) is None
 
 
 def test_bad_word_forbids_its_last_token_only() -> None:
@@ -192,7 +192,7 @@ def test_greedy_with_penalties_counts_output_tokens() -> None:
     assert found((7, 7, 7), frequency_penalty=0.75) == ("penalties", 2)
     assert found((7, 6, 7, 5), frequency_penalty=1.25, count=4) is None
     assert found((7, 6, 7, 6), frequency_penalty=1.25, count=4) == ("penalties", 3)
-    assert found((7, 6, 7, 6), frequency_penalty=1.25) is None, "token 5 is not shown"
+    assert found((7, 6, 7, 6), frequency_penalty=1.25) is None, "token 5 is not reported"
     assert found((7, 6, 5), presence_penalty=1.25) == ("penalties", 2)
     assert found((7, 6, 7, 7), presence_penalty=1.25) is None
     assert found((7, 7), presence_penalty=1.25) == ("penalties", 1)
@@ -217,7 +217,7 @@ def test_greedy_with_logit_bias_uses_delivered_logprobs() -> None:
     assert found((6, 5), top_k=2, temperature=1.0, logit_bias=((5, 3.0),)) is None, "the logprobs are raw"
     assert found((6, 6), logit_bias=((7, -100.0),)) is None
     assert found((6, 6), PROCESSED, logit_bias=((7, -100.0),)) is None, "its probability is not none"
-    breach = judged(submit_of(max_tokens=2, num_logprobs=3, logit_bias=((6, 1.5),)), shown(6, 7))
+    breach = judged(submit_of(max_tokens=2, num_logprobs=3, logit_bias=((6, 1.5),)), reported(6, 7))
     assert breach is not None
     assert shown_text(breach.expected) == "token 6 with logprob -1.4583 more 1.5"
 
@@ -284,7 +284,7 @@ def test_sampled_token_outside_top_p_is_a_breach() -> None:
     # At temperature 1 token 7 has probability 0.632, and tokens 7 and 6 together have 0.865.
     assert found((6,), top_p=0.7, temperature=1.0, count=6) is None
     assert found((6,), top_p=0.6, temperature=1.0, count=6) == ("top_p", 0)
-    assert found((6,), top_p=0.6, temperature=1.0, count=3) is None, "others may have more than is shown"
+    assert found((6,), top_p=0.6, temperature=1.0, count=3) is None, "others may have more than is reported"
     assert found((7,), top_p=0.1, temperature=1.0, count=6) is None
     assert found((5,), top_p=0.8, temperature=1.0, count=6) == ("top_p", 0)
     assert found((5,), top_p=0.8, temperature=4.0, count=6) is None, "a high temperature makes it flat"
@@ -295,7 +295,7 @@ def test_sampled_token_outside_top_p_is_a_breach() -> None:
 
 def test_breach_has_tokens_and_logprobs() -> None:
     breach = judged(
-        submit_of(max_tokens=2, num_logprobs=3, presence_penalty=1.25), shown(7, 7), words_from_prompt=False
+        submit_of(max_tokens=2, num_logprobs=3, presence_penalty=1.25), reported(7, 7), words_from_prompt=False
     )
     assert breach is not None
     assert shown_text(breach.expected) == "token 6 with logprob -1.4583"

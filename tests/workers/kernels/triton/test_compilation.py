@@ -11,7 +11,7 @@ from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import launched_by
 from workers.run import rehearsal
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DeviceError, RunConfig
 from workers.targets.warm_up import is_compiled, marker, warm_up
 
@@ -58,5 +58,5 @@ def test_compiled_variant_is_not_compiled_again(cache_folder: Path) -> None:
     "config", [RunConfig(), RunConfig(device="triton-cpu"), RunConfig(engine="vllm", device="cuda")]
 )
 def test_compilation_is_empty_for_other_devices_and_engines(cache_folder: Path, config: RunConfig) -> None:
-    kind_of(config.engine).prepare(config)
+    target_kind(config.engine).prepare(config)
     assert not cache_folder.exists()

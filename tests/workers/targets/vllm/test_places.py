@@ -15,7 +15,7 @@ from workers.judge.contracts.breach import PLANE
 from workers.judge.contracts.judge import CONTRACTS
 from workers.record.evidence import RACES, Site
 from workers.record.verdict import CRASH
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import ASKED, DEFAULT_CONFIG
 from workers.targets.vllm.installation import home_of
 from workers.targets.vllm.names import VLLM, VLLM_V1
@@ -23,7 +23,7 @@ from workers.targets.vllm.names import VLLM, VLLM_V1
 JUDGES = Path(judge.__file__).parent
 # Findings without source locations: a neighbour's outputs can change for any reason.
 NOWHERE = {("control", "neighbour")}
-PLACES = {engine: kind_of(engine).places for engine in (VLLM_V1, VLLM)}
+PLACES = {engine: target_kind(engine).places for engine in (VLLM_V1, VLLM)}
 SITES = sorted({site for places in PLACES.values() for sites in places.values() for site in sites}, key=repr)
 
 

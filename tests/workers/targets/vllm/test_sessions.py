@@ -11,7 +11,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import check
 from workers.run.engine_run import UNJUDGED, Run
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
@@ -31,7 +31,7 @@ def test_session_parts_are_answered_like_requests_with_their_prompts(name: str, 
 def test_session_part_continues_before_last_token_and_abort_ends_session() -> None:
     trace = load(ROOT / "scenarios" / "vllm" / "sessions.yaml").explicit()
     trace = trace.model_copy(update={"schedule": Schedule(policy="lazy")})
-    run = Run(trace, TAPES, UNJUDGED, kind_of(VLLM), RunConfig(engine=VLLM))
+    run = Run(trace, TAPES, UNJUDGED, target_kind(VLLM), RunConfig(engine=VLLM))
     assert run.to_end() is None
     outputs = run.target.outputs()
     run.target.close()

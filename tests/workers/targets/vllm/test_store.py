@@ -10,7 +10,7 @@ from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, 
 from scenarios.generation.fitting import within
 from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.vllm.inside.transfer.flights import StoreFlights
 from workers.targets.vllm.inside.transfer.store import Store
 from workers.targets.vllm.names import VLLM, VLLM_V1
@@ -96,7 +96,7 @@ BESIDE_A_STORE = [
 def test_event_not_allowed_with_a_store_is_refused_and_fixed(event: AnyEvent, told: str, engine: str) -> None:
     keys = {"layers": "attention", "sampling": "standard", "block_size": 32, "drafter": "eagle"}
     trace = Trace(spec=EngineSpec.model_validate({**keys, "transfer": {}}), events=(event,))
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     assert (lacking(trace, capabilities) or "").startswith(told)
     fixed = within(trace, capabilities)
     assert lacking(fixed, capabilities) is None
@@ -120,7 +120,7 @@ def test_store_limits_of_a_hybrid_model(keys: dict[str, object], told: str | Non
     hybrid = {"layers": "hybrid", "prefix_cache": True, "recurrent_cache": "align", "num_speculative_tokens": 0}
     spec = {"sampling": "standard", "block_size": 32, "drafter": "eagle", "transfer": {}, **hybrid}
     trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=())
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     seen = lacking(trace, capabilities)
     assert seen is None if told is None else (seen or "").startswith(told)
     assert lacking(within(trace, capabilities), capabilities) is None
@@ -141,7 +141,7 @@ def test_spec_or_event_not_allowed_with_offloading_is_refused_and_fixed(
 ) -> None:
     spec = {"layers": "attention", "sampling": "standard", "block_size": 32, "drafter": "eagle", "offloading": {}}
     trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=(event,) if event is not None else ())
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     assert (lacking(trace, capabilities) or "").startswith(told)
     assert lacking(within(trace, capabilities), capabilities) is None
 
@@ -177,7 +177,7 @@ def test_spec_or_event_not_allowed_with_handoff_is_refused_and_fixed(
 ) -> None:
     spec = {"layers": "attention", "sampling": "standard", "block_size": 32, "drafter": "eagle", "handoff": {}}
     trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=(event,) if event is not None else ())
-    capabilities = kind_of(engine).capabilities
+    capabilities = target_kind(engine).capabilities
     assert (lacking(trace, capabilities) or "").startswith(told)
     assert lacking(within(trace, capabilities), capabilities) is None
 

@@ -14,7 +14,7 @@ from scenarios.generation.strategies import random_trace
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM_V1
@@ -105,7 +105,7 @@ def test_unsupported_spec_is_refused_in_one_line(spec: str, tmp_path: Path, caps
 
 
 DRAFTING = EngineSpec(layers="attention", num_speculative_tokens=1)
-ALLOWED = ", ".join(kind_of(VLLM_V1).capabilities.features_on(DRAFTING))
+ALLOWED = ", ".join(target_kind(VLLM_V1).capabilities.features_on(DRAFTING))
 BESIDE_DRAFTS = f"events.1: a request with logit_bias; allowed features are {ALLOWED}"
 GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [7], params: {grammar: "
 EVENTS = {
@@ -146,7 +146,7 @@ ON_GPU = RunConfig(engine="vllm", device="cuda")
 
 @pytest.mark.parametrize(("key", "scenario"), [("offloading", "offloaded_prompts"), ("handoff", "handed_over")])
 def test_spec_key_without_gpu_support_is_refused_and_never_generated(key: str, scenario: str) -> None:
-    kind = kind_of("vllm")
+    kind = target_kind("vllm")
     trace = load(Path(__file__).parents[4] / "scenarios" / "vllm" / f"{scenario}.yaml")
     assert lacking(trace, kind.capabilities) is None
     assert str(lacking(trace, kind.capabilities_under(ON_GPU))).startswith(f"spec.{key}")

@@ -26,7 +26,7 @@ from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check, judged
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import UNJUDGED, Options, Run
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 from workers.targets.vllm import target
 from workers.targets.vllm.installation import home_of
@@ -62,14 +62,14 @@ FILES = find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)])
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 def test_supported_scenario_agrees_and_meets_its_expectations(file: Path, engine: str) -> None:
     trace = load(file).explicit()
-    if lacking(trace, kind_of(engine).capabilities) is None:
+    if lacking(trace, target_kind(engine).capabilities) is None:
         assert isinstance(check(trace, TAPES, config=RunConfig(engine=engine, fixes=ALL)), Agreed)
 
 
 def test_scenario_is_supported_by_its_folder_engine_and_first_runner() -> None:
     for file in FILES:
         for engine in (file.parent.name, VLLM_V1):
-            assert lacking(load(file), kind_of(engine).capabilities) is None, file
+            assert lacking(load(file), target_kind(engine).capabilities) is None, file
 
 
 @pytest.mark.parametrize("seed", range(4))

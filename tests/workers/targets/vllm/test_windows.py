@@ -14,7 +14,7 @@ from scenarios.trace import Trace
 from workers.judge.outputs import FailedRun
 from workers.oracle.tape import Tapes
 from workers.run.comparison import outputs_of
-from workers.targets.registry import kind_of
+from workers.targets.registry import target_kind
 from workers.targets.target import DEFAULT_CONFIG
 from workers.targets.vllm.installation import home_of
 from workers.targets.vllm.names import VLLM, VLLM_V1
@@ -46,7 +46,7 @@ def test_sliding_window_attends_to_exactly_its_last_tokens(engine: str, window: 
         }
     )
     submit = Submit(tick=0, request="r", prompt=PROMPT, max_tokens=NUM_TOKENS)
-    outputs = outputs_of(Trace(spec=spec, events=(submit,)), Tapes(), kind_of(engine))
+    outputs = outputs_of(Trace(spec=spec, events=(submit,)), Tapes(), target_kind(engine))
     assert not isinstance(outputs, FailedRun)
     kind = "windows" if heads == 1 else "wide-windows"
     expected = greedy_tokens(kind, window)

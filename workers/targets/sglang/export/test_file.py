@@ -8,7 +8,7 @@ from scenarios.events import Abort, AnyEvent, Submit
 from scenarios.trace import Trace
 from workers.record.evidence import RACES, Difference
 from workers.record.rules import Reference
-from workers.record.verdict import missing_order_of
+from workers.record.verdict import detected_race
 from workers.targets.child.export.parts import source_of
 from workers.targets.child.export.text import WIDTH, Call, Code, broken, docstring, identifier, indented, literal
 from workers.targets.child.request_features import RequestFeatures
@@ -81,7 +81,7 @@ def _check(finding: Finding, features: RequestFeatures) -> None:
         ExportError: it cannot.
     """
     difference, trace = finding.difference, finding.trace
-    if missing_order_of(finding.verdict) is not None or (difference is not None and difference.plane == RACES):
+    if detected_race(finding.verdict) is not None or (difference is not None and difference.plane == RACES):
         raise ExportError("it is a race between host and device, and a CPU has no asynchronous device")
     if trace.schedule.policy != "eager":
         raise ExportError("its schedule delays the device, and a CPU has no asynchronous device")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from workers.record.evidence import RACES, Difference
-from workers.record.verdict import Crashed, Diverged, Stuck, missing_order_of
+from workers.record.verdict import Crashed, Diverged, Stuck, detected_race
 from workers.targets.child.export.text import identifier
 from workers.targets.exported import ExportError, Finding
 
@@ -26,7 +26,7 @@ def level_of(finding: Finding, runs_on_cpu: bool) -> Level:
     Raises:
         ExportError: the finding needs a device that runs asynchronously to the host.
     """
-    order = missing_order_of(finding.verdict)
+    order = detected_race(finding.verdict)
     difference = finding.difference
     if order is not None or (difference is not None and difference.plane == RACES):
         raise ExportError("it is a race between host and device, and a CPU has no asynchronous device")

@@ -179,8 +179,8 @@ class Writer:
         parts, outputs = self._parts(submit), f"engine.outputs[{literal(self._request_id())}]"
         if len(parts) == 1:
             return [f"outputs = {outputs}", *alone, *lines]
-        self.uses.add("parts_of")
-        return [f"parts = parts_of({outputs})", f"outputs = parts[{parts.index(submit)}]", *alone, *lines]
+        self.uses.add("outputs_by_input")
+        return [f"parts = outputs_by_input({outputs})", f"outputs = parts[{parts.index(submit)}]", *alone, *lines]
 
     def _parts(self, submit: Submit) -> Sequence[Submit]:
         if submit.session is None:

@@ -251,7 +251,7 @@ def _target_of(spec: EngineSpec) -> tuple[str, str]:
     if spec.num_speculative_tokens and spec.drafter == "mtp":
         return "mtp", spec.drafter_quality
     if spec.layers == "windows":
-        return windows.kind_of(spec), "good"
+        return windows.window_model_kind(spec), "good"
     if spec.layers == "hybrid":
         return ("gated" if spec.recurrent_layers == "gated_delta" else "hybrid"), "good"
     return "target", "good"

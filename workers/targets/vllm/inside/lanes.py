@@ -244,13 +244,13 @@ def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor
     return (cache,) if touched is None else [cache[block] for block in touched[is_written]]
 
 
-def used_parts(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
+def accessed_tensors(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
     """Return the tensors that a kernel accesses, with a KV connector only the step's blocks."""
     agent: Any = get_kv_transfer_group() if has_kv_transfer_group() else None
-    return agent.used_parts(name, tensors, is_written) if hasattr(agent, "used_parts") else tensors
+    return agent.accessed_tensors(name, tensors, is_written) if hasattr(agent, "accessed_tensors") else tensors
 
 
-activate().used_parts = used_parts
+activate().accessed_tensors = accessed_tensors
 
 
 def _keys_and_values(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -62,7 +62,7 @@ def _wide_attention(generator: torch.Generator, prefix: str) -> Weights:
     }
 
 
-def kind_of(spec: EngineSpec) -> str:
+def window_model_kind(spec: EngineSpec) -> str:
     """Return which test model a sliding-window spec uses: `windows` or `wide-windows`."""
     return "windows" if spec.window_heads == 1 else "wide-windows"
 

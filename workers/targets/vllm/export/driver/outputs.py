@@ -8,7 +8,7 @@ def tokens_of(outputs: list[EngineCoreOutput]) -> list[int]:
     return [token for output in outputs for token in output.new_token_ids]
 
 
-def parts_of(outputs: list[EngineCoreOutput]) -> list[list[EngineCoreOutput]]:
+def outputs_by_input(outputs: list[EngineCoreOutput]) -> list[list[EngineCoreOutput]]:
     """Split a streaming session's outputs by input: a finish reason ends each."""
     parts: list[list[EngineCoreOutput]] = [[]]
     for output in outputs:

@@ -130,7 +130,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def build_connector_worker_meta(self) -> EndedTransfers:
         return EndedTransfers(self.mover.take_ended())
 
-    def used_parts(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
+    def accessed_tensors(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
         """Return the tensors that a kernel accesses; of whole KV caches only the step's blocks."""
         caches, plan = self.mover.caches, self.flights.plan
         if len(self._groups) == 1 or plan is None:

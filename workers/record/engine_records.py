@@ -286,7 +286,7 @@ class PreemptedValues(Value):
     kept: Integers
 
 
-class _Shown(Value, Generic[V]):
+class _EngineRecord(Value, Generic[V]):
     """Values observed at one point of one step; `requests` are request numbers by batch row.
 
     `writers` has the last writes of what was read, newest first, by the variable names that judges use. It is empty
@@ -300,127 +300,127 @@ class _Shown(Value, Generic[V]):
     writers: dict[str, tuple[Access, ...]] = {}
 
 
-class Opened(_Shown[OpenedValues]):
+class Opened(_EngineRecord[OpenedValues]):
     """Observation before the first step: sizes of the engine."""
 
     point: Literal["opened"] = "opened"
 
 
-class Scheduled(_Shown[ScheduledValues]):
+class Scheduled(_EngineRecord[ScheduledValues]):
     """Observation of the scheduler output of a step."""
 
     point: Literal["scheduled"] = "scheduled"
 
 
-class Inputs(_Shown[InputsValues]):
+class Inputs(_EngineRecord[InputsValues]):
     """Observation of the model inputs of a step."""
 
     point: Literal["inputs"] = "inputs"
 
 
-class Sampler(_Shown[SamplerValues]):
+class Sampler(_EngineRecord[SamplerValues]):
     """Observation of the sampler's state in a step."""
 
     point: Literal["sampler"] = "sampler"
 
 
-class Context(_Shown[ContextValues]):
+class Context(_EngineRecord[ContextValues]):
     """Observation of where a parallel drafter stores the target's hidden states."""
 
     point: Literal["context"] = "context"
 
 
-class Drafting(_Shown[DraftingValues]):
+class Drafting(_EngineRecord[DraftingValues]):
     """Observation of the inputs of one pass of the drafter's model."""
 
     point: Literal["drafting"] = "drafting"
 
 
-class Margins(_Shown[MarginsValues]):
+class Margins(_EngineRecord[MarginsValues]):
     """Observation of the logit margins in one draft pass."""
 
     point: Literal["margins"] = "margins"
 
 
-class Proposed(_Shown[ProposedValues]):
+class Proposed(_EngineRecord[ProposedValues]):
     """Record of the draft tokens that the drafter proposed in a step."""
 
     point: Literal["proposed"] = "proposed"
 
 
-class Corrected(_Shown[CorrectedValues]):
+class Corrected(_EngineRecord[CorrectedValues]):
     """Observation of the host's counts, when sampling results have corrected them."""
 
     point: Literal["corrected"] = "corrected"
 
 
-class Processed(_Shown[ProcessedValues]):
+class Processed(_EngineRecord[ProcessedValues]):
     """Observation of a step's sampled tokens, when the scheduler processes them."""
 
     point: Literal["processed"] = "processed"
 
 
-class Counted(_Shown[CountedValues]):
+class Counted(_EngineRecord[CountedValues]):
     """Observation of a step's speculation metrics, when its result is processed."""
 
     point: Literal["counted"] = "counted"
 
 
-class Controlled(_Shown[ControlledValues]):
+class Controlled(_EngineRecord[ControlledValues]):
     """Observation of a control call between two steps, e.g. a pause."""
 
     point: Literal["controlled"] = "controlled"
 
 
-class Drained(_Shown[DrainedValues]):
+class Drained(_EngineRecord[DrainedValues]):
     """Observation of objects that the engine still holds after its last request."""
 
     point: Literal["drained"] = "drained"
 
 
-class Transfer(_Shown[TransferValues]):
+class Transfer(_EngineRecord[TransferValues]):
     """Observation of a KV connector's transfer that begins, copies, or ends."""
 
     point: Literal["transfer"] = "transfer"
 
 
-class InFlight(_Shown[InFlightValues]):
+class InFlight(_EngineRecord[InFlightValues]):
     """Observation, after a plan, of blocks in transfer that must not be free or registered."""
 
     point: Literal["in_flight"] = "in_flight"
 
 
-class Stored(_Shown[StoredValues]):
+class Stored(_EngineRecord[StoredValues]):
     """Observation of blocks that a KV connector copies to a store."""
 
     point: Literal["stored"] = "stored"
 
 
-class Offered(_Shown[OfferedValues]):
+class Offered(_EngineRecord[OfferedValues]):
     """Observation of the chunks of a request that were offered to a store before its end."""
 
     point: Literal["offered"] = "offered"
 
 
-class Copied(_Shown[CopiedValues]):
+class Copied(_EngineRecord[CopiedValues]):
     """Observation of block copies within the KV cache before a step."""
 
     point: Literal["copied"] = "copied"
 
 
-class Zeroed(_Shown[ZeroedValues]):
+class Zeroed(_EngineRecord[ZeroedValues]):
     """Observation of KV-cache blocks that are zeroed before a step."""
 
     point: Literal["zeroed"] = "zeroed"
 
 
-class Preempted(_Shown[PreemptedValues]):
+class Preempted(_EngineRecord[PreemptedValues]):
     """Observation of a request that the scheduler preempted while it scheduled a step."""
 
     point: Literal["preempted"] = "preempted"
 
 
-Shown: TypeAlias = Annotated[
+EngineRecord: TypeAlias = Annotated[
     Opened
     | Scheduled
     | Inputs
