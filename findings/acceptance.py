@@ -13,7 +13,7 @@ from cluster.cli.inputs import check_fixes
 from scenarios.codec import load, run_on
 from scenarios.trace import Trace
 from workers.edits.fix import FINDINGS, RACES
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.engine_records import Counted, EngineRecord
 from workers.run.engine_run import UNJUDGED, Options, Run
 from workers.targets.registry import target_kind
@@ -61,7 +61,7 @@ def measured(trace: Trace, config: RunConfig, fixes: str) -> Acceptance:
     kind, config = target_kind(config.engine), config.model_copy(update={"fixes": fixes})
     config = config.model_copy(update={"engine_version": kind.version(config)})
     try:
-        return acceptance_of(_Measured(trace, Tapes(), UNJUDGED, kind, config).observations())
+        return acceptance_of(_Measured(trace, ModelValueCache(), UNJUDGED, kind, config).observations())
     finally:
         kind.restart(config)
 

@@ -30,8 +30,8 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.distribution import Outcome, chance_of, g_test
 from workers.oracle.logits_processing import Rules, processed
+from workers.oracle.model_values import ModelValueCache, ModelValues
 from workers.oracle.random_sampling import target_of
-from workers.oracle.tape import Tape, Tapes
 from workers.record import model
 from workers.record.verdict import is_finding
 from workers.record.words import finding_lines
@@ -168,7 +168,7 @@ def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Out
 
     Adds the run's probes to `happened`.
     """
-    run = Run(trace, Tapes(), Options(races=False))
+    run = Run(trace, ModelValueCache(), Options(races=False))
     engine = specstorm_target(run.target).engine
     while not run.feed.drained():
         run.feed.step()
@@ -187,9 +187,9 @@ def law_of(kind: Kind, window: tuple[int, int], spec: EngineSpec) -> Mapping[Out
         longer: dict[Outcome, float] = {}
         for outcome, probability in law.items():
             known = (*kind.prompt, *outcome)
-            tape = Tape(known, spec)
-            tape.extend(len(known))
-            logits = [model.logit(tape.hidden[-1], token) for token in range(spec.vocab_size)]
+            model_values = ModelValues(known, spec)
+            model_values.extend(len(known))
+            logits = [model.logit(model_values.hidden[-1], token) for token in range(spec.vocab_size)]
             target = target_of(processed(logits, Rules(kind.params, frozenset()), known, len(kind.prompt)), kind.params)
             assert target is not None, "some logit is not -inf"
             for token, share in enumerate(target.probabilities()):
@@ -233,7 +233,9 @@ def against_itself(path: Path, engine: str, num_copies: int, fault: str | None) 
     trace = load(path).explicit()
     trace = trace.model_copy(update={"faults": (fault,)}) if fault is not None else trace
     try:
-        verdict = check_distribution(trace, Tapes(), target_kind(engine), num_copies, RunConfig(engine=engine))
+        verdict = check_distribution(
+            trace, ModelValueCache(), target_kind(engine), num_copies, RunConfig(engine=engine)
+        )
     except ValueError as error:
         print(f"{path}: {error}", file=sys.stderr)
         return 2

@@ -17,7 +17,7 @@ from scenarios.codec import load, run_on
 from scenarios.trace import Trace
 from workers.edits.fix import ALL, FILE, FINDINGS, RACES, TRACE
 from workers.edits.proofs import AGREES, Proof, keep
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous, Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -77,7 +77,7 @@ def _verdict_with(trace: Trace, config: RunConfig, fixes: str) -> Verdict:
     """Return the verdict on a trace with some fixes, and stop the engine's process."""
     kind, config = target_kind(config.engine), config.model_copy(update={"fixes": fixes})
     try:
-        return check(trace, Tapes(), Options(confirm="never"), config=config)
+        return check(trace, ModelValueCache(), Options(confirm="never"), config=config)
     finally:
         kind.restart(config)
 

@@ -22,7 +22,7 @@ from scenarios.generation.shards import GENERATORS, TRACES_PER_SHARD, Generator,
 from scenarios.probes import PROBES
 from scenarios.trace import Trace
 from workers.lanes.policies import lane_orders
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import DECISIONS_PER_AMBIGUOUS, Agreed, Verdict
 from workers.run.check import check
 from workers.targets.registry import known_engines
@@ -109,13 +109,13 @@ def generated(first: int) -> Iterator[tuple[int, Generator, Trace]]:
                 yield seed, profile, trace
 
 
-def finding(trace: Trace, verdict: Verdict, tapes: Tapes, config: RunConfig) -> str | None:
+def finding(trace: Trace, verdict: Verdict, value_cache: ModelValueCache, config: RunConfig) -> str | None:
     """Return a description of what is wrong with a run, or None."""
     if not isinstance(verdict, Agreed):
         return verdict.model_dump_json()
     if config.device == "sim" or verdict.stats.probes.get("ambiguous_decision"):
         return None
-    defined = check(trace, tapes)
+    defined = check(trace, value_cache)
     assert isinstance(defined, Agreed)
     seen, wanted = verdict.stats.digest, defined.stats.digest
     return None if seen == wanted else f"captures {seen} on {config.device}, {wanted} on sim"
@@ -125,15 +125,15 @@ def soak(
     first_seed: int, steps: int, progress: bool = False, config: RunConfig = DEFAULT_CONFIG
 ) -> tuple[Soak, Trace | None, str]:
     """Check generated traces until `steps` engine steps are done or one trace fails."""
-    seen, tapes = Soak(), Tapes()
+    seen, value_cache = Soak(), ModelValueCache()
     started = reported = time.monotonic()
     for seed, profile, drawn in generated(first_seed):
         if seen.steps >= steps:
             break
         schedule = schedule_of(seed)
         trace = drawn.explicit().model_copy(update={"schedule": schedule})
-        verdict = check(trace, tapes, config=config)
-        wrong = finding(trace, verdict, tapes, config)
+        verdict = check(trace, value_cache, config=config)
+        wrong = finding(trace, verdict, value_cache, config)
         if wrong is not None:
             return seen, trace, f"seed {seed}: {wrong}"
         assert isinstance(verdict, Agreed)

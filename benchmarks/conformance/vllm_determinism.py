@@ -22,7 +22,7 @@ from scenarios.events import Policy, Schedule
 from scenarios.generation.catalogue import for_engine
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace, problems
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.words import site_text
 from workers.run.engine_run import STEPS_MAX, Options, Run, error_text
 from workers.targets.child.answers import Reported
@@ -77,12 +77,12 @@ def scenarios_and_drawn(
             yield f"seed {seed}", trace
 
 
-def run_digests(trace: Trace, kind: Kept, tapes: Tapes) -> EngineRecord:
+def run_digests(trace: Trace, kind: Kept, value_cache: ModelValueCache) -> EngineRecord:
     """Run a trace and return digests of its outputs, probes, steps, tasks and races.
 
     Steps, tasks and races are also counted.
     """
-    run = Run(trace, tapes, Options(), kind)
+    run = Run(trace, value_cache, Options(), kind)
     steps: list[object] = []
     try:
         while not run.feed.drained() and run.feed.tick <= STEPS_MAX:
@@ -114,11 +114,11 @@ def print_all(engine: Vllm, count: int) -> None:
     hash_seed = os.environ.get("PYTHONHASHSEED", "random")
     launch = partial(Installation(ROOT / HOME, engine.runner).launch, hash_seed=hash_seed)
     keeper = Keeper(engine.name, launch)
-    kind, tapes = Kept(engine, keeper), Tapes()
+    kind, value_cache = Kept(engine, keeper), ModelValueCache()
     try:
         for name, trace in traces(kind, count):
             print(
-                json.dumps({"trace": name, "policy": trace.schedule.policy, **run_digests(trace, kind, tapes)}),
+                json.dumps({"trace": name, "policy": trace.schedule.policy, **run_digests(trace, kind, value_cache)}),
                 flush=True,
             )
     finally:

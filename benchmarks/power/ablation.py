@@ -29,7 +29,7 @@ from scenarios.generation.shards import Shard, fitted
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.process import prepare_process
 from workers.run.trials import run_with_fault
 from workers.targets.registry import target_kind
@@ -67,9 +67,9 @@ def outcome_of(trial: Trial) -> Outcome:
 
 
 def _fault_found(trial: Trial) -> int | None:
-    tapes, requires = Tapes(), FAULTS[trial.bug].requires
+    value_cache, requires = ModelValueCache(), FAULTS[trial.bug].requires
     for index, trace in enumerate(islice(_traces(trial), trial.traces), 1):
-        if run_with_fault(trial.bug, fitted(trace, requires, (trial.bug,)).explicit(), tapes).plane:
+        if run_with_fault(trial.bug, fitted(trace, requires, (trial.bug,)).explicit(), value_cache).plane:
             return index
     return None
 

@@ -15,7 +15,7 @@ from benchmarks.power.random_shards import over_shards, shards_each
 from scenarios.events import AnyEvent, Policy
 from scenarios.generation.shards import TRACES_PER_SHARD, Shard
 from workers.judge.contracts.breach import PLANE as CONTRACTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import RACES
 from workers.record.observation import VARIABLES
 from workers.record.verdict import Agreed
@@ -32,11 +32,11 @@ class Combination(NamedTuple):
 
 def reached(shards: int, first: int) -> Counter[Combination]:
     """Return the number of traces with each combination, in `shards` shards from `first`."""
-    tapes, found = Tapes(), Counter[Combination]()
+    value_cache, found = ModelValueCache(), Counter[Combination]()
     for number in range(first, first + shards):
         for generated in Shard(profile="mixed", seed=0, number=number).generate():
             trace = generated.explicit()
-            verdict = check(trace, tapes)
+            verdict = check(trace, value_cache)
             assert isinstance(verdict, Agreed), verdict
             events = {event.do for event in trace.events}
             found.update(

@@ -15,7 +15,7 @@ from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import FailedRun, Outputs, compare
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import Options, Run
 from workers.run.process import prepare_process
@@ -52,10 +52,10 @@ class OutputsAlone(Specstorm):
     capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 
 
-def observed_outputs(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | FailedRun]:
+def observed_outputs(trace: Trace, value_cache: ModelValueCache) -> tuple[str | None, Outputs | FailedRun]:
     """Run a trace; return the output contract that is broken, or None, and the outputs."""
     try:
-        run = Run(trace, tapes, Options(races=False, steps_max=STEPS_MAX), OutputsAlone())
+        run = Run(trace, value_cache, Options(races=False, steps_max=STEPS_MAX), OutputsAlone())
         found = run.to_end()
     except Exception as error:
         # A fault may crash the engine, which needs no judge to be noticed.
@@ -65,14 +65,14 @@ def observed_outputs(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | 
     return (found.variable if found is not None else None), run.target.outputs()
 
 
-def row_of(fault: str | None, num_traces: int, tapes: Tapes) -> Row:
+def row_of(fault: str | None, num_traces: int, value_cache: ModelValueCache) -> Row:
     """Run random traces with and without async scheduling, and count broken contracts."""
     at_depth_2, at_depth_1, num_different = Counter[str](), Counter[str](), 0
     requires, faults = (FAULTS[fault].requires, (fault,)) if fault is not None else ((), ())
     for seed in range(num_traces):
         trace = fitted(random_trace(seed), requires, faults).explicit()
-        contract, outputs = observed_outputs(trace, tapes)
-        contract_1, outputs_1 = observed_outputs(synchronous(trace), tapes)
+        contract, outputs = observed_outputs(trace, value_cache)
+        contract_1, outputs_1 = observed_outputs(synchronous(trace), value_cache)
         at_depth_2.update([contract] if contract is not None else [])
         at_depth_1.update([contract_1] if contract_1 is not None else [])
         num_different += compare(trace, outputs, outputs_1).difference is not None
@@ -86,14 +86,14 @@ def main() -> int:
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
     arguments = parser.parse_args()
     prepare_process()
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     print(HEAD)
-    sound = row_of(None, arguments.traces, tapes)
+    sound = row_of(None, arguments.traces, value_cache)
     print(sound.line(), flush=True)
     found = 0
     chosen: list[str] = arguments.fault or sorted(FAULTS)
     for fault in chosen:
-        row = row_of(fault, arguments.traces, tapes)
+        row = row_of(fault, arguments.traces, value_cache)
         found += bool(row.asynchronous or row.synchronous)
         print(row.line(), flush=True)
     print(f"\n{found} of {len(chosen)} faults break a contract in {arguments.traces} traces")

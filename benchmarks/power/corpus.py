@@ -20,7 +20,7 @@ from scenarios.generation.shards import fitted
 from scenarios.trace import Trace, problems
 from scenarios.variants import variant
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -55,24 +55,26 @@ def drawn(count: int, seed: int, parents: list[Trace]) -> Iterator[Trace]:
         yield fresh if parent is None else variant(parent, fresh, number)
 
 
-def probes_of(traces: Iterator[Trace], tapes: Tapes) -> tuple[Counter[str], dict[str, Trace]]:
+def probes_of(traces: Iterator[Trace], value_cache: ModelValueCache) -> tuple[Counter[str], dict[str, Trace]]:
     """Return how many traces hit each probe without faults, and the first such trace."""
     hits: Counter[str] = Counter()
     firsts: dict[str, Trace] = {}
     for trace in traces:
         explicit = trace.explicit().model_copy(update={"schedule": Schedule()})
-        verdict = check(explicit, tapes, Options(races=False))
+        verdict = check(explicit, value_cache, Options(races=False))
         assert isinstance(verdict, Agreed), verdict
         hits.update(verdict.stats.probes.keys())
         firsts = {**dict.fromkeys(verdict.stats.probes, explicit), **firsts}
     return hits, firsts
 
 
-def detections(fault: str, traces: Iterator[Trace], tapes: Tapes) -> tuple[int, float]:
+def detections(fault: str, traces: Iterator[Trace], value_cache: ModelValueCache) -> tuple[int, float]:
     """Return how many traces reveal a fault, and the CPU seconds."""
     start, found = time.process_time(), 0
     for trace in traces:
-        found += bool(run_with_fault(fault, fitted(trace, FAULTS[fault].requires, (fault,)).explicit(), tapes).plane)
+        found += bool(
+            run_with_fault(fault, fitted(trace, FAULTS[fault].requires, (fault,)).explicit(), value_cache).plane
+        )
     return found, time.process_time() - start
 
 
@@ -82,8 +84,8 @@ def main() -> None:
     parser.add_argument("--traces", type=int, default=200, help="traces for each fault and corpus (default 200)")
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
     options = parser.parse_args()
-    count, tapes, known = options.traces, Tapes(), regressions()
-    before, firsts = probes_of(drawn(3 * count, 1, []), tapes)
+    count, value_cache, known = options.traces, ModelValueCache(), regressions()
+    before, firsts = probes_of(drawn(3 * count, 1, []), value_cache)
     seldom = [probe for probe, hits in before.items() if hits <= SELDOM_SHARE * 3 * count]
     seldom_traces = [firsts[probe] for probe in seldom]
     columns = ("fresh", "other faults", "own", "rare probes")
@@ -93,10 +95,10 @@ def main() -> None:
         own = [known[fault]] if fault in known else []
         cells = []
         for parents in ([], others, own, seldom_traces):
-            found, seconds = detections(fault, drawn(count, 2, parents), tapes)
+            found, seconds = detections(fault, drawn(count, 2, parents), value_cache)
             cells.append(f"{found:>5} {seconds:>4.1f} s")
         print(f"{fault:<40} " + " ".join(f"{cell:>12}" for cell in cells), flush=True)
-    after, _ = probes_of(drawn(3 * count, 3, seldom_traces), tapes)
+    after, _ = probes_of(drawn(3 * count, 3, seldom_traces), value_cache)
     print(f"\n{f'traces of {3 * count} that hit it':<40} {'fresh':>12} {'rare probes':>12}")
     for probe in seldom:
         print(f"{probe:<40} {before[probe]:>12} {after[probe]:>12}")

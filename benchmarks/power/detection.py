@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 
 from scenarios.generation.shards import Profile, fitted, traces_of
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.process import prepare_process
 from workers.run.trials import run_with_fault
 
@@ -35,10 +35,10 @@ class Trial(NamedTuple):
 
 def trial(fault: str, source: Profile, number: int, traces_max: int) -> Trial:
     """Return how many traces of a source run until one reveals the fault."""
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     for index, fresh in enumerate(islice(traces_of(number, source), traces_max)):
         trace = fitted(fresh, FAULTS[fault].requires, (fault,)).explicit()
-        if run_with_fault(fault, trace, tapes).plane:
+        if run_with_fault(fault, trace, value_cache).plane:
             return Trial(fault, source, number, index + 1)
     return Trial(fault, source, number, traces_max + 1)
 

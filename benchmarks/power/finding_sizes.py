@@ -10,7 +10,7 @@ from statistics import median
 
 from cluster.campaigns.regressions import HEAD, SEEDS, problem, shrunk
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.shrink.shrinker import num_exceptions
 
 
@@ -20,14 +20,14 @@ def main() -> int:
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
     parser.add_argument("--findings", type=int, default=3, help="findings of each fault to shrink (default 3)")
     options = parser.parse_args()
-    tapes, rows, wrong = Tapes(), [], []
+    value_cache, rows, wrong = ModelValueCache(), [], []
     print(HEAD)
     for name in options.fault or sorted(FAULTS):
-        found = shrunk(FAULTS[name], options.findings, tapes)
+        found = shrunk(FAULTS[name], options.findings, value_cache)
         for row in found:
             print(row.line(), flush=True)
         rows += found
-        wrong += [text for row in found if (text := problem(FAULTS[name], row, tapes)) is not None]
+        wrong += [text for row in found if (text := problem(FAULTS[name], row, value_cache)) is not None]
         if not found:
             wrong.append(f"{name}: not found in plane {FAULTS[name].plane} in {SEEDS} random traces")
     if rows:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.power.random_shards import over_shards, shards_each
 from scenarios.generation.shards import TRACES_PER_SHARD, Shard
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.check import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,12 +111,12 @@ class Watch:
 
 def lines_run(shards: int, first: int) -> dict[str, set[int]]:
     """Return the lines that the traces of `shards` shards execute, starting at shard `first`."""
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     with Watch(files()) as watch:
         for number in range(first, first + shards):
             shard = Shard(profile="mixed", seed=0, number=number)
             for trace in shard.generate():
-                check(trace.explicit(), tapes)
+                check(trace.explicit(), value_cache)
     return watch.seen
 
 

@@ -24,7 +24,7 @@ from benchmarks.power.line_coverage import ROOT, Watch
 from benchmarks.power.mutants import mutated
 from scenarios.generation.shards import TRACES_PER_SHARD, Shard
 from scenarios.trace import Trace
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, Verdict
 from workers.record.words import reason_text
 from workers.run.check import check
@@ -180,13 +180,13 @@ def traces_from(first: int, count: int) -> Iterator[Trace]:
 def run_clean(files: Sequence[str], traces: Sequence[Trace]) -> list[Clean]:
     """Return the results of traces on the unmutated engine; called in a fork."""
     import_module(ENGINE)
-    tapes, found = Tapes(), []
+    value_cache, found = ModelValueCache(), []
     paths = [ROOT / file for file in files]
     for trace in traces:
         begin_time()
         forget_tables()
         with Watch(paths) as watch:
-            verdict = check(trace, tapes)
+            verdict = check(trace, value_cache)
         lines = {file: frozenset(watch.seen[str(path)]) for file, path in zip(files, paths, strict=True)}
         captured, probes = _seen_in(verdict)
         found.append(Clean(lines, captured, probes, verdict.kind))
@@ -248,10 +248,10 @@ class Runner:
             import_module(ENGINE)
         except Exception as error:
             return Outcome(task.key, "unloadable", detail=f"{type(error).__name__}: {error}"[:DETAIL_MAX])
-        tapes, changed = Tapes(), "nothing"
+        value_cache, changed = ModelValueCache(), "nothing"
         for number in task.traces:
             begin_time()
-            verdict = check(self._traces[number], tapes)
+            verdict = check(self._traces[number], value_cache)
             if not isinstance(verdict, Agreed | Vacuous):
                 return Outcome(task.key, verdict.kind, number, " ".join(_killed_by(verdict).split())[:DETAIL_MAX])
             captured, probes = _seen_in(verdict)

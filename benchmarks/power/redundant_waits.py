@@ -15,7 +15,7 @@ from scenarios.drafters import TRAITS
 from scenarios.events import Schedule
 from scenarios.generation.base import random_trace
 from scenarios.trace import Trace
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import specstorm_target
 
@@ -42,8 +42,8 @@ def trace_of(seed: int, accepted_counts: Configuration) -> Trace:
 
 
 @cache
-def _tapes() -> Tapes:
-    return Tapes()
+def _value_cache() -> ModelValueCache:
+    return ModelValueCache()
 
 
 def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> tuple[Counter[str], str]:
@@ -54,10 +54,10 @@ def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> 
     counts: Counter[str] = Counter()
     for seed in range(first_seed, first_seed + SEEDS_OF_A_TASK):
         trace = trace_of(seed, accepted_counts)
-        clean = Run(trace, _tapes(), Options(races=False))
+        clean = Run(trace, _value_cache(), Options(races=False))
         wanted = clean.to_end()
         digest = clean.stats().digest
-        run = Run(trace, _tapes(), Options(without=frozenset({wait})))
+        run = Run(trace, _value_cache(), Options(without=frozenset({wait})))
         seen = run.to_end()
         assert run.detector is not None
         stats = run.stats()

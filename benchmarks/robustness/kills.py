@@ -29,7 +29,7 @@ from cluster.reports.hunt_report import hunt_document
 from cluster.storage.store import Store
 from scenarios import codec
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.check import check
 from workers.run.shard import shard_traces
 
@@ -70,7 +70,7 @@ class KillingPool(RayPool):
         self._kills, self._losses, self._seconds = kills, losses, seconds
         self._random = Random(seed)
         self._running: dict[int, AnyJob] = {}
-        self._tapes = Tapes()
+        self._value_cache = ModelValueCache()
         self._killed: Counter[str] = Counter()
 
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
@@ -117,7 +117,7 @@ class KillingPool(RayPool):
         left = codec.load(file)
         if left not in shard_traces(job.shard):
             self._kills.wrong.append(f"{file.name} is not a trace of its shard")
-        elif (kind := check(left.explicit(), self._tapes).kind) not in ("agreed", "diverged", "vacuous"):
+        elif (kind := check(left.explicit(), self._value_cache).kind) not in ("agreed", "diverged", "vacuous"):
             self._kills.wrong.append(f"{file.name} ended with verdict {kind} when it was run again")
         else:
             self._kills.kept += 1

@@ -17,7 +17,7 @@ from scenarios.generation.base import random_trace
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed
 from workers.run.check import check
 from workers.run.engine_run import Options, Run
@@ -45,43 +45,43 @@ def workload(seed: int) -> Trace:
     return Trace(spec=EngineSpec(block_size=16, num_blocks=32), seed=seed, events=tuple(events)).explicit()
 
 
-def checked(trace: Trace, tapes: Tapes, races: bool) -> tuple[float, float]:
+def checked(trace: Trace, value_cache: ModelValueCache, races: bool) -> tuple[float, float]:
     """Return the engine steps, and the commits of requests, checked per second of CPU time."""
     start = time.process_time()
-    verdict = check(trace, tapes, Options(races=races))
+    verdict = check(trace, value_cache, Options(races=races))
     spent = time.process_time() - start
     assert isinstance(verdict, Agreed), verdict
     return verdict.stats.steps / spent, verdict.stats.commits / spent
 
 
-def repeated(trace: Trace, tapes: Tapes) -> tuple[float, float]:
+def repeated(trace: Trace, value_cache: ModelValueCache) -> tuple[float, float]:
     """Return the rates of later runs of a sweep, each compared only with its first run."""
     compared = References()
-    check(trace, tapes, Options(compared=compared))
+    check(trace, value_cache, Options(compared=compared))
     first = compared.agreed
     start = time.process_time()
-    verdict = check(trace, tapes, Options(races=False, compared=compared))
+    verdict = check(trace, value_cache, Options(races=False, compared=compared))
     spent = time.process_time() - start
     assert isinstance(verdict, Agreed), verdict
     assert compared.agreed is first, "the run was judged in full"
     return verdict.stats.steps / spent, verdict.stats.commits / spent
 
 
-def drawn(trace: Trace, tapes: Tapes) -> tuple[float, float]:
+def drawn(trace: Trace, value_cache: ModelValueCache) -> tuple[float, float]:
     """Return the rates of random traces, with new seeds for each workload."""
     first = trace.seed * NUM_DRAWN
     traces = [random_trace(seed).explicit() for seed in range(first, first + NUM_DRAWN)]
     start = time.process_time()
-    verdicts = [check(each, Tapes(), Options()) for each in traces]
+    verdicts = [check(each, ModelValueCache(), Options()) for each in traces]
     spent = time.process_time() - start
     stats = [verdict.stats for verdict in verdicts if isinstance(verdict, Agreed)]
     assert len(stats) == NUM_DRAWN, verdicts
     return sum(each.steps for each in stats) / spent, sum(each.commits for each in stats) / spent
 
 
-def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
+def unchecked(trace: Trace, value_cache: ModelValueCache) -> tuple[float, float]:
     """Return the rates of the engine alone, with observations but without judges."""
-    run = Run(trace, tapes, Options(races=False), Specstorm(Parts()))
+    run = Run(trace, value_cache, Options(races=False), Specstorm(Parts()))
     start = time.process_time()
     while not run.feed.drained():
         run.feed.step()
@@ -94,10 +94,10 @@ def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
 
 
 REFERENCE = "every plane, races on, prompts seen before"
-CONFIGURATIONS: dict[str, Callable[[Trace, Tapes], tuple[float, float]]] = {
-    "every plane, races on, fresh prompts": lambda trace, tapes: checked(trace, Tapes(), True),
-    REFERENCE: lambda trace, tapes: checked(trace, tapes, True),
-    "every plane, races off, prompts seen before": lambda trace, tapes: checked(trace, tapes, False),
+CONFIGURATIONS: dict[str, Callable[[Trace, ModelValueCache], tuple[float, float]]] = {
+    "every plane, races on, fresh prompts": lambda trace, value_cache: checked(trace, ModelValueCache(), True),
+    REFERENCE: lambda trace, value_cache: checked(trace, value_cache, True),
+    "every plane, races off, prompts seen before": lambda trace, value_cache: checked(trace, value_cache, False),
     "a later run of a sweep, equal to the first, races off": repeated,
     "engine alone: captures, no comparison": unchecked,
     "random traces, every feature drawn": drawn,
@@ -107,13 +107,13 @@ CONFIGURATIONS: dict[str, Callable[[Trace, Tapes], tuple[float, float]]] = {
 def main() -> None:
     """Print the median rates of the configurations, which alternate on each trace."""
     prepare_process()
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in CONFIGURATIONS}
     for seed in range(REPEATS):
         trace = workload(seed)
-        check(trace, tapes, Options())
+        check(trace, value_cache, Options())
         for name, configuration in CONFIGURATIONS.items():
-            rates[name].append(configuration(trace, tapes))
+            rates[name].append(configuration(trace, value_cache))
     reference = [steps for steps, _ in rates[REFERENCE]]
     print(f"{'median of ' + str(REPEATS):50} {'steps/s':>8} {'commits/s':>10} {'ratio':>6} {'best steps/s':>13}")
     for name, measured in rates.items():

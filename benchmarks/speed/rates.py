@@ -28,7 +28,7 @@ from cluster.storage.store import Store
 from scenarios.events import Schedule
 from scenarios.generation.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.trace import Trace
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -46,11 +46,11 @@ def spent(call: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def steps_of(traces: list[Trace], tapes: Tapes, races: bool) -> int:
+def steps_of(traces: list[Trace], value_cache: ModelValueCache, races: bool) -> int:
     """Check traces under the eager policy and return their number of engine steps."""
     steps = 0
     for trace in traces:
-        verdict = check(trace.model_copy(update={"schedule": Schedule()}), tapes, Options(races=races))
+        verdict = check(trace.model_copy(update={"schedule": Schedule()}), value_cache, Options(races=races))
         assert isinstance(verdict, Agreed), verdict
         steps += verdict.stats.steps
     return steps
@@ -73,18 +73,18 @@ class Turn:
 
 def turn(shard: Shard) -> Turn:
     """Measure one shard: judged as in a hunt, then each trace with and without races."""
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     generating = spent(lambda: shard_traces(shard))
     start = time.process_time()
-    report = judge_shard(shard, Tapes(), lambda trace: None)
+    report = judge_shard(shard, ModelValueCache(), lambda trace: None)
     seconds = time.process_time() - start
     assert not report.hits, report.hits
     traces = shard_traces(shard)
-    eager_steps = steps_of(traces, tapes, races=False)
+    eager_steps = steps_of(traces, value_cache, races=False)
     with_races = without_races = 0.0
     for index, trace in enumerate(traces):
         for races in (True, False) if (shard.number + index) % 2 else (False, True):
-            one = spent(lambda trace=trace, races=races: steps_of([trace], tapes, races))  # type: ignore[misc]
+            one = spent(lambda trace=trace, races=races: steps_of([trace], value_cache, races))  # type: ignore[misc]
             with_races, without_races = with_races + one * races, without_races + one * (not races)
     return Turn(seconds, generating, with_races, without_races, report.steps, eager_steps)
 
@@ -185,11 +185,13 @@ class Row:
 def judge_alone(number: int, shards: int, ready: Barrier) -> None:
     """Judge shards in a separate process, once all processes are warm."""
     prepare_process()
-    tapes = Tapes()
-    judge_shard(Shard(profile="labelled", seed=SEED + 1, number=number), tapes, lambda trace: None)
+    value_cache = ModelValueCache()
+    judge_shard(Shard(profile="labelled", seed=SEED + 1, number=number), value_cache, lambda trace: None)
     ready.wait()
     for index in range(shards):
-        judge_shard(Shard(profile="labelled", seed=SEED, number=number * shards + index), tapes, lambda trace: None)
+        judge_shard(
+            Shard(profile="labelled", seed=SEED, number=number * shards + index), value_cache, lambda trace: None
+        )
 
 
 def alone(workers: int, shards: int) -> float:

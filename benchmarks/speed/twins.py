@@ -25,7 +25,7 @@ from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.faults.fault import op_like
 from workers.kernels.argument import Arguments
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -124,7 +124,7 @@ def recorded() -> dict[str, list[Arguments]]:
     """Return recorded calls of every op that an engine launches in a step of four rows."""
     recorder = Recorder()
     for trace in traces():
-        verdict = check(trace, Tapes(), Options(races=False), Specstorm(recorder.parts()))
+        verdict = check(trace, ModelValueCache(), Options(races=False), Specstorm(recorder.parts()))
         assert isinstance(verdict, Agreed), verdict
     return recorder.calls
 

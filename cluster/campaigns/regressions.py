@@ -20,7 +20,7 @@ from scenarios.generation.shards import fitted
 from scenarios.trace import Trace, problems
 from workers.faults.fault import Fault
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.shard import first_matching_candidate
@@ -52,25 +52,25 @@ class Row:
 HEAD = f"{'fault':<40} {'seed':>5} {'events':>7} {'shrunk':>6} {'exceptions':>10} {'checks':>6} {'seconds':>8}"
 
 
-def findings(fault: Fault, tapes: Tapes) -> Iterator[tuple[int, Trace, Diverged]]:
+def findings(fault: Fault, value_cache: ModelValueCache) -> Iterator[tuple[int, Trace, Diverged]]:
     """Yield random traces that reveal a fault in its plane, under the eager or lazy policy."""
     for seed in range(SEEDS):
         for policy in ("eager", "lazy"):
             trace = fitted(random_trace(seed), fault.requires, (fault.id,)).explicit()
             trace = trace.model_copy(update={"schedule": Schedule.model_validate({"policy": policy})})
-            verdict = check(trace, tapes)
+            verdict = check(trace, value_cache)
             if isinstance(verdict, Diverged) and verdict.difference.plane == fault.plane:
                 yield seed, trace, verdict
                 break
 
 
-def shrunk(fault: Fault, count: int, tapes: Tapes) -> list[Row]:
+def shrunk(fault: Fault, count: int, value_cache: ModelValueCache) -> list[Row]:
     """Shrink the first random traces that reveal a fault; return a row for each."""
     rows = []
-    for seed, trace, verdict in findings(fault, tapes):
+    for seed, trace, verdict in findings(fault, value_cache):
         begin = time.monotonic()
         state = shrink(
-            Shrinking.of(trace, verdict), lambda traces, target: first_matching_candidate(traces, target, tapes)
+            Shrinking.of(trace, verdict), lambda traces, target: first_matching_candidate(traces, target, value_cache)
         )
         rows.append(Row(fault.id, seed, trace, state.trace, state.spent, time.monotonic() - begin))
         if len(rows) == count:
@@ -78,16 +78,16 @@ def shrunk(fault: Fault, count: int, tapes: Tapes) -> list[Row]:
     return rows
 
 
-def problem(fault: Fault, row: Row, tapes: Tapes) -> str | None:
+def problem(fault: Fault, row: Row, value_cache: ModelValueCache) -> str | None:
     """Return a message if a regression does not show its fault as expected, else None."""
-    verdict = check(row.small, tapes)
+    verdict = check(row.small, value_cache)
     if not isinstance(verdict, Diverged) or verdict.difference.plane != fault.plane:
         return f"{fault.id}: expected plane {fault.plane}, the trace comes to {verdict.kind}"
     without = row.small.model_copy(update={"faults": ()})
     if problems(without):
         # The fault lifts a refusal: without it no engine runs this trace.
         return None
-    clean = check(without, tapes)
+    clean = check(without, value_cache)
     return None if isinstance(clean, Agreed) else f"{fault.id}: the clean engine does not agree: {clean.kind}"
 
 
@@ -104,16 +104,16 @@ def main() -> int:
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
     arguments = parser.parse_args()
     chosen: list[str] = arguments.fault or [name for name in sorted(FAULTS) if not (FOLDER / f"{name}.yaml").exists()]
-    tapes, wrong = Tapes(), []
+    value_cache, wrong = ModelValueCache(), []
     print(HEAD)
     for name in chosen:
         fault = FAULTS[name]
-        found = shrunk(fault, 1, tapes)
+        found = shrunk(fault, 1, value_cache)
         if not found:
             wrong.append(f"{name}: not found in plane {fault.plane} in {SEEDS} random traces")
             continue
         print(found[0].line(), flush=True)
-        failed = problem(fault, found[0], tapes)
+        failed = problem(fault, found[0], value_cache)
         if failed is None:
             write(fault, found[0])
         else:

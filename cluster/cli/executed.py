@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cluster.cli.inputs import SCENARIOS, read_scenarios
 from scenarios.events import Schedule
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, known_causes
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -46,7 +46,7 @@ def executed_by_scenarios(kind: ChildKind, config: RunConfig) -> Iterator[tuple[
     watched = type("Watched", (type(kind),), {"keeper": lambda self, config: keeper})()
     folders = [SCENARIOS / name for name in dict.fromkeys((kind.package, kind.name)) if (SCENARIOS / name).is_dir()]
     scenarios, _ = read_scenarios(folders, None, (), config)
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     try:
         at_start = keeper.process().ask({"do": "ran"}, Ran).functions
         for scenario in scenarios:
@@ -54,7 +54,7 @@ def executed_by_scenarios(kind: ChildKind, config: RunConfig) -> Iterator[tuple[
             keeper.process().ask({"do": "ran"}, Ran)
             trace = scenario.job.trace.model_copy(update={"schedule": Schedule()}).explicit()
             options = Options(races=False, compared=References("none"), confirm="never")
-            verdict = check(trace, tapes, options, watched, config)
+            verdict = check(trace, value_cache, options, watched, config)
             if not isinstance(verdict, Agreed):
                 print(f"{scenario.name}: {verdict.kind} {known_causes(verdict)}", file=sys.stderr)
             yield Path(scenario.name).stem, [*at_start, *keeper.process().ask({"do": "ran"}, Ran).functions]

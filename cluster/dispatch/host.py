@@ -12,7 +12,7 @@ from cluster.dispatch.origin import foreign_packages
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.trace import Trace
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Judgement
 from workers.run.process import prepare_process
 from workers.run.shard import ShardReport
@@ -55,7 +55,7 @@ class EngineHost:
             judgement = self._judge.judge(job.trace, job.sweep, job.config)
             return judgement.model_copy(update={"ran": _ran(job.config)})
         if isinstance(job, TrialJob):
-            return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes(), config=job.config)
+            return run_trial(job.fault, job.number, job.traces_max, job.baseline, ModelValueCache(), config=job.config)
         assert isinstance(self._judge, ShardJudge), "this judge knows no shards"
         if isinstance(job, TryJob):
             return self._judge.attempt(list(job.candidates), job.target, job.config)

@@ -104,7 +104,7 @@ class Captures:
         self._recorder.capture("state", step, requests, names, arrays)
 
     def drafted(self, view: View, step: int, requests: Requests) -> None:
-        """Copy drafter-specific variables: predictions, recurrent states, carried hidden words."""
+        """Copy drafter-specific variables: predictions, recurrent states, carried hidden states."""
         if self._traits.carries_words:
             self._carried(view, step, requests)
         if self._traits.has_model:

@@ -47,7 +47,7 @@ def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
 def usable_hits(blocks: list[int]) -> list[int]:
     """Return the blocks of a prefix-cache hit that may be shared: all but the last.
 
-    The drafter's KV word of the last token depends on the token that follows, which may differ here.
+    The drafter's KV entry of the last token depends on the token that follows, which may differ here.
     """
     return blocks[:-1]
 
@@ -61,7 +61,7 @@ def num_cacheable(num_tokens: int, num_computed: int) -> int:
     """Return how many tokens have KV entries that no later step rewrites.
 
     The last known token may have to be computed again: it is the first that its step verifies, and if no sampled token
-    is valid, its drafter's KV word is not written.
+    is valid, its drafter's KV entry is not written.
     """
     return min(num_computed, num_tokens - 1)
 

@@ -48,7 +48,7 @@ def _hole_behind_a_full_run(parts: Parts, reached: Reached, given: DraftModelPas
 @fault(
     id="ikllama-2222-carried-word",
     source="ik_llama.cpp PR #2222",
-    symptom="the first token of a step uses the last hidden word of this step, not of the previous step",
+    symptom="the first token of a step uses the last hidden state of this step, not of the previous step",
     trigger="a row continues from an earlier step: a prompt in chunks, or any decode",
     plane="drafts",
     requires=(("drafter", "mtp"), ("prefix_cache", False)),
@@ -190,7 +190,7 @@ def _first_column_alone(parts: Parts, reached: Reached, given: CountSampled) -> 
 @fault(
     id="vllm-medusa-last-scheduled",
     source="vllm, the proposer of medusa (PR #17956 counts accepted tokens to choose the row; no report)",
-    symptom="medusa heads use the hidden word of a row's last token, which may have been rejected",
+    symptom="medusa heads use the hidden state of a row's last token, which may have been rejected",
     trigger="a draft token of a row is rejected, and the row continues",
     plane="drafts",
     requires=(("drafter", "medusa"), ("depth", 1)),

@@ -38,7 +38,7 @@ def _parent_is_forgotten(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="sglang-10846-last-match",
     source="sglang PR #10846, vllm PR #50438",
-    symptom="a drafter continues from a KV word that was computed for another continuation",
+    symptom="a drafter continues from a KV entry that was computed for another continuation",
     trigger="a prompt has a prefix-cache hit of at least one block",
     plane="books",
     requires=CACHED,
@@ -68,7 +68,7 @@ def _overshoot_is_cached(parts: Parts, reached: Reached, request: Request, cut: 
 @fault(
     id="vllm-54288-last-token",
     source="vllm issue #54193, PR #54288",
-    symptom="a prefix-cache block has a last KV word of a rejected draft token, or none",
+    symptom="a prefix-cache block has a last KV entry of a rejected draft token, or none",
     trigger="the last token of a request fills a block",
     plane="prefix",
     requires=CACHED,

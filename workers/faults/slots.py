@@ -8,7 +8,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Reached, fault, in_place_of
-from workers.kernels.arithmetic.numpy import kv_words
+from workers.kernels.arithmetic.numpy import kv_entries
 from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import POISON
@@ -82,7 +82,7 @@ def _padding_writes_the_last_slot(parts: Parts, reached: Reached, given: KvWrite
     is_used = given.kv[-1] != POISON
     if not padding.any():
         return
-    written = kv_words(given.hidden, given.positions, given.layer)[padding][-1]
+    written = kv_entries(given.hidden, given.positions, given.layer)[padding][-1]
     given.kv[-1] = written
     if is_used:
         reached()

@@ -38,10 +38,10 @@ from workers.oracle.expected_captures import (
     expected_sampling,
     expected_state,
     first_difference,
-    place_of,
+    row_and_position,
 )
+from workers.oracle.model_values import ModelValueCache
 from workers.oracle.state_oracle import LogError, Oracle
-from workers.oracle.tape import Tapes
 from workers.oracle.truth import Release, StepTruth
 from workers.record.evidence import Difference, fact
 from workers.record.log import Entry, Launched, Processed, Scheduled
@@ -71,9 +71,9 @@ class Checker(Judge):
 
     sees = ("log", "captures")
 
-    def __init__(self, trace: Trace, tapes: Tapes, points: Set[str] = POINTS) -> None:
+    def __init__(self, trace: Trace, value_cache: ModelValueCache, points: Set[str] = POINTS) -> None:
         self.spec = trace.spec
-        self.oracle = Oracle(trace, tapes)
+        self.oracle = Oracle(trace, value_cache)
         self.referee = Referee(trace, self.oracle)
         # `Properties` counts the results of steps, so it needs the observations at `processed`.
         self._properties = Properties(trace) if "processed" in points else None
@@ -93,7 +93,7 @@ class Checker(Judge):
     @classmethod
     def of(cls, case: Case) -> "Checker | None":
         """Return the judge; None for an engine that does not log its scheduler decisions."""
-        return cls(case.trace, case.tapes) if case.capabilities.logs_decisions else None
+        return cls(case.trace, case.value_cache) if case.capabilities.logs_decisions else None
 
     def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
         """Check new log entries; return the first difference in a decision or host observation."""
@@ -261,8 +261,8 @@ class Checker(Judge):
             # Values after the expected ones are scratch.
             index = first_difference(wanted, actual)
             if index is not None:
-                owner, position = place_of(variable, index, truth, self.spec)
-                name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
+                owner, position = row_and_position(variable, index, truth, self.spec)
+                name, commit = (owner.truth.name, owner.commit_key) if owner is not None else ("padding", "padding")
                 return difference(variable, step, wanted[index], actual[index], (name, commit, position))
         return None
 
@@ -302,7 +302,7 @@ class Checker(Judge):
             return difference("logprobs", observed.step, due, there)
         for row, expected, actual in zip(rows, wanted, seen, strict=True):
             if not are_close(actual, expected):
-                return difference("logprobs", observed.step, expected, actual, (row.truth.name, row.commit, None))
+                return difference("logprobs", observed.step, expected, actual, (row.truth.name, row.commit_key, None))
         return None
 
     def _free_counts(self, observed: Observation) -> Difference | None:

@@ -60,7 +60,7 @@ def host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
 
 def compare_columns(
     order: tuple[int, ...],
-    whose: Sequence[Truth | RowTruth],
+    owners: Sequence[Truth | RowTruth],
     columns: dict[str, list[Any]],
     observed: Observation,
 ) -> Difference | None:
@@ -80,9 +80,9 @@ def compare_columns(
             return difference(variable, step, fact("num_values", count=len(wanted)), actual)
         index = first_difference(wanted, actual)
         if index is not None:
-            owner = whose[index]
+            owner = owners[index]
             name = owner.truth.name if isinstance(owner, RowTruth) else owner.name
-            return difference(variable, step, wanted[index], actual[index], (name, owner.commit, None))
+            return difference(variable, step, wanted[index], actual[index], (name, owner.commit_key, None))
     return None
 
 

@@ -14,7 +14,7 @@ from scenarios.sampling import Output
 from scenarios.spec import ENGINE, EngineName
 from scenarios.trace import Trace
 from workers.judge.history import History
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Difference, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation
@@ -33,7 +33,7 @@ class Case:
     """
 
     trace: Trace
-    tapes: Tapes
+    value_cache: ModelValueCache
     capabilities: Capabilities
     first_race: Callable[[], MissingOrder | None] | None
 

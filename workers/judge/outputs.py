@@ -23,7 +23,7 @@ from scenarios.events import Abort, NanLogits, Pausing, SpoilLogit, Submit, clea
 from scenarios.sampling import Output
 from scenarios.trace import Trace
 from workers.oracle.derived import has_penalties
-from workers.oracle.incremental_tape import depends_on_drafts
+from workers.oracle.incremental_values import depends_on_drafts
 from workers.record.evidence import Difference, Site, fact, plain_value
 from workers.record.observation import logprobs_per_token
 

@@ -1,10 +1,10 @@
-"""Reference drafters, one class each: expected drafter KV words and expected draft tokens.
+"""Reference drafters, one class each: expected drafter KV entries and expected draft tokens.
 
 A *word* is a 64-bit integer in place of a vector: the model is an integer model, compared exactly.
 
 `words` is the drafter's KV cache at all positions, as long as every position is followed by its true next token;
 `follow` extends it. `drafts` returns the computed values and draft tokens after the last kept token (`kept` tokens of
-the tape).
+`ModelValues`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ SUFFIX_MAX = 4
 
 
 class TargetValues(Protocol):
-    """The target model's tokens, KV words, states and hidden words by position, for drafters."""
+    """The target model's tokens, KV entries, states and hidden states by position, for drafters."""
 
     tokens: list[int]
     kv: list[int]
@@ -33,14 +33,14 @@ class TargetValues(Protocol):
         """Return the last W - 1 inputs of the recurrent layer before position `end`."""
 
     def argmax(self, hidden: int) -> int:
-        """Return the token with the largest logit for a hidden word (integer hidden state)."""
+        """Return the token with the largest logit for a hidden state (one 64-bit integer)."""
 
     def scores(self, hidden: int) -> list[int]:
-        """Return all logits for a hidden word (integer hidden state)."""
+        """Return all logits for a hidden state (one 64-bit integer)."""
 
 
 class Drafts(NamedTuple):
-    """Draft tokens after a position, with hidden words, and a draft model's own predictions.
+    """Draft tokens after a position, with hidden states, and a draft model's own predictions.
 
     `drawn` has the distributions that sampled draft tokens were sampled from.
     """
@@ -56,7 +56,7 @@ class Ask(NamedTuple):
 
     `num_drafts` of them are below max_model_len.
 
-    `deltas` has the drafter's KV words that differ from the tape's, by position. With `params`, draft tokens are
+    `deltas` has the drafter's KV entries that differ from `kv`, by position. With `params`, draft tokens are
     sampled.
     """
 
@@ -69,24 +69,24 @@ class Ask(NamedTuple):
 
 
 class DrafterTruth:
-    """Expected drafter state for one prompt: KV words by position, draft tokens (cached)."""
+    """Expected drafter state for one prompt: KV entries by position, draft tokens (cached)."""
 
-    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
+    def __init__(self, model_values: TargetValues, spec: EngineSpec) -> None:
         self.words: list[int] = []
         self.sums: list[tuple[int, int]] = []
-        self._tape = tape
+        self._tape = model_values
         self._spec = spec
         self._known: dict[tuple[object, ...], Drafts] = {}
         self._sum = self._sum_position = 0
 
     def follow(self, position: int) -> None:
-        """Append the drafter's KV word for a position whose token and next token are known.
+        """Append the drafter's KV entry for a position whose token and next token are known.
 
         By default nothing is cached.
         """
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the KV word at a prefill chunk's end, where the next token is a guess."""
+        """Return the KV entry at a prefill chunk's end, where the next token is a guess."""
         return self.words[position]
 
     def drafts(
@@ -102,7 +102,7 @@ class DrafterTruth:
         limit = self._spec.drafter_max_len
         if limit and kept + 1 + k_step > limit:
             return Drafts((NO_DRAFT,) * num_drafts)
-        # All requests that share a tape have the same sampling parameters.
+        # All requests that share these values have the same sampling parameters.
         key = kept, k_step, params is None, *script[kept + 1 : kept + 1 + num_drafts], *deltas.items()
         found = self._known.get(key)
         if found is None:
@@ -125,16 +125,16 @@ def _scripted(ask: Ask) -> tuple[int, ...]:
 
 
 class Eagle(DrafterTruth):
-    """EAGLE drafter: combines the target's hidden word with the next token, then its own output."""
+    """EAGLE drafter: combines the target's hidden state with the next token, then its own output."""
 
     def follow(self, position: int) -> None:
         vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
-        self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
+        self._append(model.kv_entry(vector, position, model.DRAFTER_LAYER))
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the KV word at a prefill chunk's end, computed with a guessed next token."""
+        """Return the KV entry at a prefill chunk's end, computed with a guessed next token."""
         vector = model.draft_hidden(self._tape.hidden[position], next_token)
-        return model.kv_word(vector, position, model.DRAFTER_LAYER)
+        return model.kv_entry(vector, position, model.DRAFTER_LAYER)
 
     def _drafts(self, ask: Ask) -> Drafts:
         position, proposed = ask.kept - 1, _scripted(ask)
@@ -149,7 +149,7 @@ class Eagle(DrafterTruth):
             if index:
                 position += 1
                 vector = model.draft_hidden(found[-1], proposed[index - 1])
-                word = model.kv_word(vector, position, model.DRAFTER_LAYER)
+                word = model.kv_entry(vector, position, model.DRAFTER_LAYER)
                 sums += word
                 sums_position += word * position
             found.append(model.mix((vector + model.attention(sums, sums_position, position)) & model.MASK))
@@ -159,24 +159,24 @@ class Eagle(DrafterTruth):
 class DraftModel(DrafterTruth):
     """Draft model equal to the target: its own KV cache and predictions have the same values."""
 
-    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
-        super().__init__(tape, spec)
-        self.words = tape.kv
+    def __init__(self, model_values: TargetValues, spec: EngineSpec) -> None:
+        super().__init__(model_values, spec)
+        self.words = model_values.kv
 
     def _drafts(self, ask: Ask) -> Drafts:
-        tape, kept = self._tape, ask.kept
-        sums = sum(tape.kv[:kept])
-        sums_position = sum(map(mul, tape.kv, range(kept)))
+        model_values, kept = self._tape, ask.kept
+        sums = sum(model_values.kv[:kept])
+        sums_position = sum(map(mul, model_values.kv, range(kept)))
         is_hybrid = self._spec.layers == "hybrid"
-        state, window = (tape.states[kept - 1], tape.window(kept)) if is_hybrid else (0, [])
-        token = tape.tokens[kept]
+        state, window = (model_values.states[kept - 1], model_values.window(kept)) if is_hybrid else (0, [])
+        token = model_values.tokens[kept]
         raw: list[int] = []
         own: list[int] = []
         proposed: list[int] = []
         drawn: list[Proposal] = []
         for position in range(kept, kept + ask.num_drafts):
             hidden = model.embed(token)
-            word = model.kv_word(hidden, position, 0)
+            word = model.kv_entry(hidden, position, 0)
             sums += word
             sums_position += word * position
             hidden = model.after_attention(hidden, model.attention(sums, sums_position, position))
@@ -187,25 +187,25 @@ class DraftModel(DrafterTruth):
             raw.append(hidden)
             is_wrong = ask.script[position + 1]
             if ask.params is None:
-                own.append(tape.argmax(hidden))
+                own.append(model_values.argmax(hidden))
                 token = (own[-1] + is_wrong) % self._spec.vocab_size
             else:
-                # A draft token sampled from the logits of another hidden word is likely to be rejected.
+                # A draft token sampled from the logits of another hidden state is likely to be rejected.
                 word = model.mix((hidden + 1) & model.MASK) if is_wrong else hidden
-                own.append(tape.argmax(word))
-                drawn.append(propose(tape.scores(word), ask.params, kept + 1, len(drawn), cuts_of(self._spec)))
+                own.append(model_values.argmax(word))
+                drawn.append(propose(model_values.scores(word), ask.params, kept + 1, len(drawn), cuts_of(self._spec)))
                 token = drawn[-1].token
             proposed.append(token)
         return Drafts(tuple(proposed), tuple(raw), tuple(own), tuple(drawn))
 
 
 class Mtp(DrafterTruth):
-    """MTP drafter: combines a token with the preceding hidden word of the target, then its own."""
+    """MTP drafter: combines a token with the preceding hidden state of the target, then its own."""
 
     def follow(self, position: int) -> None:
         before = self._tape.hidden[position - 1] if position else 0
         vector = model.draft_hidden(before, self._tape.tokens[position])
-        self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
+        self._append(model.kv_entry(vector, position, model.DRAFTER_LAYER))
 
     def _drafts(self, ask: Ask) -> Drafts:
         proposed = _scripted(ask)
@@ -215,7 +215,7 @@ class Mtp(DrafterTruth):
         for index in range(ask.num_drafts):
             position = ask.kept + index
             vector = model.draft_hidden(before, token)
-            word = model.kv_word(vector, position, model.DRAFTER_LAYER)
+            word = model.kv_entry(vector, position, model.DRAFTER_LAYER)
             sums += word
             sums_position += word * position
             found.append(model.mix((vector + model.attention(sums, sums_position, position)) & model.MASK))
@@ -224,17 +224,17 @@ class Mtp(DrafterTruth):
 
 
 class Dflash(DrafterTruth):
-    """Block drafter: attends to the target's hidden words; predicts all mask tokens at once."""
+    """Block drafter: attends to the target's hidden states; predicts all mask tokens at once."""
 
     def follow(self, position: int) -> None:
-        self._append(model.kv_word(self._tape.hidden[position], position, model.DRAFTER_LAYER))
+        self._append(model.kv_entry(self._tape.hidden[position], position, model.DRAFTER_LAYER))
 
     def _drafts(self, ask: Ask) -> Drafts:
         kept, mask = ask.kept, self._spec.vocab_size
         sums, sums_position = self.sums[kept - 1]
         ids = [self._tape.tokens[kept]] + [mask] * ask.k_step
         vectors = [model.draft_hidden(self._tape.hidden[kept - 1], token) for token in ids]
-        block = [model.kv_word(vector, kept + at, model.DRAFTER_LAYER) for at, vector in enumerate(vectors)]
+        block = [model.kv_entry(vector, kept + at, model.DRAFTER_LAYER) for at, vector in enumerate(vectors)]
         found = []
         for at in range(1, 1 + ask.num_drafts):
             seen = model.attention(sums, sums_position, kept + at)
@@ -244,11 +244,11 @@ class Dflash(DrafterTruth):
 
 
 class HiddenStates(DrafterTruth):
-    """Hidden-state extraction: caches target hidden words; proposes the token just sampled."""
+    """Hidden-state extraction: caches target hidden states; proposes the token just sampled."""
 
-    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
-        super().__init__(tape, spec)
-        self.words = tape.hidden
+    def __init__(self, model_values: TargetValues, spec: EngineSpec) -> None:
+        super().__init__(model_values, spec)
+        self.words = model_values.hidden
 
     def _drafts(self, ask: Ask) -> Drafts:
         return Drafts((self._tape.tokens[ask.kept],) * ask.num_drafts)
@@ -257,9 +257,9 @@ class HiddenStates(DrafterTruth):
 class History(DrafterTruth):
     """N-gram drafter: proposes the tokens after the longest earlier match of the last tokens."""
 
-    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
-        super().__init__(tape, spec)
-        self.words = tape.tokens
+    def __init__(self, model_values: TargetValues, spec: EngineSpec) -> None:
+        super().__init__(model_values, spec)
+        self.words = model_values.tokens
 
     def _drafts(self, ask: Ask) -> Drafts:
         history = self._tape.tokens[: ask.kept + 1]

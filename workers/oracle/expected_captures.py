@@ -63,7 +63,7 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
         computed, drafts = row.computed, row.drafts
         positions += range(computed, computed + row.row.n)
         slots += row.slots
-        input_ids += row.tape.tokens[computed : row.base + 1]
+        input_ids += row.model_values.tokens[computed : row.base + 1]
         if drafts:
             scheduled += drafts
             input_ids += drafts
@@ -156,7 +156,7 @@ def _bits(numbers: Sequence[float]) -> tuple[int, ...]:
 
 
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected KV words, layer outputs, sampled tokens and accepted counts."""
+    """Return the expected KV entries, layer outputs, sampled tokens and accepted counts."""
     width, rows = 1 + spec.num_speculative_tokens, step.rows
     kv: list[Any] = []
     attention: list[Any] = []
@@ -164,20 +164,20 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
     sampled: list[Any] = []
     has_logits = False
     for row in rows:
-        tape, computed, kept, first, valid = row.tape, row.computed, row.kept, row.base + 1, row.valid
-        kv += tape.kv[computed:kept]
-        attention += tape.attention[computed:kept]
-        hidden += tape.hidden[computed:kept]
+        model_values, computed, kept, first, valid = row.model_values, row.computed, row.kept, row.base + 1, row.valid
+        kv += model_values.kv[computed:kept]
+        attention += model_values.attention[computed:kept]
+        hidden += model_values.hidden[computed:kept]
         rejected = computed + row.row.n - kept
         if rejected:
             scratch = [SCRATCH] * rejected
             kv += scratch
             attention += scratch
             hidden += scratch
-        sampled += tape.tokens[first : first + valid]
+        sampled += model_values.tokens[first : first + valid]
         if valid < width:
             sampled += [SCRATCH] * (width - valid)
-        if valid and tape.logits:
+        if valid and model_values.logits:
             has_logits = True
     expected: Expectation = {"kv": kv, "attention": attention, "hidden": hidden}
     if has_logits:
@@ -193,8 +193,8 @@ def _expected_logits(rows: Sequence[RowTruth], width: int) -> list[Any]:
     """Return hashes of the expected logits after masks and penalties, for valid tokens."""
     logits: list[Any] = []
     for row in rows:
-        count = row.valid if row.tape.logits else 0
-        logits += row.tape.logits_at(row.base, count) + [SCRATCH] * (width - count)
+        count = row.valid if row.model_values.logits else 0
+        logits += row.model_values.logits_at(row.base, count) + [SCRATCH] * (width - count)
     return logits
 
 
@@ -209,7 +209,7 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
     for row in () if traits.is_on_host else rows:
         if has_cache:
             computed, end = row.computed, len(drafter_kv) + row.row.n
-            drafter_kv += row.tape.drafter.words[computed : row.kept]
+            drafter_kv += row.model_values.drafter.words[computed : row.kept]
             if row.discard:
                 drafter_kv[-1] = row.chunk_end
             if length_max and row.kept > length_max:
@@ -235,18 +235,18 @@ def _states_of(rows: Sequence[RowTruth], spec: EngineSpec, length_max: float = i
     states: list[Any] = []
     windows: list[Any] = []
     for row in rows:
-        tape, kept = row.tape, row.kept
+        model_values, kept = row.model_values, row.kept
         is_cached = 0 < kept <= length_max
-        states.append(tape.states[kept - 1] if is_cached else SCRATCH)
-        windows += tape.window(kept) if is_cached else [SCRATCH] * (spec.conv_width - 1)
+        states.append(model_values.states[kept - 1] if is_cached else SCRATCH)
+        windows += model_values.window(kept) if is_cached else [SCRATCH] * (spec.conv_width - 1)
     return states, windows
 
 
 def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return drafter-specific expected values: predictions, states or carried hidden words."""
+    """Return drafter-specific expected values: predictions, states or carried hidden states."""
     k, rows = spec.num_speculative_tokens, step.rows
     if TRAITS[spec.drafter].carries_words:
-        return {"carried": [row.tape.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
+        return {"carried": [row.model_values.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
     if not TRAITS[spec.drafter].has_model:
         return {}
     own: list[Any] = []
@@ -271,8 +271,8 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
     for row in step.rows:
         ends = _ends_of_kept(row, spec.block_size)
         for end in ends:
-            states.append(row.tape.states[end - 1])
-            windows += row.tape.window(end)
+            states.append(row.model_values.states[end - 1])
+            windows += row.model_values.window(end)
         states += [SCRATCH] * (num_compared - len(ends))
         windows += [SCRATCH] * ((num_compared - len(ends)) * count)
     return {"block_state": states, "block_window": windows}
@@ -295,8 +295,8 @@ def expected_release(release: Release, spec: EngineSpec) -> Expectation:
     if keeps_states_with_blocks(spec):
         ends, windows = _ends_of_blocks(release, spec.block_size), []
         for end in ends:
-            windows += release.tape.window(end)
-        expected["block_state_at_end"] = [release.tape.states[end - 1] for end in ends]
+            windows += release.model_values.window(end)
+        expected["block_state_at_end"] = [release.model_values.states[end - 1] for end in ends]
         expected["block_window_at_end"] = windows
     return expected
 
@@ -312,11 +312,11 @@ def _where(values: Sequence[int], defined: Sequence[int]) -> list[Any]:
     return [value if here else SCRATCH for value, here in zip(values, defined, strict=True)]
 
 
-def place_of(variable: str, index: int, whose: StepTruth | Release, spec: EngineSpec) -> Place:
+def row_and_position(variable: str, index: int, owners: StepTruth | Release, spec: EngineSpec) -> Place:
     """Return the row (or request) and position of element `index` in a captured variable."""
-    if isinstance(whose, StepTruth):
-        return _place_in_step(variable, index, whose, spec)
-    return _place_in_release(variable, index, whose, spec)
+    if isinstance(owners, StepTruth):
+        return _place_in_step(variable, index, owners, spec)
+    return _place_in_release(variable, index, owners, spec)
 
 
 def _place_in_step(variable: str, index: int, step: StepTruth, spec: EngineSpec) -> Place:
@@ -381,7 +381,7 @@ def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, .
         values: list[int | float] = []
         if truth.num_logprobs:
             for position in range(row.base, row.base + len(tokens)):
-                values += row.tape.logprobs_after(position, truth.num_logprobs, mode)
+                values += row.model_values.logprobs_after(position, truth.num_logprobs, mode)
         found.append(tuple(values))
     return found
 

@@ -7,7 +7,7 @@ recently used first. A request frees its blocks from the last one on.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from workers.oracle.tape import Tape
+from workers.oracle.model_values import ModelValues
 
 
 class Prefixes:
@@ -27,12 +27,12 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class BlockContents:
-    """Expected contents of a cached block: a tape's values from position `first` on.
+    """Expected contents of a cached block: a request's model values from position `first` on.
 
-    `deltas` has the drafter's KV words that differ from the tape's.
+    `deltas` has the drafter's KV entries that differ from `model_values`.
     """
 
-    tape: Tape
+    model_values: ModelValues
     deltas: dict[int, int]
     first: int
 

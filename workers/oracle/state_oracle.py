@@ -12,8 +12,8 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import length_limit
 from workers.oracle.drafters import NO_DRAFT, Drafts
-from workers.oracle.incremental_tape import (
-    IncrementalTape,
+from workers.oracle.incremental_values import (
+    IncrementalValues,
     RowOutcome,
     depends_on_drafts,
     draws_drafts,
@@ -21,9 +21,9 @@ from workers.oracle.incremental_tape import (
     verify_row,
 )
 from workers.oracle.logits_processing import cut_off, rules_of
+from workers.oracle.model_values import ModelValueCache, ModelValues, SpoiledLogit, max_positions
 from workers.oracle.prefix_cache import BlockContents, CachedBlocks, Prefixes, cached_blocks
 from workers.oracle.random_sampling import Drawn, spoiled
-from workers.oracle.tape import SpoiledLogit, Tape, Tapes, tape_length
 from workers.oracle.truth import Planned, Release, RowTruth, StepTruth, Truth
 from workers.record.evidence import violation
 from workers.record.log import (
@@ -69,7 +69,7 @@ def drafts_of(
     if truth.grammar:
         # The host stores the draft tokens, and removes those that the grammar forbids.
         drafts = (truth.drafts + drafts)[: row.d]
-        drafts = cut_off(truth.grammar, truth.tape.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
+        drafts = cut_off(truth.grammar, truth.model_values.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
     elif was_sampled:
         drafts = (truth.drafts + drafts)[: row.d]
     drawn = truth.drawn and truth.drawn[: sum([draft != NO_DRAFT for draft in drafts])]
@@ -138,7 +138,7 @@ class Oracle:
     - `happened`: counts of probes that only the oracle can see.
     """
 
-    def __init__(self, trace: Trace, tapes: Tapes) -> None:
+    def __init__(self, trace: Trace, value_cache: ModelValueCache) -> None:
         self.spec: EngineSpec = trace.spec
         self.requests: list[Truth] = []
         self.alive: dict[int, Truth] = {}
@@ -150,7 +150,7 @@ class Oracle:
         self.happened: Counter[str] = Counter()
         self.cache = cached_blocks(self.spec.num_blocks) if self.spec.prefix_cache else None
         self.prefixes = Prefixes(self.spec.block_size)
-        self._tapes = tapes
+        self._value_cache = value_cache
         self._submits = trace.submits()
         # The last submitted request of each name.
         self.newest: dict[str, Truth] = {}
@@ -199,9 +199,11 @@ class Oracle:
         prompt, rules = event.prompt, rules_of(event)
         assert isinstance(prompt, tuple), "the trace is explicit"
         if depends_on_drafts(event.params, self.spec):
-            tape: Tape = IncrementalTape(prompt, self.spec, rules)
+            model_values: ModelValues = IncrementalValues(prompt, self.spec, rules)
         else:
-            tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec), rules)
+            model_values = self._value_cache.model_values(
+                prompt, self.spec, max_positions(len(prompt), event.max_tokens, self.spec), rules
+            )
         limit = length_limit(self.spec, len(prompt), event.max_tokens)
         if entry.request != len(self.requests):
             raise LogError(Rule.SUBMITTED_OUT_OF_ORDER, request=entry.request)
@@ -209,15 +211,15 @@ class Oracle:
             index=entry.request,
             name=name,
             incarnation=before.incarnation + 1 if before is not None else 0,
-            tape=tape,
-            script=script_of(event, self.spec, self._tapes),
+            model_values=model_values,
+            script=script_of(event, self.spec, self._value_cache),
             num_prompt=len(prompt),
             limit=limit,
             stop=frozenset(event.stop),
             committed=len(prompt),
             params=event.params,
             num_logprobs=event.params.num_logprobs,
-            grammar=tape.edges,
+            grammar=model_values.edges,
             priority=event.priority,
             draft_params=event.params if draws_drafts(event.params, self.spec) else None,
         )
@@ -271,7 +273,10 @@ class Oracle:
         for index, block in enumerate(row.blocks.shared):
             found, first = cache.contents[block], index * size
             assert found is not None, "a block registered by the oracle has no contents"
-            if found.first != first or found.tape.kv[first : first + size] != truth.tape.kv[first : first + size]:
+            if (
+                found.first != first
+                or found.model_values.kv[first : first + size] != truth.model_values.kv[first : first + size]
+            ):
                 raise LogError(Rule.OTHER_CONTENTS, name=truth.name, block=block)
             truth.inherited.append(found)
 
@@ -281,7 +286,9 @@ class Oracle:
         assert cache is not None
         prefixes = truth.prefixes_until(min(computed, truth.committed - 1), self.prefixes)
         for index in range(truth.num_cached, len(prefixes)):
-            cache.register(blocks[index], prefixes[index], BlockContents(truth.tape, truth.deltas, index * size))
+            cache.register(
+                blocks[index], prefixes[index], BlockContents(truth.model_values, truth.deltas, index * size)
+            )
         truth.num_cached = max(truth.num_cached, len(prefixes))
 
     def _launched(self, entry: Launched) -> None:
@@ -298,7 +305,7 @@ class Oracle:
         self._in_batch = {(row.row.request, row.row.epoch): not row.discard for row in rows}
 
     def _inherit(self, planned: Sequence[Planned]) -> None:
-        """Note where reused blocks hold other drafter KV words than the request would compute.
+        """Note where reused blocks hold other drafter KV entries than the request would compute.
 
         Words that this step writes are included.
         """
@@ -310,8 +317,8 @@ class Oracle:
             truth = self.requests[row.request]
             for found in truth.inherited:
                 for at in range(found.first, found.first + self.spec.block_size):
-                    word = found.deltas.get(at, found.tape.drafter.words[at])
-                    if word != truth.tape.drafter.words[at]:
+                    word = found.deltas.get(at, found.model_values.drafter.words[at])
+                    if word != truth.model_values.drafter.words[at]:
                         truth.deltas[at] = word
             truth.inherited = []
 
@@ -319,7 +326,7 @@ class Oracle:
         """Compute a row's expected results and advance its request."""
         row, sched_computed, placeholders, committed = planned
         truth = self.requests[row.request]
-        tape, computed = truth.tape, truth.computed
+        model_values, computed = truth.model_values, truth.computed
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
         was_sampled = self._in_batch.get((row.request, row.epoch), False)
@@ -334,15 +341,17 @@ class Oracle:
             status = status_of(row, self.spec, drafts, drawn, outcome)
             self.happened.update(happened_in(status, valid))
         kept = computed + row.n if discard else base + valid
-        if kept + 1 >= len(tape.tokens) and not isinstance(tape, IncrementalTape):
+        if kept + 1 >= len(model_values.tokens) and not isinstance(model_values, IncrementalValues):
             raise LogError(Rule.PAST_ITS_REACH, name=truth.name, position=kept)
-        backup = tape.tokens[committed - 1]
-        accepted, next_token = (1, backup) if discard else (valid, tape.tokens[base + valid])
+        backup = model_values.tokens[committed - 1]
+        accepted, next_token = (1, backup) if discard else (valid, model_values.tokens[base + valid])
         chunk_end = truth.chunk_end(kept, committed) if discard else 0
         if valid:
             room = self.spec.max_model_len - kept - 1
             num_drafts = k_step if k_step < room else max(0, room)
-            drafted = tape.drafter.drafts(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
+            drafted = model_values.drafter.drafts(
+                kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params
+            )
             if drafted.drawn:
                 self.num_decisions += len(drafted.drawn)
                 self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
@@ -351,7 +360,7 @@ class Oracle:
             drafted = Drafts(() if discard else (NO_DRAFT,) * k_step)
         found = RowTruth(
             truth,
-            tape,
+            model_values,
             row,
             computed,
             base,
@@ -377,8 +386,8 @@ class Oracle:
 
     def _verify(self, truth: Truth, row: ScheduledRow, first: int, drafts: list[int], drawn: Drawn) -> RowOutcome:
         """Verify a row's drafts from position `first` on; count results and situations."""
-        if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
-            raise LogError(Rule.SAMPLES_ELSEWHERE, name=truth.name, position=first, due=len(truth.tape.tokens))
+        if isinstance(truth.model_values, IncrementalValues) and first != len(truth.model_values.tokens):
+            raise LogError(Rule.SAMPLES_ELSEWHERE, name=truth.name, position=first, due=len(truth.model_values.tokens))
         spoiled = None if row.spoils is UNSPOILED else spoiled_logit_of(row, self.spec)
         found = verify_row(truth, first, drafts, drawn, spoiled)
         if found.num_drawn:
@@ -403,26 +412,28 @@ class Oracle:
             if not stale:
                 truth.sched_computed -= rejected
             if row.valid and row.base + 1 != first:
-                raise LogError(Rule.DELIVERED_ELSEWHERE, step=step, commit=row.commit, position=row.base + 1, due=first)
+                raise LogError(
+                    Rule.DELIVERED_ELSEWHERE, step=step, commit=row.commit_key, position=row.base + 1, due=first
+                )
             self._commit(truth, row.valid)
             if not (row.valid or row.discard or row.row.spoils.no_valid_token):
                 self._finish(truth, "error")
             if self.cache is not None and row.valid and not stale and truth.blocks:
                 self._register(truth, truth.blocks, truth.sched_computed)
-            delivered = tuple(truth.tape.tokens[first : truth.committed])
+            delivered = tuple(truth.model_values.tokens[first : truth.committed])
             if not stale:
                 truth.sched_placeholders -= rejected + len(delivered)
             self.delivered.append(delivered)
 
     def _commit(self, truth: Truth, count: int) -> None:
         """Append up to `count` tokens to the output; finish the request if it stops there."""
-        tape, first, end = truth.tape, truth.committed, truth.committed + count
-        if end < truth.limit and end < tape.final and truth.stop.isdisjoint(tape.tokens[first:end]):
+        model_values, first, end = truth.model_values, truth.committed, truth.committed + count
+        if end < truth.limit and end < model_values.final and truth.stop.isdisjoint(model_values.tokens[first:end]):
             truth.committed = end
             return
         for committed in range(first + 1, end + 1):
             truth.committed = committed
-            stopped = tape.tokens[committed - 1] in truth.stop or committed == tape.final
+            stopped = model_values.tokens[committed - 1] in truth.stop or committed == model_values.final
             if stopped or committed >= truth.limit:
                 self._finish(truth, "stop" if stopped else "length")
                 return
@@ -430,7 +441,7 @@ class Oracle:
     def _finish(self, truth: Truth, reason: str) -> None:
         truth.finish_reason = reason
         del self.alive[truth.index]
-        truth.computed_at_release, truth.tape_at_release = truth.computed, truth.tape
+        truth.computed_at_release, truth.tape_at_release = truth.computed, truth.model_values
         truth.deltas_at_release = truth.deltas
         if truth.running:
             truth.running = False
@@ -441,7 +452,7 @@ class Oracle:
         if not truth.running or entry.epoch != truth.epoch + 1:
             raise LogError(Rule.PREEMPTED_WHILE_WAITING, name=truth.name, epoch=entry.epoch)
         truth.computed_at_release, truth.computed = truth.computed, 0
-        truth.tape_at_release = truth.tape
+        truth.tape_at_release = truth.model_values
         truth.deltas_at_release, truth.deltas = truth.deltas, {}
         if self.cache is not None:
             self.cache.claim(entry.returned)
@@ -449,8 +460,8 @@ class Oracle:
         truth.epoch = entry.epoch
         if entry.mode == "drop":
             truth.drop_before = entry.epoch
-            if isinstance(truth.tape, IncrementalTape):
-                truth.tape = truth.tape.until(truth.committed)
+            if isinstance(truth.model_values, IncrementalValues):
+                truth.model_values = truth.model_values.until(truth.committed)
         truth.sched_computed = truth.sched_placeholders = truth.accepted = 0
         truth.drafts, truth.drawn = [], ()
         truth.running = False
@@ -462,16 +473,16 @@ class Oracle:
             raise LogError(Rule.FREED_WHILE_RUNNING, name=truth.name)
         if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
             raise LogError(Rule.OTHER_BLOCKS_FREED, name=truth.name, blocks=entry.blocks, due=truth.blocks)
-        length, tape = truth.computed_at_release, truth.tape_at_release
-        assert tape is not None, "a request frees blocks only after a preemption or its end"
+        length, model_values = truth.computed_at_release, truth.tape_at_release
+        assert model_values is not None, "a request frees blocks only after a preemption or its end"
         has_cache = not TRAITS[self.spec.drafter].goes_through_host
         drafter_length = min(length, self.spec.drafter_max_len or length) if has_cache else 0
-        drafter_kv = list(tape.drafter.words[:drafter_length])
+        drafter_kv = list(model_values.drafter.words[:drafter_length])
         for position, word in truth.deltas_at_release.items():
             if position < drafter_length:
                 drafter_kv[position] = word
-        commit = f"{truth.who}/{truth.epoch}/freed"
-        self.releases.append(Release(truth, tape, commit, tuple(tape.kv[:length]), tuple(drafter_kv)))
+        commit = f"{truth.request_label}/{truth.epoch}/freed"
+        self.releases.append(Release(truth, model_values, commit, tuple(model_values.kv[:length]), tuple(drafter_kv)))
         if self.cache is not None:
             self.cache.release(truth.blocks)
         truth.blocks, truth.slots, truth.state_slot, truth.num_cached = [], [], -1, 0

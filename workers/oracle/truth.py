@@ -6,9 +6,9 @@ from typing import TypeAlias
 from scenarios.sampling import SamplingParams
 from workers.oracle.drafters import Drafts
 from workers.oracle.logits_processing import Edges
+from workers.oracle.model_values import ModelValues
 from workers.oracle.prefix_cache import BlockContents, Prefixes
 from workers.oracle.random_sampling import Proposal
-from workers.oracle.tape import Tape
 from workers.record.log import ScheduledRow
 
 # A scheduled row, and its request's `sched_computed`, `sched_placeholders` and `committed` before it.
@@ -23,17 +23,17 @@ class Truth:
     - `sched_computed`, `sched_placeholders`: the scheduler's expected counts.
     - `drop_before`: results of earlier epochs are discarded.
     - `slots`: the KV-cache slot of each position.
-    - `deltas`: the drafter's KV words that differ from the tape's: at the end of a non-final prefill chunk, or in
+    - `deltas`: the drafter's KV entries that differ from `model_values`: at the end of a non-final prefill chunk, or in
       reused blocks.
     - `num_cached`: blocks that need not be registered.
-    - `tape`: the request's own if tokens depend on draft tokens; a preemption that drops tokens replaces it.
+    - `model_values`: the request's own if tokens depend on draft tokens; a preemption that drops tokens replaces it.
     - `draft_params`: sampling parameters of its draft tokens, if these are sampled.
     """
 
     index: int
     name: str
     incarnation: int
-    tape: Tape
+    model_values: ModelValues
     script: list[int]
     num_prompt: int
     limit: int
@@ -63,25 +63,25 @@ class Truth:
     inherited: list[BlockContents] = field(default_factory=list)
     deltas: dict[int, int] = field(default_factory=dict)
     deltas_at_release: dict[int, int] = field(default_factory=dict)
-    tape_at_release: Tape | None = None
+    tape_at_release: ModelValues | None = None
 
     @property
-    def who(self) -> str:
+    def request_label(self) -> str:
         """The request name and incarnation, as printed in reports."""
         return f"{self.name}/{self.incarnation}"
 
     @property
-    def commit(self) -> str:
+    def commit_key(self) -> str:
         """Key of a value that belongs to no row, as in reports: request/incarnation/epoch."""
-        return f"{self.who}/{self.epoch}"
+        return f"{self.request_label}/{self.epoch}"
 
     def chunk_end(self, kept: int, committed: int) -> int:
-        """Store and return the drafter's KV word at the end of a non-final prefill chunk.
+        """Store and return the drafter's KV entry at the end of a non-final prefill chunk.
 
         The word is computed with the last known token as the next token.
         """
-        drafter = self.tape.drafter
-        word = drafter.chunk_end(kept - 1, self.tape.tokens[committed - 1])
+        drafter = self.model_values.drafter
+        word = drafter.chunk_end(kept - 1, self.model_values.tokens[committed - 1])
         if word != drafter.words[kept - 1]:
             self.deltas[kept - 1] = word
         else:
@@ -90,7 +90,7 @@ class Truth:
 
     def prefixes_until(self, length: int, numbers: Prefixes) -> list[int]:
         """Return the prefix numbers of the request's full blocks below position `length`."""
-        numbers.extend(self.prefixes, self.tape.tokens, length)
+        numbers.extend(self.prefixes, self.model_values.tokens, length)
         return self.prefixes[: length // numbers.block_size]
 
 
@@ -100,13 +100,13 @@ class RowTruth:
 
     - Tokens at positions `computed` to `kept - 1` are kept; `base` is the position of the first verified token.
     - `drafts`: draft tokens as scheduled, NO_DRAFT included; `drawn`: the distributions of sampled ones.
-    - `chunk_end`: the drafter's KV word at the end of a discarded prefill chunk, computed with the last known token as
+    - `chunk_end`: the drafter's KV entry at the end of a discarded prefill chunk, computed with the last known token as
       the next token.
     - `status`: bits of the row's sampler status, see `state_oracle`. `drafted`: the draft tokens that it proposes.
     """
 
     truth: Truth
-    tape: Tape
+    model_values: ModelValues
     row: ScheduledRow
     computed: int
     base: int
@@ -132,9 +132,9 @@ class RowTruth:
         return self.row.request, self.row.epoch
 
     @property
-    def commit(self) -> str:
+    def commit_key(self) -> str:
         """Key of the row's results, as printed in reports: request/incarnation/epoch/step."""
-        return f"{self.truth.who}/{self.row.epoch}/{self.row.step_in_epoch}"
+        return f"{self.truth.request_label}/{self.row.epoch}/{self.row.step_in_epoch}"
 
 
 @dataclass(slots=True, eq=False)
@@ -154,7 +154,7 @@ class Release:
     """Expected KV cache of a request when its blocks are freed."""
 
     truth: Truth
-    tape: Tape
-    commit: str
+    model_values: ModelValues
+    commit_key: str
     kv: tuple[int, ...]
     drafter_kv: tuple[int, ...]

@@ -29,7 +29,7 @@ def embed(token: int) -> int:
     return mix((token + 1) * GOLDEN & MASK)
 
 
-def kv_word(hidden: int, position: int, layer: int) -> int:
+def kv_entry(hidden: int, position: int, layer: int) -> int:
     """Return what an attention layer stores in the KV cache for a token at a position."""
     return mix((hidden + (2 * position + 1) * POSITION + layer * LAYER) & MASK)
 

@@ -20,7 +20,7 @@ from scenarios.capabilities import lacking
 from scenarios.events import Schedule
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import RACES, Fact, MissingOrder, fact
 from workers.record.verdict import (
     NO_STATS,
@@ -66,7 +66,7 @@ _LEFT_BEHIND = (
 def judgement(
     trace: Trace,
     sweep: bool,
-    tapes: Tapes,
+    value_cache: ModelValueCache,
     known_bugs: Callable[[Verdict, Trace, RunConfig], tuple[str, ...]],
     config: RunConfig = DEFAULT_CONFIG,
     confirm: Confirm = "now",
@@ -83,24 +83,26 @@ def judgement(
         return Judgement(verdict=nothing, trace=trace, schedules=0)
     # Run, compare and confirm, under one schedule after the other.
     if sweep:
-        trace, verdict, tried = _swept(trace, tapes, config, confirm)
+        trace, verdict, tried = _swept(trace, value_cache, config, confirm)
     else:
-        verdict, tried = check(trace, tapes, Options(confirm=confirm), config=config), 1
+        verdict, tried = check(trace, value_cache, Options(confirm=confirm), config=config), 1
     if isinstance(verdict, Agreed | Vacuous):
         return Judgement(verdict=verdict, trace=trace, schedules=tried)
     # Explain: the outcome of each fixed schedule, the last writers of the value, an earlier race, and known bugs.
-    outcomes, worst = _outcomes(trace, tapes, config)
+    outcomes, worst = _outcomes(trace, value_cache, config)
     order = detected_race(verdict)
     is_harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
     if is_harmless and worst is not None:
         trace = trace.model_copy(update={"schedule": worst})
-    verdict = explained(verdict, trace, tapes, config, confirm)
-    verdict = with_detected_race(verdict, order or _race_before(verdict, trace, tapes, config))
+    verdict = explained(verdict, trace, value_cache, config, confirm)
+    verdict = with_detected_race(verdict, order or _race_before(verdict, trace, value_cache, config))
     verdict = with_known_causes(verdict, known_bugs(verdict, trace, config))
     return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
 
-def _swept(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm) -> tuple[Trace, Verdict, int]:
+def _swept(
+    trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm
+) -> tuple[Trace, Verdict, int]:
     """Try schedules until the first finding; return its trace, its verdict and the number tried."""
     first: Agreed | None = None
     ahead = 0
@@ -109,7 +111,7 @@ def _swept(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm) -> t
     for tried, schedule in enumerate(schedules, 1):
         candidate = trace.model_copy(update={"schedule": schedule})
         options = Options(races=tried == 1, compared=compared, confirm=confirm)
-        verdict = check(candidate, tapes, options, config=config)
+        verdict = check(candidate, value_cache, options, config=config)
         if not isinstance(verdict, Agreed):
             return candidate, verdict, tried
         ahead = max(ahead, verdict.stats.run_ahead_max)
@@ -121,7 +123,9 @@ def _swept(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm) -> t
     return trace, Agreed(stats=stats), len(schedules)
 
 
-def _outcomes(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
+def _outcomes(
+    trace: Trace, value_cache: ModelValueCache, config: RunConfig
+) -> tuple[tuple[Outcome, ...], Schedule | None]:
     """Run the fixed schedules; return all verdicts and the first schedule with a finding.
 
     These runs have no race detector.
@@ -129,25 +133,29 @@ def _outcomes(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[tuple[Outc
     outcomes, worst = [], None
     options = Options(races=False, compared=References(), confirm="never")
     for schedule in schedules_on(config, fixed=True):
-        verdict = check(trace.model_copy(update={"schedule": schedule}), tapes, options, config=config)
+        verdict = check(trace.model_copy(update={"schedule": schedule}), value_cache, options, config=config)
         if worst is None and is_finding(verdict):
             worst = schedule
         outcomes.append(Outcome.of(schedule, verdict))
     return tuple(outcomes), worst
 
 
-def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Verdict:
+def explained(
+    verdict: Verdict, trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now"
+) -> Verdict:
     """Rerun a finding to add the last writers of its wrong value, or its race's harm.
 
     The trace runs again for that. A crash already has its source location and its race.
     """
     if not isinstance(verdict, Diverged | Stuck):
         return verdict
-    again = check(trace, tapes, Options(blame=True, confirm=confirm), config=config)
+    again = check(trace, value_cache, Options(blame=True, confirm=confirm), config=config)
     return again if is_finding(again) else verdict
 
 
-def _race_before(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig) -> MissingOrder | None:
+def _race_before(
+    verdict: Verdict, trace: Trace, value_cache: ModelValueCache, config: RunConfig
+) -> MissingOrder | None:
     """Return the first race under the eager schedule, for a trace that crashed, or None.
 
     The crashed process itself cannot report its race any more.
@@ -157,12 +165,12 @@ def _race_before(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig
     if trace.schedule == Schedule() or not has_lanes(config):
         return None
     eager = trace.model_copy(update={"schedule": Schedule()})
-    return detected_race(check(eager, tapes, Options(confirm="never"), config=config))
+    return detected_race(check(eager, value_cache, Options(confirm="never"), config=config))
 
 
 def check(
     trace: Trace,
-    tapes: Tapes,
+    value_cache: ModelValueCache,
     options: Options = DEFAULT_OPTIONS,
     kind: TargetKind | None = None,
     config: RunConfig = DEFAULT_CONFIG,
@@ -182,7 +190,7 @@ def check(
     if unmet is not None:
         return Vacuous(stats=NO_STATS, missing=(unmet,))
     kind.prepare(config)
-    verdict = _repeated(trace, tapes, options, kind, config) or judged(trace, tapes, options, kind, config)
+    verdict = _repeated(trace, value_cache, options, kind, config) or judged(trace, value_cache, options, kind, config)
     # A verdict must depend on the trace alone, not on earlier traces of the engine: judge again on a new engine.
     if not is_finding(verdict) or not kind.renew(config):
         return verdict
@@ -190,7 +198,7 @@ def check(
     races = options.races or options.confirm != "never" or isinstance(verdict, Crashed)
     until = options.compared.until if options.compared is not None else "all"
     again = replace(options, races=races, compared=References(until))
-    verdict = judged(trace, tapes, again, kind, config)
+    verdict = judged(trace, value_cache, again, kind, config)
     confirmation = kind.confirmation(config) if options.confirm != "never" else None
     if confirmation is None or not isinstance(verdict, Diverged | Crashed | Stuck):
         return verdict
@@ -203,10 +211,12 @@ def check(
         return verdict.model_copy(update={"unconfirmed": why})
     if options.confirm == "later":
         return verdict.model_copy(update={"unconfirmed": fact("unconfirmed_yet")})
-    return _confirmed(trace, tapes, replace(again, compared=References(until)), kind, config, confirmation)
+    return _confirmed(trace, value_cache, replace(again, compared=References(until)), kind, config, confirmation)
 
 
-def _repeated(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict | None:
+def _repeated(
+    trace: Trace, value_cache: ModelValueCache, options: Options, kind: TargetKind, config: RunConfig
+) -> Verdict | None:
     """Return the verdict if the run equals the agreed (correct) run in all records, else None.
 
     In that case the trace runs again and is judged; on simulated lanes that run is exactly the same.
@@ -215,7 +225,7 @@ def _repeated(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, co
     if agreed is None or not agreed.is_copy_of(trace) or config.device == "cuda":
         return None
     try:
-        stats = Run(trace, tapes, options, kind, config).repeats(agreed)
+        stats = Run(trace, value_cache, options, kind, config).repeats(agreed)
     except DeviceError:
         raise
     except Exception:
@@ -223,10 +233,12 @@ def _repeated(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, co
     return _as_expected(trace, stats) if stats is not None else None
 
 
-def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict:
+def judged(
+    trace: Trace, value_cache: ModelValueCache, options: Options, kind: TargetKind, config: RunConfig
+) -> Verdict:
     """Run a trace with all judges; if decisions are not logged, compare with reference runs."""
     try:
-        run = Run(trace, tapes, options, kind, config)
+        run = Run(trace, value_cache, options, kind, config)
     except DeviceError:
         raise
     except Exception as error:
@@ -241,7 +253,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
     explicit = run.explicit()
     requests = requests_of(explicit, ended.taken)
-    comparison = Comparison(trace, explicit, tapes, kind, config, options.compared or References(), requests)
+    comparison = Comparison(trace, explicit, value_cache, kind, config, options.compared or References(), requests)
     if found is None:
         found = comparison.first_difference(ended.outputs, stats.steps, ended.history)
         probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes
@@ -272,7 +284,12 @@ def _with_locations(verdict: Crashed | Diverged | Stuck, places: Places, trace: 
 
 
 def _confirmed(
-    trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig, confirmation: Confirmation
+    trace: Trace,
+    value_cache: ModelValueCache,
+    options: Options,
+    kind: TargetKind,
+    config: RunConfig,
+    confirmation: Confirmation,
 ) -> Verdict:
     """Rerun a finding with slower kernels; return the verdict, which must be a finding too.
 
@@ -280,10 +297,10 @@ def _confirmed(
         Unconfirmed: that run has no finding.
     """
     kind.renew(confirmation.config)
-    verdict = judged(trace, tapes, options, kind, confirmation.config)
+    verdict = judged(trace, value_cache, options, kind, confirmation.config)
     if not is_finding(verdict):
         kind.restart(config)
-        is_there = is_finding(judged(trace, tapes, options, kind, config))
+        is_there = is_finding(judged(trace, value_cache, options, kind, config))
         raise Unconfirmed(confirmation.otherwise if is_there else _LEFT_BEHIND)
     return verdict
 

@@ -18,7 +18,7 @@ from workers.judge.judge import shows_steps
 from workers.judge.outputs import FailedRun, Outputs, compare
 from workers.judge.proposals import first_different_draft
 from workers.lanes.lane import Deadlock
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Difference, Elsewhere
 from workers.record.rules import Reference
 from workers.record.verdict import NotDrained
@@ -37,7 +37,7 @@ from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, Ru
 
 def outputs_of(
     trace: Trace,
-    tapes: Tapes,
+    value_cache: ModelValueCache,
     kind: TargetKind,
     config: RunConfig = DEFAULT_CONFIG,
     options: Options = UNJUDGED,
@@ -51,7 +51,7 @@ def outputs_of(
         DeviceError: the trace cannot run on that device.
     """
     try:
-        run = Run(trace, tapes, options, kind, config)
+        run = Run(trace, value_cache, options, kind, config)
         try:
             found = run.to_end()
             if isinstance(found, NotDrained):
@@ -80,7 +80,7 @@ class Comparison:
 
     given: Trace
     trace: Trace
-    tapes: Tapes
+    value_cache: ModelValueCache
     kind: TargetKind
     config: RunConfig
     compared: References
@@ -121,7 +121,7 @@ class Comparison:
             return None
         reference, other = first
         try:
-            run = Run(other, self.tapes, Options(races=False), self.kind, self.config)
+            run = Run(other, self.value_cache, Options(races=False), self.kind, self.config)
             contracts = run.panel.contracts
             assert contracts is not None, "every judged run checks contracts"
             try:
@@ -155,12 +155,12 @@ class Comparison:
 
     def _outputs_of(self, trace: Trace) -> Outputs | FailedRun:
         if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_steps(self.kind.capabilities):
-            return outputs_of(trace, self.tapes, self.kind, self.config)
+            return outputs_of(trace, self.value_cache, self.kind, self.config)
 
         def keep(run: Run) -> None:
             self.compared.proposed[trace.model_dump_json()] = proposals_of(run.panel.history())
 
-        return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
+        return outputs_of(trace, self.value_cache, self.kind, self.config, Options(races=False), keep)
 
     def _difference_without_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | FailedRun) -> Difference | None:
         """Return the first difference that is not a near tie; add requests with near ties to `ties`."""

@@ -21,7 +21,7 @@ from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace
 from workers.judge.distribution import Outcome, chance_of, two_sample_g_test
 from workers.judge.outputs import FailedRun, Outputs
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Difference, Fact, fact
 from workers.record.verdict import NO_STATS, Agreed, Diverged, Verdict
 from workers.run.comparison import outputs_of
@@ -53,7 +53,7 @@ def plain(trace: Trace, capabilities: Capabilities) -> Trace:
 
 
 def check_distribution(
-    trace: Trace, tapes: Tapes, kind: TargetKind, num_copies: int, config: RunConfig = DEFAULT_CONFIG
+    trace: Trace, value_cache: ModelValueCache, kind: TargetKind, num_copies: int, config: RunConfig = DEFAULT_CONFIG
 ) -> Verdict:
     """Compare the output tokens of many copies of each request with an engine without drafts.
 
@@ -73,7 +73,7 @@ def check_distribution(
     for traces in runs:
         tally: dict[tuple[str, tuple[int, int]], Counter[Outcome]] = {}
         for each in traces:
-            outputs = outputs_of(each, tapes, kind, config, replace(UNJUDGED, steps_max=_STEPS_MAX))
+            outputs = outputs_of(each, value_cache, kind, config, replace(UNJUDGED, steps_max=_STEPS_MAX))
             if isinstance(outputs, FailedRun):
                 return _differs("liveness", "end", "", fact("outputs"), fact("failed", error=outputs.error))
             _count(outputs, tally)

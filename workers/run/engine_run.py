@@ -19,7 +19,7 @@ from workers.judge.judge import Case, shows_steps
 from workers.judge.outputs import Outputs
 from workers.judge.races import RaceDetector
 from workers.lanes.lane import Deadlock, Observer
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
 from workers.record.observation import HOST_POINTS, VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
@@ -91,7 +91,7 @@ class Run:
     def __init__(
         self,
         trace: Trace,
-        tapes: Tapes,
+        value_cache: ModelValueCache,
         options: Options = DEFAULT_OPTIONS,
         kind: TargetKind | None = None,
         config: RunConfig = DEFAULT_CONFIG,
@@ -101,11 +101,11 @@ class Run:
         self.trace = trace
         self._options, self._is_exact = options, config.device != "cuda"
         self.detector = detector_of(capabilities) if options.races else None
-        scripts = scripts_of(trace, tapes, capabilities)
+        scripts = scripts_of(trace, value_cache, capabilities)
         self.target = kind.open(trace, config, self._watch(options))
         self._first_race = first_race_of(self.target, self.detector, capabilities)
         # Judges have no reference to the run: a cycle would keep each engine until the next garbage collection.
-        case = Case(trace, tapes, capabilities, self._first_race if options.races else None)
+        case = Case(trace, value_cache, capabilities, self._first_race if options.races else None)
         self.panel = Panel.of(case) if options.judged else Panel()
         self.feed = EventFeed(trace, self.target, scripts, self.panel.contracts)
         # The bound on steps only grows: it is computed again when the run reaches the last value.

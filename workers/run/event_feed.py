@@ -7,8 +7,8 @@ from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Continuation, EndSession, Hook, Pausing, Submit, prompt_tokens
 from scenarios.trace import Trace
 from workers.judge.contracts.judge import Contracts
-from workers.oracle.incremental_tape import script_of
-from workers.oracle.tape import Tapes
+from workers.oracle.incremental_values import script_of
+from workers.oracle.model_values import ModelValueCache
 from workers.targets.target import Target
 
 
@@ -157,9 +157,9 @@ def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) ->
     return trace.model_copy(update={"events": tuple(events)})
 
 
-def scripts_of(trace: Trace, tapes: Tapes, capabilities: Capabilities) -> list[list[int]]:
+def scripts_of(trace: Trace, value_cache: ModelValueCache, capabilities: Capabilities) -> list[list[int]]:
     """Return the draft tokens to propose for each submit; empty if the engine drafts itself."""
     submits = trace.submits()
     if not capabilities.scripts_drafts:
         return [[] for _ in submits]
-    return [script_of(event, trace.spec, tapes) for event in submits]
+    return [script_of(event, trace.spec, value_cache) for event in submits]

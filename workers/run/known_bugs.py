@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from scenarios.trace import Trace
 from workers.edits.fix import ALL, Fix, fixes_of
 from workers.edits.proofs import proofs_of
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Judgement, Verdict, known_causes, with_required_fixes
 from workers.run.check import judged
 from workers.run.engine_run import Options
@@ -24,8 +24,8 @@ from workers.targets.target import DeviceError, RunConfig
 class KnownBugs:
     """Finds the known bugs that cause a finding; caches the last answer per fingerprint."""
 
-    def __init__(self, tapes: Tapes) -> None:
-        self._tapes = tapes
+    def __init__(self, value_cache: ModelValueCache) -> None:
+        self._value_cache = value_cache
         self._last: dict[str, tuple[str, ...]] = {}
 
     def of(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class KnownBugs:
         kind = target_kind(config.engine)
         kind.prepare(config)
         try:
-            verdict = judged(trace, self._tapes, Options(confirm="never"), kind, config)
+            verdict = judged(trace, self._value_cache, Options(confirm="never"), kind, config)
             ran.update(kind.newly_run(config))
         finally:
             kind.restart(config)
@@ -121,7 +121,7 @@ def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
     verdict = judgement.verdict
     if known_causes(verdict):
         return judgement
-    needs = KnownBugs(Tapes()).needed(verdict, judgement.trace, config)
+    needs = KnownBugs(ModelValueCache()).needed(verdict, judgement.trace, config)
     return judgement.model_copy(update={"verdict": with_required_fixes(verdict, needs)})
 
 

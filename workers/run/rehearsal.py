@@ -17,7 +17,7 @@ from typing import Any
 from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.event_feed import EventFeed, scripts_of
 from workers.run.shard import shard_traces
 from workers.targets.devices import CLEAN, ops_of, parts_on, twin_of
@@ -44,11 +44,11 @@ def listing(op: Callable[[Any], None], variants: Any) -> Any:
     return both
 
 
-def rehearse(trace: Trace, kind: Specstorm, tapes: Tapes) -> None:
+def rehearse(trace: Trace, kind: Specstorm, value_cache: ModelValueCache) -> None:
     """Run a trace to its end, without judges, to record its kernel launches."""
     target = kind.open(trace, ON_TENSORS, Watch())
     try:
-        feed = EventFeed(trace, target, scripts_of(trace, tapes, kind.capabilities))
+        feed = EventFeed(trace, target, scripts_of(trace, value_cache, kind.capabilities))
         while not feed.drained():
             feed.step()
         target.drain()
@@ -59,9 +59,12 @@ def rehearse(trace: Trace, kind: Specstorm, tapes: Tapes) -> None:
 def variants_of(shard: Shard) -> set[Any]:
     """Return the kernel variants that the traces of a shard launch."""
     variants = import_module(COMPILATION).Variants()
-    kind, tapes = Specstorm(Parts(**{name: listing(op, variants) for name, op in ops_of(CLEAN).items()})), Tapes()
+    kind, value_cache = (
+        Specstorm(Parts(**{name: listing(op, variants) for name, op in ops_of(CLEAN).items()})),
+        ModelValueCache(),
+    )
     for trace in shard_traces(shard):
-        rehearse(trace, kind, tapes)
+        rehearse(trace, kind, value_cache)
     found: set[Any] = variants.found
     return found
 

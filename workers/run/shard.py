@@ -23,7 +23,7 @@ from scenarios.generation.situation import Generated
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import RACES
 from workers.record.names import Count
 from workers.record.rules import Reference
@@ -122,7 +122,7 @@ def generated_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[G
 
 def judge_shard(
     shard: Shard,
-    tapes: Tapes,
+    value_cache: ModelValueCache,
     begin: Callable[[Trace], None],
     config: RunConfig = DEFAULT_CONFIG,
     *,
@@ -144,7 +144,7 @@ def judge_shard(
     for index, (generated, situations) in enumerate(generated_traces(shard, config), shard.first):
         begin(generated)
         counts.update(situations)
-        policies, verdicts, trace = judged_by_sample(generated, tapes, config, "later")
+        policies, verdicts, trace = judged_by_sample(generated, value_cache, config, "later")
         for verdict in verdicts:
             stats = verdict.stats
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
@@ -192,26 +192,26 @@ class Judged(NamedTuple):
     trace: Trace
 
 
-def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Judged:
+def judged_by_sample(trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now") -> Judged:
     """Judge a trace; on a costly engine, run most traces under one schedule only."""
     if not target_kind(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
-        return judged_in_full(trace, tapes, config, confirm)
+        return judged_in_full(trace, value_cache, config, confirm)
     policy, reference = _SAMPLES[trace.seed % len(_SAMPLES)]
     if not has_lanes(config):
         policy = POLICIES[0]
     sampled = trace.model_copy(update={"schedule": _schedule(trace, policy)})
     options = Options(compared=References(only=reference), confirm="never")
-    verdict = check(sampled, tapes, options, config=config)
+    verdict = check(sampled, value_cache, options, config=config)
     if is_finding(verdict):
-        full = judged_in_full(trace, tapes, config, confirm)
+        full = judged_in_full(trace, value_cache, config, confirm)
         if is_finding(full.verdicts[-1]):
             return full
-        verdict = check(sampled, tapes, replace(options, confirm=confirm), config=config)
+        verdict = check(sampled, value_cache, replace(options, confirm=confirm), config=config)
     assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
     return Judged((policy,), [verdict], sampled)
 
 
-def judged_in_full(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Judged:
+def judged_in_full(trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now") -> Judged:
     """Run a trace under eager, lazy and a random schedule, until the first finding."""
     verdicts: list[Ended] = []
     compared = References()
@@ -219,14 +219,14 @@ def judged_in_full(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confi
         schedule = _schedule(trace, policy)
         trace = trace.model_copy(update={"schedule": schedule})
         options = Options(races=not verdicts, compared=compared, confirm=confirm)
-        verdict = check(trace, tapes, options, config=config)
+        verdict = check(trace, value_cache, options, config=config)
         assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
         verdicts.append(verdict)
         if not isinstance(verdict, Agreed | Vacuous):
             break
         first = verdicts[0]
         assert isinstance(first, Agreed | Vacuous), "the first finding is the last run"
-        if verdict.stats.digest != first.stats.digest and _still_differs(trace, tapes, config):
+        if verdict.stats.digest != first.stats.digest and _still_differs(trace, value_cache, config):
             verdicts[-1] = differs(verdict, first, schedule)
             break
     return Judged(POLICIES[: len(verdicts)], verdicts, trace)
@@ -236,21 +236,21 @@ def _schedule(trace: Trace, policy: Policy) -> Schedule:
     return Schedule(policy=policy, seed=trace.seed if policy == "random" else 0)
 
 
-def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
+def _still_differs(trace: Trace, value_cache: ModelValueCache, config: RunConfig) -> bool:
     """Return whether captures again differ from the eager schedule, on new engines."""
     digests = set()
     for schedule in (Schedule(), trace.schedule):
         if not target_kind(config.engine).renew(config):
             return True
         again = trace.model_copy(update={"schedule": schedule})
-        verdict = check(again, tapes, Options(races=False), config=config)
+        verdict = check(again, value_cache, Options(races=False), config=config)
         assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
         digests.add(verdict.stats.digest)
     return len(digests) > 1
 
 
 def first_matching_candidate(
-    candidates: list[Trace], target: Signature, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG
+    candidates: list[Trace], target: Signature, value_cache: ModelValueCache, config: RunConfig = DEFAULT_CONFIG
 ) -> Tried:
     """Run the shrinker's candidates until one has the target's finding; return the count.
 
@@ -262,7 +262,7 @@ def first_matching_candidate(
             continue
         # The final candidate of the shrinker is judged again, and confirmed then.
         options = Options(compared=References(_last_reference(target)), confirm="never")
-        verdict = check(candidate, tapes, options, config=config)
+        verdict = check(candidate, value_cache, options, config=config)
         signature = signature_of(verdict, candidate)
         if signature is not None and target.matches(signature):
             assert isinstance(verdict, Diverged | Crashed | Stuck), "only a finding has a signature"

@@ -6,7 +6,7 @@ from scenarios.trace import Trace
 from workers.judge.races import RaceDetector
 from workers.lanes.timeline import HOST as HOST_LANE
 from workers.lanes.timeline import Task, Timeline, TimelineRecorder, UnorderedTasks
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import HOST, Access, MissingOrder
 from workers.record.verdict import Verdict
 from workers.run.check import check
@@ -33,7 +33,7 @@ def record_timeline(trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> tuple[V
         made.append((detector, TimelineRecorder(detector)))
         return made[-1][1]
 
-    verdict = check(trace, Tapes(), Options(observe=observe), config=config)
+    verdict = check(trace, ModelValueCache(), Options(observe=observe), config=config)
     lanes = target_kind(config.engine).capabilities.lanes
     if not made:
         return verdict, Timeline((HOST, *lanes), (), ())

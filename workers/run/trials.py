@@ -16,7 +16,7 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import compare
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.names import Count
 from workers.record.verdict import Lost
 from workers.run.check import check
@@ -41,11 +41,13 @@ class FaultRun(Value):
     variable: str = ""
 
 
-def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> FaultRun:
+def run_with_fault(
+    fault: str, trace: Trace, value_cache: ModelValueCache, config: RunConfig = DEFAULT_CONFIG
+) -> FaultRun:
     """Run an explicit trace (prompts as token ids) with one fault, under all checks."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return FaultRun(reached=False)
-    verdict = check(trace, tapes, config=config)
+    verdict = check(trace, value_cache, config=config)
     assert not isinstance(verdict, Lost), verdict
     signature = signature_of(verdict, trace)
     return FaultRun(
@@ -57,13 +59,13 @@ def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = D
     )
 
 
-def outputs_differ(fault: str, trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[bool, bool]:
+def outputs_differ(fault: str, trace: Trace, value_cache: ModelValueCache, config: RunConfig) -> tuple[bool, bool]:
     """Return whether outputs differ from a synchronous run, faulty code and correct code."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return False, False
     kind, same_code = target_kind(config.engine), synchronous(trace)
     correct_code = same_code.model_copy(update={"faults": ()})
-    seen, same, correct = (outputs_of(run, tapes, kind, config) for run in (trace, same_code, correct_code))
+    seen, same, correct = (outputs_of(run, value_cache, kind, config) for run in (trace, same_code, correct_code))
     return compare(trace, seen, same).difference is not None, compare(trace, seen, correct).difference is not None
 
 
@@ -103,7 +105,7 @@ def run_trial(
     number: int,
     traces_max: int,
     baseline: bool,
-    tapes: Tapes,
+    value_cache: ModelValueCache,
     clock: Callable[[], float] = time.perf_counter,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Trial:
@@ -115,14 +117,14 @@ def run_trial(
         trace = fitted(fresh, FAULTS[fault].requires, (fault,)).explicit()
         if detected is None:
             start = clock()
-            run = run_with_fault(fault, trace, tapes, config)
+            run = run_with_fault(fault, trace, value_cache, config)
             seconds += clock() - start
             judged, reached, triggered = count, reached + run.reached, triggered + run.triggered
             steps += run.steps
             if run.plane:
                 detected, plane, variable = count, run.plane, run.variable
         if baseline and (against_same is None or against_correct is None):
-            from_same, from_correct = outputs_differ(fault, trace, tapes, config)
+            from_same, from_correct = outputs_differ(fault, trace, value_cache, config)
             against_same = against_same or (count if from_same else None)
             against_correct = against_correct or (count if from_correct else None)
         elif detected is not None:

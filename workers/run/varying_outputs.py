@@ -9,7 +9,7 @@ from collections.abc import Set
 
 from scenarios.events import Abort, Continuation, DisturbTransfer, LoadWeights, NanLogits, Pausing, SpoilLogit, Submit
 from scenarios.trace import Trace
-from workers.oracle.incremental_tape import depends_on_drafts
+from workers.oracle.incremental_values import depends_on_drafts
 
 
 def varying(trace: Trace, scripts_drafts: bool) -> Set[str]:

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from scenarios.events import Delay, Schedule
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import HOST, MissingOrder
 from workers.record.verdict import Verdict
 from workers.run.check import check
@@ -70,7 +70,7 @@ def races_of(trace: Trace, config: RunConfig) -> Sequence[MissingOrder]:
     """
     kind = _kind(config)
     kind.prepare(config)
-    run = Run(trace.model_copy(update={"schedule": Schedule()}), Tapes(), Options(judged=False), kind, config)
+    run = Run(trace.model_copy(update={"schedule": Schedule()}), ModelValueCache(), Options(judged=False), kind, config)
     try:
         run.to_end()
         return run.target.races()
@@ -109,14 +109,14 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
         Unconfirmed: a finding does not reproduce, so it is no bug of the engine.
     """
     races = races_of(trace, simulated)
-    tapes, compared = Tapes(), References()
+    value_cache, compared = ModelValueCache(), References()
 
     def runs(schedule: Schedule, count: int) -> list[Verdict]:
         scheduled, options = (
             trace.model_copy(update={"schedule": schedule}),
             Options(compared=compared, confirm="never"),
         )
-        return [check(scheduled, tapes, options, config=gpu) for _ in range(count)]
+        return [check(scheduled, value_cache, options, config=gpu) for _ in range(count)]
 
     plain, joined = runs(Schedule(), times), runs(Schedule(joined=True), 1)
     shown = {_bug_of(each, trace) for each in (*plain, *joined)}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Judgement
 from workers.run.check import judgement
 from workers.run.engine_run import Confirm
@@ -16,19 +16,19 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Worker:
-    """Judges traces one at a time; caches oracle values ("tapes"), which changes no verdict.
+    """Judges traces one at a time; caches oracle values ("value_cache"), which changes no verdict.
 
     `confirm` says when the findings of `judge` are confirmed with slower kernels.
     """
 
     def __init__(self, confirm: Confirm = "now") -> None:
-        self._tapes = Tapes()
+        self._value_cache = ModelValueCache()
         self._confirm = confirm
-        self._known_bugs = KnownBugs(self._tapes)
+        self._known_bugs = KnownBugs(self._value_cache)
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
         """Judge a trace under its own schedule, or under a `sweep` of schedules."""
-        return judgement(trace, sweep, self._tapes, self._known_bugs.of, config, self._confirm)
+        return judgement(trace, sweep, self._value_cache, self._known_bugs.of, config, self._confirm)
 
     def hunt(
         self,
@@ -39,8 +39,8 @@ class Worker:
         to_first_finding: bool = False,
     ) -> ShardReport:
         """Judge a shard of generated traces, see `judge_shard`."""
-        return judge_shard(shard, self._tapes, begin, config, to_first_finding=to_first_finding)
+        return judge_shard(shard, self._value_cache, begin, config, to_first_finding=to_first_finding)
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
         """Run the shrinker's candidates in order until one has the target's finding."""
-        return first_matching_candidate(candidates, target, self._tapes, config)
+        return first_matching_candidate(candidates, target, self._value_cache, config)

@@ -11,7 +11,7 @@ from workers.judge.drafter_inputs import DrafterInputs, Proposals, proposals_of
 from workers.judge.judge import End
 from workers.judge.model_inputs import ModelInputs
 from workers.judge.outputs import Outputs
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Access, Difference, MissingOrder
 from workers.record.verdict import NotDrained
 from workers.record.words import actual_text, expected_text, site_text
@@ -80,7 +80,7 @@ class Runs:
     def __init__(self, kind: Mutated) -> None:
         self.kind = kind
         self._mutation: Message = {}
-        self._tapes = Tapes()
+        self._value_cache = ModelValueCache()
         self.mutate()
 
     def mutate(self, lines: Sequence[Line] = (), mistake: str = "") -> None:
@@ -98,7 +98,7 @@ class Runs:
         """Run a trace under a scheduling policy and return its results."""
         scheduled = trace.model_copy(update={"schedule": Schedule(policy=policy)})
         try:
-            run = Run(scheduled, self._tapes, Options(), self.kind)
+            run = Run(scheduled, self._value_cache, Options(), self.kind)
         except EngineFailed as error:
             self.renew()
             return Seen(error_text(error))

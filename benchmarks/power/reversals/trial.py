@@ -19,7 +19,7 @@ from scenarios.trace import Trace
 from workers.edits.edit import Edit
 from workers.edits.fix import ALL
 from workers.edits.tree import overlay
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Site
 from workers.record.verdict import Verdict
 from workers.run.check import explained
@@ -138,7 +138,7 @@ class _Trial:
         # A fix that does not match the edited sources is not applied to the clean engine either.
         self._clean = RunConfig(engine=task.engine, fixes=",".join(target_kind(task.engine).fixed(config).names))
         self._keepers = tuple(_keepers(config))
-        self._tapes = Tapes()
+        self._value_cache = ModelValueCache()
         self._clock = _ProcessorClock(self._keepers)
         self._num_passed = 0
 
@@ -179,7 +179,7 @@ class _Trial:
     def _found(self, name: str, trace: Trace) -> Found | None:
         """Return a trace's finding if the release does not give it on the same trace."""
         try:
-            _, verdicts, last = judged_by_sample(trace, self._tapes, self._config)
+            _, verdicts, last = judged_by_sample(trace, self._value_cache, self._config)
         except Unconfirmed:
             self._num_passed += 1
             return None
@@ -197,13 +197,13 @@ class _Trial:
     def _explained(self, trace: Trace, verdict: Verdict) -> Verdict:
         """Return a finding with the explanations that a user would get."""
         try:
-            return explained(verdict, trace, self._tapes, self._config)
+            return explained(verdict, trace, self._value_cache, self._config)
         except Unconfirmed:
             return verdict
 
     def _shown_by_release(self, trace: Trace) -> set[str]:
         try:
-            _, verdicts, last = judged_in_full(trace, self._tapes, self._clean)
+            _, verdicts, last = judged_in_full(trace, self._value_cache, self._clean)
         except Unconfirmed:
             return set()
         signature = signature_of(verdicts[-1], last)

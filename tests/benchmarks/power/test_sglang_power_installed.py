@@ -9,7 +9,7 @@ from benchmarks.power.sglang_power.reversals import Reversal, all_reversals
 from scenarios.codec import load
 from tests.benchmarks.power.edited_sources import check_edits
 from workers.edits.tree import overlay
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Diverged
 from workers.run.check import check
 from workers.targets.registry import target_kind
@@ -36,6 +36,6 @@ def test_wrong_step_inputs_are_found(name: str, scenario: str, plane: str, tmp_p
     tree = overlay(reversal.edits, installed(SGLANG), tmp_path)
     trace = load(ROOT / "scenarios" / SGLANG / f"{scenario}.yaml").explicit()
     with target_kind(SGLANG).overlaid(tree, RunConfig(engine=SGLANG)) as config:
-        found = check(trace, Tapes(), config=config)
+        found = check(trace, ModelValueCache(), config=config)
     assert isinstance(found, Diverged)
     assert found.difference.plane == plane

@@ -8,7 +8,7 @@ from scenarios.codec import load
 from tests.benchmarks.power.edited_sources import check_edits
 from workers.edits.edit import Edit
 from workers.edits.tree import overlay
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Diverged
 from workers.run.shard import judged_in_full
 from workers.targets.target import RunConfig
@@ -48,7 +48,7 @@ def test_reversed_connector_fix_is_found_on_a_scenario(number: int, scenario: st
     reversal = next(each for each in all_reversals() if each.number == number)
     config = RunConfig(engine=VLLM_V1, engine_path=str(overlay(reversal.edits, installed(VLLM_V1), tmp_path)))
     trace = load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit()
-    _, verdicts, _ = judged_in_full(trace, Tapes(), config)
+    _, verdicts, _ = judged_in_full(trace, ModelValueCache(), config)
     found = verdicts[-1]
     assert isinstance(found, Diverged)
     assert found.difference.plane == plane

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.speed.twins import CALLS_MAX, NUM_ROWS, Recorder, copied, definition_of, main, traces
 from workers.kernels.count_sampled.definition import CountSampled
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed
 from workers.run.check import check
 from workers.targets.devices import CLEAN
@@ -14,7 +14,7 @@ from workers.targets.specstorm import Specstorm
 
 def test_recorded_call_has_four_rows_and_can_be_repeated() -> None:
     recorder = Recorder()
-    assert isinstance(check(next(traces()), Tapes(), kind=Specstorm(recorder.parts())), Agreed)
+    assert isinstance(check(next(traces()), ModelValueCache(), kind=Specstorm(recorder.parts())), Agreed)
     calls = recorder.calls["count_sampled"]
     assert 0 < len(calls) <= CALLS_MAX
     call = calls[0]

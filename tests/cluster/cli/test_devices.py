@@ -29,7 +29,7 @@ from tests.cluster.cli.conftest import Here
 from tests.cluster.cli.test_commands import SCENARIO, SECONDS_MAX, specstorm
 from tests.cluster.fake_judge import FAKE_JUDGE, trace
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.trials import run_trial
 from workers.run.worker import Worker
 from workers.targets.devices import devices_with, faults_on
@@ -150,7 +150,9 @@ def test_shard_and_trial_have_the_same_result_on_the_interpreter() -> None:
     shard, worker = Shard(profile="labelled", seed=0, number=1, first=8, traces=1), Worker()
     on_sim, interpreted = (worker.hunt(shard, lambda trace: None, config) for config in (RunConfig(), INTERPRETED))
     assert on_sim == interpreted
-    seen = [run_trial(CANARY, 0, 1, False, Tapes(), lambda: 0.0, config) for config in (RunConfig(), INTERPRETED)]
+    seen = [
+        run_trial(CANARY, 0, 1, False, ModelValueCache(), lambda: 0.0, config) for config in (RunConfig(), INTERPRETED)
+    ]
     assert seen[0] == seen[1]
     assert seen[0].detected.at == 1
 

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.reports.fault_page import KNOWN, PAGE, cells_of, summary, with_cells
 from cluster.statistics.fault_table import by_fault, measure_document
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.trials import run_trial
 
 FAULT = "vllm-38556-backup-token"
@@ -16,7 +16,7 @@ FAULT = "vllm-38556-backup-token"
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Any]:
     """Return the document of two trials of a fault."""
-    trials = [run_trial(FAULT, number, 3, True, Tapes()) for number in range(2)]
+    trials = [run_trial(FAULT, number, 3, True, ModelValueCache()) for number in range(2)]
     document = json.loads(measure_document(list(by_fault(trials)), trials, [], 0).model_dump_json())
     assert isinstance(document, dict)
     return document

@@ -13,16 +13,16 @@ from cluster.statistics.fault_table import line_of, table
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
 from tests.cluster.documents import document_of
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.trials import Trial, run_trial
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 BACKUP, COUNTS = "vllm-38556-backup-token", "vllm-38556-accepted-counts"
 
 
 def trial(fault: str, number: int, traces_max: int) -> Trial:
     ticks = count()
-    return run_trial(fault, number, traces_max, True, TAPES, lambda: float(next(ticks)))
+    return run_trial(fault, number, traces_max, True, VALUE_CACHE, lambda: float(next(ticks)))
 
 
 @cache

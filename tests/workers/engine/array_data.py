@@ -17,7 +17,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm
 
@@ -102,7 +102,7 @@ def main() -> None:
     spec = EngineSpec(depth=2, accepted_counts="host")
     events = tuple(Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=100) for index in range(4))
     parts = Parts(backup_index=backup_through_an_array) if sys.argv[1:] else Parts()
-    run = Run(Trace(spec=spec, events=events).explicit(), Tapes(), Options(), Specstorm(parts))
+    run = Run(Trace(spec=spec, events=events).explicit(), ModelValueCache(), Options(), Specstorm(parts))
     counting = Counting()
     counting.install()
     for _ in range(WARM_UP):

@@ -11,7 +11,7 @@ from workers.kernels.attention.definition import Attention
 from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.lanes.lane import Span
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, specstorm_target
 
@@ -19,7 +19,7 @@ from workers.targets.specstorm import Specstorm, specstorm_target
 @pytest.fixture
 def context() -> Context:
     trace = Trace(spec=EngineSpec(), seed=0, events=(Submit(tick=0, request="a", prompt=(1, 2), max_tokens=1),))
-    return specstorm_target(Run(trace, Tapes(), Options(), Specstorm(Parts())).target).engine.runner.context
+    return specstorm_target(Run(trace, ModelValueCache(), Options(), Specstorm(Parts())).target).engine.runner.context
 
 
 def test_bound_finds_spans_buffers_and_numbers_by_name(context: Context) -> None:

@@ -17,7 +17,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, specstorm_target
 
@@ -95,7 +95,7 @@ def lists(spec: EngineSpec, params: SamplingParams = NOTHING, parts: Parts | Non
         Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=120, accept="10", params=params)
         for index in range(4)
     )
-    run = Run(Trace(spec=spec, events=events).explicit(), Tapes(), Options(), Specstorm(parts))
+    run = Run(Trace(spec=spec, events=events).explicit(), ModelValueCache(), Options(), Specstorm(parts))
     for _ in range(WARM_UP):
         run.feed.step()
     counted = Lists()

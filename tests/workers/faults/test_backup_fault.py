@@ -7,7 +7,7 @@ from tests.workers.run.test_smoke import PATHS
 from workers.engine.parts import Parts
 from workers.judge.checker import Checker
 from workers.oracle.expected_captures import Expectation
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.oracle.truth import Release, StepTruth
 from workers.record.evidence import Difference
 from workers.record.observation import Observation
@@ -15,7 +15,7 @@ from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm
 
 FAULT = "vllm-38556-backup-token"
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 
 
 class BlindToInputs(Checker):
@@ -38,8 +38,8 @@ def test_wrong_backup_token_stays_in_the_drafter_kv_cache() -> None:
         # Only what the EAGLE-like drafter stores depends on the token after a prefill chunk.
         if trace.spec.drafter != "eagle" or trace.spec.drafter_max_len:
             continue
-        run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), TAPES, Options(), Specstorm(Parts()))
-        found = judged_by(run, BlindToInputs(run.trace, TAPES)).to_end()
+        run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), VALUE_CACHE, Options(), Specstorm(Parts()))
+        found = judged_by(run, BlindToInputs(run.trace, VALUE_CACHE)).to_end()
         if run.probes.get(f"fault {FAULT}"):
             assert isinstance(found, Difference)
             planes.append((found.plane, found.variable))

@@ -5,13 +5,13 @@ from collections import Counter
 from scenarios.drafters import TRAITS
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import fact, violation
 from workers.record.rules import Rule
 from workers.record.verdict import Agreed, Diverged, Lost, Vacuous
 from workers.run.check import check
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 FAULT = "specstorm-depth-3"
 SEEDS = range(60)
 
@@ -26,7 +26,7 @@ def at_depth(seed: int, depth: int) -> Trace:
 def test_fault_depth_3_is_found_only_if_a_request_is_left_out() -> None:
     seen: Counter[tuple[str, bool]] = Counter()
     for seed in SEEDS:
-        verdict = check(at_depth(seed, 3), TAPES)
+        verdict = check(at_depth(seed, 3), VALUE_CACHE)
         assert not isinstance(verdict, Lost)
         has_gap = verdict.stats.probes.get("gap", 0) > 0
         seen[verdict.kind, has_gap] += 1
@@ -42,7 +42,7 @@ def test_fault_depth_3_is_found_only_if_a_request_is_left_out() -> None:
 
 
 def test_engine_without_fault_never_has_three_steps_in_flight() -> None:
-    verdict = check(at_depth(0, 3).model_copy(update={"faults": ()}), TAPES)
+    verdict = check(at_depth(0, 3).model_copy(update={"faults": ()}), VALUE_CACHE)
     assert isinstance(verdict, Diverged)
     broken = violation(Rule.PROCESSED_EARLY, step=0, count=2, depth=3)
     assert verdict.difference.actual == broken.model_copy(update={"entry": "processed"})
@@ -50,6 +50,6 @@ def test_engine_without_fault_never_has_three_steps_in_flight() -> None:
 
 def test_fault_depth_3_changes_nothing_at_depths_1_and_2() -> None:
     for depth in (1, 2, 4):
-        verdict = check(at_depth(0, depth), TAPES)
+        verdict = check(at_depth(0, depth), VALUE_CACHE)
         assert isinstance(verdict, Vacuous)
         assert verdict.missing == (fact("fault_requires", fault=FAULT, key="depth", wanted=3, seen=depth),)

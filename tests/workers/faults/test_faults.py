@@ -14,14 +14,14 @@ from scenarios.trace import Trace
 from tests.workers.faults.seeds import FOUND_AT
 from workers.engine.parts import Parts
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Difference, fact
 from workers.record.verdict import Agreed, Crashed, Diverged, Vacuous
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.targets.devices import CLEAN
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 SEEDS = range(200)
 # More traces for faults that few random traces reach: a batch of four with sampled tokens, an infinite logit among
 # greedy rows only, or bad words at a draft token.
@@ -100,7 +100,7 @@ def planes_found(fault: str, policy: str, options: Options, num_traces: int) -> 
     """Return the plane of the first difference; a trace that misses the fault must agree."""
     found = {}
     for seed in SEEDS[:num_traces]:
-        verdict = check(with_fault(fault, seed, policy), TAPES, options)
+        verdict = check(with_fault(fault, seed, policy), VALUE_CACHE, options)
         match verdict:
             case Diverged(difference=difference):
                 found[seed] = difference.plane
@@ -117,7 +117,7 @@ def agrees_when_clean(seed: int, spec: EngineSpec, policy: str) -> bool:
     sound = spec.model_copy(update={"depth": min(spec.depth, DEPTH_MAX)})
     schedule = Schedule.model_validate({"policy": policy})
     trace = drawn(seed).model_copy(update={"spec": sound, "schedule": schedule})
-    return isinstance(check(trace, TAPES), Agreed)
+    return isinstance(check(trace, VALUE_CACHE), Agreed)
 
 
 def watched(fault: str) -> tuple[str, Options]:
@@ -131,7 +131,7 @@ def first_differences(fault: str) -> Mapping[int, Difference]:
     policy, options = watched(fault)
     found: dict[int, Difference] = {}
     for seed in dict.fromkeys((*FOUND_AT.get(fault, ()), *MORE_SEEDS.get(fault, SEEDS))):
-        verdict = check(with_fault(fault, seed, policy), TAPES, options)
+        verdict = check(with_fault(fault, seed, policy), VALUE_CACHE, options)
         if isinstance(verdict, Diverged):
             found[seed] = verdict.difference
         elif isinstance(verdict, Crashed):
@@ -169,7 +169,7 @@ def test_fault_with_an_unmet_requirement_is_vacuous(fault: str) -> None:
     for key, wanted in FAULTS[fault].requires:
         other = not wanted if isinstance(wanted, bool) else OTHERWISE[wanted]
         spec = trace.spec.model_copy(update={key: other})
-        verdict = check(trace.model_copy(update={"spec": spec}), TAPES)
+        verdict = check(trace.model_copy(update={"spec": spec}), VALUE_CACHE)
         assert isinstance(verdict, Vacuous)
         assert verdict.missing == (fact("fault_requires", fault=fault, key=key, wanted=wanted, seen=other),)
 
@@ -177,7 +177,7 @@ def test_fault_with_an_unmet_requirement_is_vacuous(fault: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_trace_that_never_reaches_its_fault_is_vacuous(fault: str) -> None:
     trace = with_fault(fault, 0, "eager")
-    verdict = check(trace.model_copy(update={"events": ()}), TAPES)
+    verdict = check(trace.model_copy(update={"events": ()}), VALUE_CACHE)
     assert isinstance(verdict, Vacuous)
     assert verdict.missing == (fact("fault_not_reached", fault=fault),)
 
@@ -218,7 +218,7 @@ def test_impossible_fault_is_vacuous_and_names_its_requirement(key: str, value: 
     for seed in range(10):
         trace = with_fault(ACCEPTED, seed, "lazy")
         spec = trace.spec.model_copy(update={key: value})
-        verdict = check(trace.model_copy(update={"spec": spec}), TAPES)
+        verdict = check(trace.model_copy(update={"spec": spec}), VALUE_CACHE)
         assert isinstance(verdict, Vacuous)
         assert verdict.missing == (fact("fault_requires", fault=ACCEPTED, key=key, wanted=wanted, seen=value),)
 
@@ -226,5 +226,5 @@ def test_impossible_fault_is_vacuous_and_names_its_requirement(key: str, value: 
 def test_fault_changes_one_part_of_one_engine_only() -> None:
     seed = next(iter(first_differences(BACKUP)))
     trace = with_fault(BACKUP, seed, "eager")
-    assert isinstance(check(trace, TAPES), Diverged)
-    assert isinstance(check(trace.model_copy(update={"faults": ()}), TAPES), Agreed)
+    assert isinstance(check(trace, VALUE_CACHE), Diverged)
+    assert isinstance(check(trace.model_copy(update={"faults": ()}), VALUE_CACHE), Agreed)

@@ -8,14 +8,14 @@ import pytest
 from scenarios import codec
 from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.shrink.shrinker import num_exceptions
 
 FOLDER = Path(__file__).resolve().parents[3] / "scenarios" / "regressions"
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 
 
 def trace_of(name: str) -> Trace:
@@ -33,12 +33,12 @@ def test_fault_is_found_in_its_plane_and_clean_engine_agrees(name: str) -> None:
     trace = trace_of(name)
     assert trace.faults == (name,)
     assert trace == trace.explicit()
-    verdict = check(trace, TAPES)
+    verdict = check(trace, VALUE_CACHE)
     assert isinstance(verdict, Diverged), verdict
     assert verdict.difference.plane == FAULTS[name].plane
     clean = trace.model_copy(update={"faults": ()})
     # A fault may lift a refusal; no engine runs the trace without it.
-    assert problems(clean) or isinstance(check(clean, TAPES), Agreed)
+    assert problems(clean) or isinstance(check(clean, VALUE_CACHE), Agreed)
 
 
 def test_regressions_are_small() -> None:

@@ -26,7 +26,7 @@ from workers.oracle.expected_captures import (
     expected_sampling,
     expected_state,
 )
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.oracle.truth import Release, StepTruth
 from workers.record.evidence import Difference
 from workers.record.log import Entry, Freed, Launched
@@ -47,8 +47,8 @@ class Snapshot(NamedTuple):
 class Snapshots(Checker):
     """A checker that keeps its expected values: `steps` by number, `releases` in order."""
 
-    def __init__(self, trace: Trace, tapes: Tapes) -> None:
-        super().__init__(trace, tapes)
+    def __init__(self, trace: Trace, value_cache: ModelValueCache) -> None:
+        super().__init__(trace, value_cache)
         self.steps: dict[int, Snapshot] = {}
         self.releases: list[Release] = []
         self.observations: list[Observation] = []
@@ -115,7 +115,7 @@ class Snapshots(Checker):
                 live["block_windows"].update(block * (width - 1) + at for block in held for at in range(width - 1))
             line, slot = truth.state_slot * spec.max_model_len, truth.state_slot
             live["script"].update(range(line + truth.computed + 1, line + spec.max_model_len))
-            if truth.tape.logits:
+            if truth.model_values.logits:
                 at, length = line_of(spec.vocab_size), line_of(spec.vocab_size).tokens + spec.max_model_len
                 first = slot * length
                 live["lines"].update(range(first, first + at.tokens + max(truth.computed, truth.committed)))
@@ -186,10 +186,14 @@ def nothing(point: str, step: int, view: View | None, blocks: list[int]) -> None
 
 
 def hooked(
-    trace: Trace, tapes: Tapes, before: Look = nothing, after: Look = nothing, recorder: Recorder | None = None
+    trace: Trace,
+    value_cache: ModelValueCache,
+    before: Look = nothing,
+    after: Look = nothing,
+    recorder: Recorder | None = None,
 ) -> Run:
     """Return a run with hooks before and after each capture of the device."""
-    run = Run(trace, tapes, Options(), Specstorm(Parts()))
+    run = Run(trace, value_cache, Options(), Specstorm(Parts()))
     if recorder is not None:
         specstorm_target(run.target).recorder = recorder
     specstorm_target(run.target).engine.runner.context.captures = HookedCaptures(

@@ -28,9 +28,9 @@ from workers.faults.registry import FAULTS
 from workers.judge.checker import Checker
 from workers.judge.host_columns import cached_difference
 from workers.lanes.base import OpFailed
-from workers.oracle.expected_captures import SCRATCH, place_of
+from workers.oracle.expected_captures import SCRATCH, row_and_position
+from workers.oracle.model_values import ModelValueCache
 from workers.oracle.prefix_cache import cached_blocks
-from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference
 from workers.record.log import Entry
 from workers.record.observation import DEVICE_POINTS, HOST_POINTS, VARIABLES, Observation, Recorder
@@ -40,7 +40,7 @@ from workers.run.check import check
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, SpecstormTarget, specstorm_target
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 SEEDS = range(60)
 # Some variables exist in few specifications.
 SEEDS_TO_FIND = range(300)
@@ -68,8 +68,8 @@ def trace_of(seed: int) -> Trace:
 
 @cache
 def clean_run(seed: int) -> tuple[Snapshots, Run]:
-    snapshots = Snapshots(trace_of(seed), TAPES)
-    run = judged_by(Run(trace_of(seed), TAPES, Options(), Specstorm(Parts())), snapshots)
+    snapshots = Snapshots(trace_of(seed), VALUE_CACHE)
+    run = judged_by(Run(trace_of(seed), VALUE_CACHE, Options(), Specstorm(Parts())), snapshots)
     assert run.to_end() is None
     return snapshots, run
 
@@ -86,7 +86,7 @@ def device_places(snapshots: Snapshots, variable: str) -> list[Place]:
             if value is SCRATCH:
                 continue
             whose = snapshots.releases[step] if point == "freed" else snapshots.steps[step].truth
-            owner, position = place_of(variable, index, whose, snapshots.spec)
+            owner, position = row_and_position(variable, index, whose, snapshots.spec)
             places.append(Place(point, step, index, owner.truth.name if owner is not None else "padding", position))
     return places
 
@@ -104,7 +104,7 @@ def found_with_flip(trace: Trace, variable: str, place: Place, bit: int) -> Diff
         if (point, step) == (place.point, place.step):
             flip(specstorm_target(run.target).machine, *cells[0], bit)
 
-    run = hooked(trace, TAPES, before, after)
+    run = hooked(trace, VALUE_CACHE, before, after)
     found = difference_in(run)
     assert cells, "the place was reached"
     return found
@@ -172,7 +172,7 @@ class Tampered(Checker):
     """A checker that receives observation number `place.step` with one bit flipped."""
 
     def __init__(self, trace: Trace, variable: str, place: Place, bit: int) -> None:
-        super().__init__(trace, TAPES)
+        super().__init__(trace, VALUE_CACHE)
         self._flip = (variable, place, bit)
         self._num_observed = 0
 
@@ -201,7 +201,7 @@ def test_checker_bit_flip_of_host_value_is_reported(variable: str) -> None:
             break
         for place in pick(host_places(clean_run(seed)[0], variable), seed, variable):
             bit = below(63, seed, "bit", variable, place.at)
-            run = Run(trace_of(seed), TAPES, Options(), Specstorm(Parts()))
+            run = Run(trace_of(seed), VALUE_CACHE, Options(), Specstorm(Parts()))
             found = difference_in(judged_by(run, Tampered(run.trace, variable, place, bit)))
             seen = (found.variable, found.plane, found.request, found.position)
             assert seen == (variable, VARIABLES[variable].plane, place.request, None), (seed, place, bit)
@@ -237,7 +237,7 @@ def test_block_hash_without_parent_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     kinds: Counter[str] = Counter()
     for trace in map(random_trace, range(250)):
         if trace.spec.prefix_cache:
-            verdict = check(trace.model_copy(update={"faults": (fault,)}).explicit(), TAPES, Options(races=False))
+            verdict = check(trace.model_copy(update={"faults": (fault,)}).explicit(), VALUE_CACHE, Options(races=False))
             kinds[verdict.kind] += 1
     # The fault acts in half of the traces; in a few of these, the block with the wrong hash is never registered.
     assert kinds["diverged"] > 0.45 * kinds.total()
@@ -257,7 +257,7 @@ class Leaking(SpecstormTarget):
 
 def test_checker_lost_block_or_state_slot_is_a_leak() -> None:
     for seed in range(FLIPS_PER_VARIABLE):
-        run = Run(trace_of(seed), TAPES, Options(), Specstorm(Parts()))
+        run = Run(trace_of(seed), VALUE_CACHE, Options(), Specstorm(Parts()))
         specstorm_target(run.target).__class__ = type(
             "Losing", (Leaking,), {"pool": ("state_slots", "blocks")[seed % 2]}
         )
@@ -310,7 +310,7 @@ def found_with_dead_bits(trace: Trace, bits: list[Dead]) -> Difference | NotDrai
                 flip(specstorm_target(run.target).machine, dead.buffer, dead.at, dead.bit)
                 reached.append(dead)
 
-    run = hooked(trace, TAPES, after=after)
+    run = hooked(trace, VALUE_CACHE, after=after)
     run.detector = None
     try:
         found = run.to_end()
@@ -377,7 +377,7 @@ def test_checker_ignores_captured_values_outside_domains() -> None:
             # An ambiguous token was sampled: nothing is expected after it.
             continue
         recorder = FlipsOutside(clean_run(seed)[0])
-        run = hooked(trace_of(seed), TAPES, recorder=recorder)
+        run = hooked(trace_of(seed), VALUE_CACHE, recorder=recorder)
         assert run.to_end() is None, seed
         flips.update(recorder.flips)
     assert flips.total() >= 1000

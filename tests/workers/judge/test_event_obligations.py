@@ -3,11 +3,11 @@
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, SetK, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Stats
 from workers.run.check import check
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 
 
 def submit(tick: int, name: str = "a", tokens: int = 20, priority: int = 0) -> Submit:
@@ -17,7 +17,7 @@ def submit(tick: int, name: str = "a", tokens: int = 20, priority: int = 0) -> S
 
 def ran(*events: AnyEvent, **spec: object) -> Stats:
     trace = Trace(spec=EngineSpec.model_validate(spec), events=events).explicit()
-    verdict = check(trace, TAPES)
+    verdict = check(trace, VALUE_CACHE)
     assert isinstance(verdict, Agreed), verdict
     return verdict.stats
 

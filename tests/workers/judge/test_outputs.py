@@ -11,7 +11,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBoxKind
 from workers.judge.outputs import Comparison, compare
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import NEAR_TIE, check
 
@@ -234,10 +234,12 @@ def test_check_inexact_engine_agrees_within_logit_margin() -> None:
         for index in range(6)
     )
     trace = Trace(spec=EngineSpec(vocab_size=6), events=submits).explicit()
-    exact, loose = (check(trace, Tapes(), kind=SamplerBoxKind(wobble=1e-5, logit_margin=m)) for m in (0.0, MARGIN))
+    exact, loose = (
+        check(trace, ModelValueCache(), kind=SamplerBoxKind(wobble=1e-5, logit_margin=m)) for m in (0.0, MARGIN)
+    )
     assert isinstance(exact, Diverged)
     assert exact.difference.variable == "tokens"
     assert isinstance(loose, Agreed)
     assert loose.stats.probes[NEAR_TIE] >= 2
-    far = check(trace, Tapes(), kind=SamplerBoxKind(wobble=1e-2, logit_margin=MARGIN))
+    far = check(trace, ModelValueCache(), kind=SamplerBoxKind(wobble=1e-2, logit_margin=MARGIN))
     assert isinstance(far, Diverged)

@@ -22,8 +22,8 @@ from workers.judge.contracts.judge import Contracts
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.judge.reference_scheduler import Decision, RequestState, Share
-from workers.oracle import state_oracle, tape
-from workers.oracle.tape import Tapes
+from workers.oracle import model_values, state_oracle
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Violation, violation
 from workers.record.log import (
     Aborted,
@@ -62,7 +62,7 @@ def limit_is_off_by(by: int) -> Callable[[Patch], None]:
             return min(num_prompt + max_tokens + by, spec.max_model_len)
 
         patch.setattr(EngineSpec, "length_limit", engines)
-        for module in (state_oracle, tape):
+        for module in (state_oracle, model_values):
             patch.setattr(module, "length_limit", judges)
 
     return apply
@@ -239,7 +239,7 @@ def test_properties_find_bug_shared_by_engine_and_referee(name: str, monkeypatch
     apply(monkeypatch)
     others = 0
     for trace in traces:
-        verdict = check(trace, Tapes(), Options(races=False))
+        verdict = check(trace, ModelValueCache(), Options(races=False))
         if isinstance(verdict, Diverged):
             if broken.is_of(verdict.difference.actual):
                 return
@@ -258,12 +258,12 @@ def test_shared_bug_is_missed_without_properties_and_contracts(name: str, monkey
         patch.setattr(Properties, "processed", lambda properties, observed: None)
         # Contracts find these too: the end of an output follows from its request alone.
         patch.setattr(Contracts, "at_end", lambda deliveries, outputs: None)
-        verdict = check(guilty, Tapes(), Options(races=False))
+        verdict = check(guilty, ModelValueCache(), Options(races=False))
     assert isinstance(verdict, Agreed), verdict
 
 
 def _breaks(trace: Trace, broken: Refusal) -> bool:
-    verdict = check(trace, Tapes(), Options(races=False))
+    verdict = check(trace, ModelValueCache(), Options(races=False))
     return isinstance(verdict, Diverged) and broken.is_of(verdict.difference.actual)
 
 

@@ -17,7 +17,7 @@ from workers.kernels.argument import ANY_NAME, Arguments, In, Memory, Out, argum
 from workers.lanes.lane import Span
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
 from workers.lanes.simulated import SimulatedEvent as Event
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.words import missing_order_text
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm
@@ -388,11 +388,11 @@ def test_program_without_race_has_same_result_under_every_policy(program: list[A
 
 
 def test_clean_engine_has_no_race() -> None:
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     judged = 0
     for seed in range(20):
         trace = random_trace(seed).model_copy(update={"schedule": Schedule()}).explicit()
-        run = Run(trace, tapes, Options(), Specstorm(Parts()))
+        run = Run(trace, value_cache, Options(), Specstorm(Parts()))
         assert run.to_end() is None, seed
         assert run.detector is not None
         assert run.detector.race is None, f"seed {seed}: {run.detector.race}"

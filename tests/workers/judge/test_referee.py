@@ -16,7 +16,7 @@ from tests.workers.run.runs import judged_by
 from workers.engine.parts import Parts
 from workers.engine.scheduler import Scheduler
 from workers.judge.checker import Checker
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Difference
 from workers.record.log import Entry
 from workers.record.observation import Observation
@@ -24,7 +24,7 @@ from workers.run.engine_run import Options, Run
 from workers.run.event_feed import EventQueue
 from workers.targets.specstorm import Specstorm, specstorm_target
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 SEEDS = range(70)
 PLACES_MAX = 8
 ALL_REFUSED = {**REFUSED, **REFUSED_BY_HISTORY}
@@ -34,7 +34,7 @@ class Logged(Checker):
     """A checker that keeps the decisions of the log."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace, TAPES)
+        super().__init__(trace, VALUE_CACHE)
         self.log: list[Entry] = []
 
     def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
@@ -46,21 +46,21 @@ class Logged(Checker):
 def clean_log(seed: int) -> tuple[Trace, list[Entry]]:
     trace = random_trace(seed).explicit()
     checker = Logged(trace)
-    assert judged_by(Run(trace, TAPES, Options(races=False), Specstorm(Parts())), checker).to_end() is None
+    assert judged_by(Run(trace, VALUE_CACHE, Options(races=False), Specstorm(Parts())), checker).to_end() is None
     return trace, checker.log
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_referee_accepts_log_of_clean_engine(seed: int) -> None:
     trace, log = clean_log(seed)
-    assert Checker(trace, TAPES, points=frozenset()).see_log(log) is None
+    assert Checker(trace, VALUE_CACHE, points=frozenset()).see_log(log) is None
 
 
 def refusals(doctor: Doctor) -> Iterator[Difference | None]:
     """Yield the result of the first entry that a doctor changes in each log."""
     for seed in SEEDS:
         trace, log = clean_log(seed)
-        checker = Checker(trace, TAPES, points=frozenset())
+        checker = Checker(trace, VALUE_CACHE, points=frozenset())
         for at, entry in enumerate(log):
             if checker.is_over:
                 # An ambiguous token was sampled: the run is not judged after it.
@@ -88,7 +88,7 @@ class Deaf(Run):
     """A run whose engine ignores one kind of event."""
 
     def __init__(self, trace: Trace, kind: type) -> None:
-        super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
+        super().__init__(trace, VALUE_CACHE, Options(races=False), Specstorm(Parts()))
         last_tick = self.feed.events.last_tick
         self.feed.events = EventQueue([event for event in trace.events if not isinstance(event, kind)])
         self.feed.events.last_tick = last_tick
@@ -106,7 +106,7 @@ def test_referee_ignored_event_is_reported(kind: type) -> None:
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_referee_scheduler_with_one_bug_is_reported(scheduler: type[Scheduler]) -> None:
     for seed in SEEDS:
-        run = Run(clean_log(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
+        run = Run(clean_log(seed)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
         specstorm_target(run.target).engine.scheduler.__class__ = scheduler
         found = run.to_end()
         if found is not None:

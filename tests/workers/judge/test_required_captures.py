@@ -20,7 +20,7 @@ from workers.engine.runner import ModelRunner
 from workers.engine.step import Step
 from workers.judge.checker import Checker
 from workers.judge.judge import End
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Difference, Fact, Violation, fact
 from workers.record.log import Corrected, Entry
 from workers.record.observation import DEVICE_POINTS, HOST_POINTS, Observation, Recorder
@@ -28,7 +28,7 @@ from workers.record.rules import Rule
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, specstorm_target
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 SEEDS = range(120)
 PLACES_PER_CHANGE = 4
 ON_HOST = sorted(HOST_POINTS - {"drained"})
@@ -46,7 +46,7 @@ class Listening(Checker):
     """A checker that keeps its records."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace, TAPES)
+        super().__init__(trace, VALUE_CACHE)
         self.stream = Stream([], [])
         self.num_calls = 0
         self.end: End | None = None
@@ -67,7 +67,7 @@ class Listening(Checker):
 
 @cache
 def clean_run(seed: int) -> tuple[Trace, Listening]:
-    run = Run(random_trace(seed).explicit(), TAPES, Options(races=False), Specstorm(Parts()))
+    run = Run(random_trace(seed).explicit(), VALUE_CACHE, Options(races=False), Specstorm(Parts()))
     checker = Listening(run.trace)
     assert judged_by(run, checker).to_end() is None
     return run.trace, checker
@@ -75,7 +75,7 @@ def clean_run(seed: int) -> tuple[Trace, Listening]:
 
 def judged(trace: Trace, heard: Listening, stream: Stream) -> Difference | None:
     """Return the difference that a new checker finds in a stream, or None."""
-    checker = Checker(trace, TAPES)
+    checker = Checker(trace, VALUE_CACHE)
     assert heard.end is not None
     for call in range(heard.num_calls):
         found = checker.see_log([item for number, item in stream.host if number == call])
@@ -206,7 +206,7 @@ class NeverCorrects(ModelRunner):
 
 def test_checker_uncorrected_host_mirrors_are_reported() -> None:
     for seed in SEEDS[:10]:
-        run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
+        run = Run(clean_run(seed)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
         specstorm_target(run.target).engine.runner.__class__ = NeverCorrects
         assert rule_of(difference_in(run)) in (Rule.LAUNCHED_UNCORRECTED, Rule.NEVER_CORRECTED)
 
@@ -235,7 +235,7 @@ class Deaf(Recorder):
 
 
 def test_checker_empty_digest_is_reported() -> None:
-    run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
+    run = Run(clean_run(0)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
     specstorm_target(run.target).recorder.__class__ = Deaf
     found = difference_in(run)
     assert (found.variable, found.actual) == ("captures", fact("no_digest"))
@@ -256,7 +256,7 @@ class Forgetful(Recorder):
 @pytest.mark.parametrize("point", sorted(DEVICE_POINTS))
 def test_checker_point_without_captures_is_reported(point: str) -> None:
     seed = next(seed for seed, _ in places(point, is_on_device=True))
-    run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
+    run = Run(clean_run(seed)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
     specstorm_target(run.target).recorder.__class__ = type("Dropping", (Forgetful,), {"point": point})
     found = difference_in(run)
     assert found.variable == "captures"
@@ -275,7 +275,7 @@ class KeepsRequests(Engine):
 
 
 def test_checker_state_of_ended_request_on_host_is_a_leak() -> None:
-    run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
+    run = Run(clean_run(0)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
     specstorm_target(run.target).engine.__class__ = KeepsRequests
     found = difference_in(run)
     assert (found.variable, found.plane) == ("leaks", "books")

@@ -18,7 +18,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import keep_rates
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, is_finding
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -153,9 +153,9 @@ def test_bug_in_shared_function_is_found(name: str, monkeypatch: pytest.MonkeyPa
     traces = [trace_of(seed) for seed in SEEDS]
     owner, attribute, wrong = MUTANTS[name]
     monkeypatch.setattr(owner, attribute, wrong)
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     for trace in traces:
-        verdict = check(trace, tapes, Options(races=False))
+        verdict = check(trace, value_cache, Options(races=False))
         if is_finding(verdict):
             return
         assert isinstance(verdict, Agreed)

@@ -18,7 +18,7 @@ from scenarios.trace import Trace
 from workers.engine import memory
 from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.parts import Parts
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.engine_run import Options, Run
@@ -37,7 +37,7 @@ SCHEDULES = (
     Schedule(policy="lane_order", order=LANES[::-1]),
     Schedule(policy="random", seed=5),
 )
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 PARTS = Parts()
 trace_of = cache(trace_of_seed)
 
@@ -64,13 +64,13 @@ def eager(
     seed: int, accepted_counts: Configuration, removed: frozenset[Wait] = frozenset(), parts: Parts = PARTS
 ) -> Outcome:
     """Run a trace once, eagerly, without some waits."""
-    return outcome_of(Run(trace_of(seed, accepted_counts), TAPES, Options(without=removed), Specstorm(parts)))
+    return outcome_of(Run(trace_of(seed, accepted_counts), VALUE_CACHE, Options(without=removed), Specstorm(parts)))
 
 
 @cache
 def waits_of(seed: int, accepted_counts: Configuration) -> frozenset[Wait]:
     """Return all waits, records and synchronisations of a clean run."""
-    run = Run(trace_of(seed, accepted_counts), TAPES, Options(), Specstorm(PARTS))
+    run = Run(trace_of(seed, accepted_counts), VALUE_CACHE, Options(), Specstorm(PARTS))
     assert outcome_of(run) == Outcome(raced=False, agreed=True)
     return frozenset(specstorm_target(run.target).machine.seen_waits)
 
@@ -128,7 +128,7 @@ def test_verdict_names_missing_wait(accepted_counts: Configuration) -> None:
     assert needed
     for wait in needed:
         seed = next(seed for seed in SEEDS if wait in waits_of(seed, accepted_counts))
-        verdict = check(trace_of(seed, accepted_counts), TAPES, Options(without=frozenset({wait})))
+        verdict = check(trace_of(seed, accepted_counts), VALUE_CACHE, Options(without=frozenset({wait})))
         assert isinstance(verdict, Diverged | Crashed), wait
         if isinstance(verdict, Diverged):
             assert verdict.difference.plane == "races" or verdict.difference.missing_order, wait
@@ -147,7 +147,7 @@ def test_redundant_wait_is_not_needed_by_any_schedule(
         for seed in SEEDS_SWEPT:
             for schedule in SCHEDULES:
                 trace = trace_of(seed, accepted_counts).model_copy(update={"schedule": schedule})
-                assert isinstance(check(trace, TAPES, Options(without=removed)), Agreed), (wait, seed, schedule)
+                assert isinstance(check(trace, VALUE_CACHE, Options(without=removed)), Agreed), (wait, seed, schedule)
 
 
 def test_no_wait_is_redundant_in_every_configuration() -> None:
@@ -205,14 +205,14 @@ def test_one_output_or_counts_slot_fewer_is_reported(
     assert len(wrong) >= 5
     trace = trace_of(wrong[0], accepted_counts)
     for schedule in SCHEDULES:
-        assert isinstance(check(trace.model_copy(update={"schedule": schedule}), TAPES), Diverged)
+        assert isinstance(check(trace.model_copy(update={"schedule": schedule}), VALUE_CACHE), Diverged)
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
 @pytest.mark.parametrize("ring", ["outputs", "counts"])
 def test_slots_with_shared_memory_and_own_events_are_a_race(ring: str, accepted_counts: Configuration) -> None:
     for seed in SEEDS:
-        run = Run(trace_of(seed, accepted_counts), TAPES, Options(), Specstorm(PARTS))
+        run = Run(trace_of(seed, accepted_counts), VALUE_CACHE, Options(), Specstorm(PARTS))
         slots = getattr(specstorm_target(run.target).engine.runner.memory, ring)
         slots[1] = slots[0]
         assert outcome_of(run).raced, seed

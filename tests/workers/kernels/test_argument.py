@@ -21,7 +21,7 @@ from workers.kernels.argument import (
 )
 from workers.lanes.lane import Span
 from workers.lanes.prepared import Op, Prepared, op_of
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import specstorm_target
 
@@ -49,7 +49,7 @@ OP = op_of(compare)
 
 def launches(name: str) -> dict[str, tuple[str, Op, Any]]:
     """Return a launch of every op of a scenario: its lane, op and arguments."""
-    run = Run(codec.load(SMOKE / f"{name}.yaml").explicit(), Tapes(), Options())
+    run = Run(codec.load(SMOKE / f"{name}.yaml").explicit(), ModelValueCache(), Options())
     run.to_end()
     lanes: Any = specstorm_target(run.target).machine
     return {

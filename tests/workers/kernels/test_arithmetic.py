@@ -29,7 +29,7 @@ def test_definition_arithmetic_equals_model_arithmetic(
 ) -> None:
     assert definition.mix(word) == model.mix(word)
     assert definition.embed(token) == model.embed(token)
-    assert definition.kv_word(word, position, layer) == model.kv_word(word, position, layer)
+    assert definition.kv_entry(word, position, layer) == model.kv_entry(word, position, layer)
     assert definition.after_attention(word, other) == model.after_attention(word, other)
     assert definition.after_recurrent(word, other) == model.after_recurrent(word, other)
     assert definition.logit(word, token) == model.logit(word, token)
@@ -71,8 +71,8 @@ def test_numpy_embed_equals_scalar_embed(tokens: list[int]) -> None:
 )
 def test_numpy_kv_words_equals_scalar_kv_word(pairs: list[tuple[int, int]], layer: int) -> None:
     hidden, positions = array([pair[0] for pair in pairs]), integers([pair[1] for pair in pairs])
-    expected = [model.kv_word(word, position, layer) for word, position in pairs]
-    assert arithmetic.kv_words(hidden, positions, layer).tolist() == expected
+    expected = [model.kv_entry(word, position, layer) for word, position in pairs]
+    assert arithmetic.kv_entries(hidden, positions, layer).tolist() == expected
     assert hidden.tolist() == [pair[0] for pair in pairs]
 
 
@@ -92,7 +92,7 @@ def test_numpy_attention_equals_scalar_attention(rows: list[list[int]]) -> None:
 @quick
 @given(st.lists(WORD | EDGES, min_size=8, max_size=8), st.lists(st.integers(-1, 3), min_size=4, max_size=4))
 def test_cached_words_reads_the_first_blocks_of_each_row(values: list[int], table: list[int]) -> None:
-    found = arithmetic.cached_words(array(values), integers(table), block_size=2, max_blocks=2, num_blocks_max=1)
+    found = arithmetic.cached_entries(array(values), integers(table), block_size=2, max_blocks=2, num_blocks_max=1)
     assert len(found) == len(table[::2])
     for row, block in enumerate(table[::2]):
         assert block < 0 or found[row].tolist() == values[2 * block : 2 * block + 2]

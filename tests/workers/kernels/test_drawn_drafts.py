@@ -70,7 +70,7 @@ def test_script_changes_draft_distribution_only() -> None:
         wrong = given["script"].reshape(-1, length)[given["state_slot"][draws], np.minimum(first, length - 1)] > 0
         own = greedy["own"].reshape(-1, K)[draws, 0]
         np.testing.assert_array_equal(given["own"].reshape(-1, K)[draws, 0][~wrong], own[~wrong])
-        # Scores of another hidden word have another maximum, except for one in V.
+        # Scores of another hidden state have another maximum, except for one in V.
         assert (given["own"].reshape(-1, K)[draws, 0][wrong] != own[wrong]).mean() > 0.5 or not wrong.any()
 
 

@@ -15,7 +15,7 @@ each_width = pytest.mark.parametrize("width", WIDTHS)
 
 
 def run_over(state: int, history: list[int], inputs: list[int], width: int) -> tuple[list[int], list[int], list[int]]:
-    """Return the states before and after each input, all inputs, and the layer's hidden words."""
+    """Return the states before and after each input, all inputs, and the layer's hidden states."""
     states, seen, hidden = [state], list(history), []
     for word in inputs:
         seen.append(word)
@@ -32,7 +32,7 @@ class Sequence:
         self.states, self.conv = word_poison(3 * (2 + k)), word_poison(3 * (width + k))
 
     def feed(self, inputs: list[int], d: int, accepted: int) -> list[int]:
-        """Process inputs with d draft tokens at the end, and return the layer's hidden words."""
+        """Process inputs with d draft tokens at the end, and return the layer's hidden states."""
         assert all(word == POISON for word in (*self.states[-(2 + self.k) :], *self.conv[-(self.width + self.k) :]))
         found = call(
             recurrent_update,

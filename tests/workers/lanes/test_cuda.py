@@ -19,7 +19,7 @@ from workers.engine.runner import LANES
 from workers.lanes import cuda as lanes_of_cuda
 from workers.lanes.cuda import CudaMachine, cuda, cycles_per_microsecond, host_delay, lane_delay
 from workers.lanes.policies import HOST, Eager, LaneOrder, Lazy, Random
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.engine_run import Options, Run
@@ -27,7 +27,7 @@ from workers.targets.specstorm import specstorm_target
 from workers.targets.target import DeviceError, RunConfig
 
 SMOKE = sorted((Path(__file__).resolve().parents[3] / "scenarios" / "smoke").glob("*.yaml"))
-TAPES, CUDA = Tapes(), RunConfig(device="cuda")
+VALUE_CACHE, CUDA = ModelValueCache(), RunConfig(device="cuda")
 SCHEDULES = (
     Schedule(policy="lazy"),
     Schedule(policy="lane_order", order=SCHEDULED),
@@ -72,7 +72,7 @@ def test_random_delays_depend_on_op_and_call_only() -> None:
 @cache
 def digest(path: Path) -> str:
     """Return the digest of the captures of the op definitions."""
-    verdict = check(codec.load(path).explicit(), TAPES)
+    verdict = check(codec.load(path).explicit(), VALUE_CACHE)
     assert isinstance(verdict, Agreed)
     return verdict.stats.digest
 
@@ -81,7 +81,7 @@ def digest(path: Path) -> str:
 @pytest.mark.parametrize("path", SMOKE, ids=lambda path: path.stem)
 def test_gpu_captures_equal_those_of_the_definitions(path: Path) -> None:
     try:
-        verdict = check(codec.load(path).explicit(), TAPES, config=CUDA)
+        verdict = check(codec.load(path).explicit(), VALUE_CACHE, config=CUDA)
     except DeviceError as error:
         pytest.skip(str(error))
     assert isinstance(verdict, Agreed), verdict
@@ -93,7 +93,7 @@ def test_gpu_captures_equal_those_of_the_definitions(path: Path) -> None:
 def test_gpu_captures_are_the_same_under_every_delay(schedule: Schedule) -> None:
     path = next(each for each in SMOKE if each.stem == "everything")
     trace = codec.load(path).explicit().model_copy(update={"schedule": schedule})
-    verdict = check(trace, TAPES, config=CUDA)
+    verdict = check(trace, VALUE_CACHE, config=CUDA)
     assert isinstance(verdict, Agreed), verdict
     assert verdict.stats.digest == digest(path)
 
@@ -110,7 +110,7 @@ def test_capture_memory_is_reused_once_full(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(lanes_of_cuda, "CAPTURE_BYTES", 1 << 16)
     monkeypatch.setattr(lanes_of_cuda, "CudaMachine", SmallMachine)
-    verdict = check(codec.load(path).explicit(), TAPES, config=CUDA)
+    verdict = check(codec.load(path).explicit(), VALUE_CACHE, config=CUDA)
     assert isinstance(verdict, Agreed), verdict
     assert verdict.stats.digest == digest(path)
     assert sum(captured) > 2 * lanes_of_cuda.CAPTURE_BYTES
@@ -119,7 +119,7 @@ def test_capture_memory_is_reused_once_full(monkeypatch: pytest.MonkeyPatch) -> 
 @on_a_gpu
 def test_missing_wait_is_a_race_on_a_gpu() -> None:
     for wait in (("compute", "inputs_ready"), ("h2d", "inputs_read"), ("d2h_output", "sampled_ready")):
-        verdict = check(DECODES, TAPES, Options(without=frozenset({wait})), config=CUDA)
+        verdict = check(DECODES, VALUE_CACHE, Options(without=frozenset({wait})), config=CUDA)
         assert isinstance(verdict, Diverged), wait
         assert verdict.difference.plane == "races" or verdict.difference.missing_order
 
@@ -131,14 +131,14 @@ def test_missing_wait_is_a_race_on_a_gpu() -> None:
 def test_missing_wait_with_a_held_op_diverges_on_a_gpu(wait: tuple[str, str], held_op: str) -> None:
     held = Hold(op=Label(name=held_op, step=12), until=Label(name="schedule", step=14))
     trace = DECODES.model_copy(update={"schedule": Schedule(holds=(held,))})
-    assert isinstance(check(trace, TAPES, Options(races=False), config=CUDA), Agreed)
-    verdict = check(trace, TAPES, Options(races=False, without=frozenset({wait})), config=CUDA)
+    assert isinstance(check(trace, VALUE_CACHE, Options(races=False), config=CUDA), Agreed)
+    verdict = check(trace, VALUE_CACHE, Options(races=False, without=frozenset({wait})), config=CUDA)
     assert not isinstance(verdict, Agreed)
 
 
 @on_a_gpu
 def test_the_host_cannot_reach_device_memory() -> None:
-    run = Run(DECODES, TAPES, Options(), config=CUDA)
+    run = Run(DECODES, VALUE_CACHE, Options(), config=CUDA)
     with pytest.raises(PermissionError, match="kv is device memory"):
         specstorm_target(run.target).machine.host(specstorm_target(run.target).machine.buffers["kv"].all, "r")
 
@@ -168,7 +168,7 @@ class Blind(Captures):
 @on_a_gpu
 def test_decode_step_is_kernels_and_declared_copies_only() -> None:
     steps = 5
-    run = Run(DECODES, TAPES, Options(races=False), config=CUDA)
+    run = Run(DECODES, VALUE_CACHE, Options(races=False), config=CUDA)
     context = specstorm_target(run.target).engine.runner.context
     context.captures = Blind(run.trace.spec, context.memory, context.compute, specstorm_target(run.target).recorder)
     for _ in range(20):

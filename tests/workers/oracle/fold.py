@@ -20,8 +20,8 @@ from workers.oracle.expected_captures import (
     expected_sampled,
     expected_state,
 )
+from workers.oracle.model_values import ModelValueCache
 from workers.oracle.state_oracle import Oracle
-from workers.oracle.tape import Tapes
 from workers.record.log import Entry, Freed, Launched
 
 REFUSED = ("workers.engine", "workers.kernels", "workers.lanes", "numpy.random", "ray", "torch")
@@ -38,7 +38,7 @@ class NoEngine(MetaPathFinder):
 
 def expectations(trace: Trace, log: Sequence[Entry]) -> str:
     """Return a digest of all expected device values and scheduler counts."""
-    oracle = Oracle(trace, Tapes())
+    oracle = Oracle(trace, ModelValueCache())
     digest = blake2b()
     for entry in log:
         oracle.consume(entry)

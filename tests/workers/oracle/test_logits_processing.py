@@ -18,7 +18,7 @@ from workers.kernels.grammar.numpy import apply_masks
 from workers.kernels.process_logits.definition import BITS
 from workers.kernels.sentinels import NO_DRAFT
 from workers.oracle.logits_processing import cut_off, edges_after, edges_of
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.log import ScheduledRow
 from workers.record.verdict import Agreed
 from workers.run.check import check
@@ -85,7 +85,7 @@ def test_request_stops_at_the_end_of_its_grammar(depth: int) -> None:
         for name, token in (("a", 3), ("b", 4), ("c", 5))
     )
     trace = Trace(spec=EngineSpec(depth=depth), events=events).explicit()
-    verdict = check(trace, Tapes())
+    verdict = check(trace, ModelValueCache())
     assert isinstance(verdict, Agreed)
     assert verdict.stats.probes.get("grammar_wait", 0) > 0 or depth == 1
     assert verdict.stats.probes["grammar_drafts"] > 0

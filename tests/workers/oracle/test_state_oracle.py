@@ -1,6 +1,6 @@
-"""State oracle: it works without an engine; tape and counts follow the specification.
+"""State oracle: it works without an engine; model values and counts follow the specification.
 
-Verifies: expectations from (trace, log) alone; every value of a tape against a slow recomputation; scripts; the worked
+Verifies: expectations from (trace, log) alone; every model value against a slow recomputation; scripts; the worked
 example of the specification; identity I1 after every processed step.
 """
 
@@ -23,8 +23,8 @@ from tests.workers.run.runs import judged_by
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.judge.checker import Checker
+from workers.oracle.model_values import ModelValueCache, ModelValues, max_positions, script
 from workers.oracle.state_oracle import LogError, Oracle
-from workers.oracle.tape import Tape, Tapes, script, tape_length
 from workers.record import model
 from workers.record.evidence import Difference, Violation, violation
 from workers.record.log import Aborted, Entry, Launched, Processed, Scheduled
@@ -34,14 +34,14 @@ from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, specstorm_target
 
 ROOT = Path(__file__).resolve().parents[3]
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 
 
 class Recording(Checker):
     """A checker that keeps the engine's decisions in `log` and values in `observations`."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace, TAPES)
+        super().__init__(trace, VALUE_CACHE)
         self.trace = trace
         self.log: list[Entry] = []
         self.observations: list[Observation] = []
@@ -57,7 +57,7 @@ class Recording(Checker):
 
 def recorded_run(trace: Trace) -> Recording:
     checker = Recording(trace.explicit())
-    run = Run(checker.trace, TAPES, Options(races=False), Specstorm(Parts()))
+    run = Run(checker.trace, VALUE_CACHE, Options(races=False), Specstorm(Parts()))
     assert judged_by(run, checker).to_end() is None
     return checker
 
@@ -90,10 +90,10 @@ def test_process_without_engine_cannot_import_one() -> None:
 
 
 class Slow:
-    """A model run token by token with recomputed sums; shares scalar functions with `Tape`."""
+    """A model run token by token with recomputed sums; shares scalar functions with `ModelValues`."""
 
     def __init__(self, tokens: list[int], spec: EngineSpec) -> None:
-        self.kv = [model.kv_word(model.embed(token), at, 0) for at, token in enumerate(tokens)]
+        self.kv = [model.kv_entry(model.embed(token), at, 0) for at, token in enumerate(tokens)]
         self.attention = [self.attended(self.kv, at) for at in range(len(tokens))]
         hidden = [
             model.after_attention(model.embed(token), output)
@@ -131,34 +131,34 @@ SPECS = st.builds(
 @settings(max_examples=60)
 @given(SPECS, st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 20))
 def test_tape_equals_slow_recomputation(spec: EngineSpec, prompt: list[int], more: int) -> None:
-    tape = Tape(tuple(prompt), spec)
-    tape.extend(len(prompt) + more)
-    slow = Slow(tape.tokens[:-1], spec)
-    assert (tape.kv, tape.attention, tape.states) == (slow.kv, slow.attention, slow.states)
-    assert (tape.inputs, tape.hidden) == (slow.inputs, slow.hidden)
-    assert tape.tokens[: len(prompt)] == prompt
-    for length in range(len(prompt), len(tape.tokens)):
-        assert tape.tokens[length] == Slow(tape.tokens[:length], spec).next_token(spec.vocab_size)
+    model_values = ModelValues(tuple(prompt), spec)
+    model_values.extend(len(prompt) + more)
+    slow = Slow(model_values.tokens[:-1], spec)
+    assert (model_values.kv, model_values.attention, model_values.states) == (slow.kv, slow.attention, slow.states)
+    assert (model_values.inputs, model_values.hidden) == (slow.inputs, slow.hidden)
+    assert model_values.tokens[: len(prompt)] == prompt
+    for length in range(len(prompt), len(model_values.tokens)):
+        assert model_values.tokens[length] == Slow(model_values.tokens[:length], spec).next_token(spec.vocab_size)
 
 
 @settings(max_examples=60)
 @given(SPECS, st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 20))
 def test_drafter_of_tape_reads_hidden_word_and_next_token(spec: EngineSpec, prompt: list[int], more: int) -> None:
-    tape = Tape(tuple(prompt), spec)
-    tape.extend(len(prompt) + more)
-    assert tape.drafter.words
-    for at, word in enumerate(tape.drafter.words):
-        vector = model.draft_hidden(tape.hidden[at], tape.tokens[at + 1])
-        assert word == model.kv_word(vector, at, model.DRAFTER_LAYER)
-        total, weighted = tape.drafter.sums[at]
-        assert total == sum(tape.drafter.words[: at + 1]) % 2**64
-        assert weighted == sum(index * kv for index, kv in enumerate(tape.drafter.words[: at + 1])) % 2**64
-        assert model.attention(total, weighted, at) == Slow.attended(tape.drafter.words, at)
+    model_values = ModelValues(tuple(prompt), spec)
+    model_values.extend(len(prompt) + more)
+    assert model_values.drafter.words
+    for at, word in enumerate(model_values.drafter.words):
+        vector = model.draft_hidden(model_values.hidden[at], model_values.tokens[at + 1])
+        assert word == model.kv_entry(vector, at, model.DRAFTER_LAYER)
+        total, weighted = model_values.drafter.sums[at]
+        assert total == sum(model_values.drafter.words[: at + 1]) % 2**64
+        assert weighted == sum(index * kv for index, kv in enumerate(model_values.drafter.words[: at + 1])) % 2**64
+        assert model.attention(total, weighted, at) == Slow.attended(model_values.drafter.words, at)
 
 
 def test_tape_extended_in_pieces_equals_tape_extended_at_once() -> None:
     spec = EngineSpec()
-    pieces, whole = Tape((5, 6), spec), Tape((5, 6), spec)
+    pieces, whole = ModelValues((5, 6), spec), ModelValues((5, 6), spec)
     for length in (1, 2, 7, 7, 30):
         pieces.extend(length)
     whole.extend(30)
@@ -171,11 +171,11 @@ def test_tape_extended_in_pieces_equals_tape_extended_at_once() -> None:
 
 @pytest.mark.parametrize("width", [2, 3, 5])
 def test_window_is_zero_padded_before_the_first_input(width: int) -> None:
-    tape = Tape((5, 6, 7), EngineSpec(conv_width=width))
-    tape.extend(6)
-    padded = [0] * (width - 1) + tape.inputs
+    model_values = ModelValues((5, 6, 7), EngineSpec(conv_width=width))
+    model_values.extend(6)
+    padded = [0] * (width - 1) + model_values.inputs
     for end in range(7):
-        assert tape.window(end) == padded[end : end + width - 1]
+        assert model_values.window(end) == padded[end : end + width - 1]
 
 
 @settings(max_examples=60)
@@ -184,13 +184,13 @@ def test_script_is_correct_at_1_bits_and_wrong_at_0_bits(
     num_prompt: int, bits: str, vocab_size: int, max_model_len: int
 ) -> None:
     spec = EngineSpec(vocab_size=vocab_size, max_model_len=max_model_len)
-    tape = Tapes().tape((1,) * num_prompt, spec, tape_length(num_prompt, 20, spec))
-    drafts = script(tape, num_prompt, bits, spec)
+    model_values = ModelValueCache().model_values((1,) * num_prompt, spec, max_positions(num_prompt, 20, spec))
+    drafts = script(model_values, num_prompt, bits, spec)
     assert len(drafts) == max_model_len
-    assert drafts[:num_prompt] == tape.tokens[:num_prompt]
-    for position in range(num_prompt, min(len(tape.tokens), max_model_len)):
+    assert drafts[:num_prompt] == model_values.tokens[:num_prompt]
+    for position in range(num_prompt, min(len(model_values.tokens), max_model_len)):
         is_right = bits[(position - num_prompt) % len(bits)] == "1"
-        assert (drafts[position] == tape.tokens[position]) == is_right
+        assert (drafts[position] == model_values.tokens[position]) == is_right
         assert 0 <= drafts[position] < vocab_size
 
 
@@ -221,7 +221,7 @@ class Identities(Checker):
     """
 
     def __init__(self, trace: Trace, engine: Engine) -> None:
-        super().__init__(trace, TAPES)
+        super().__init__(trace, VALUE_CACHE)
         self.num_held = 0
         self._engine = engine
         self._sampling: set[tuple[int, int]] = set()
@@ -244,7 +244,7 @@ class Identities(Checker):
 def test_i1_holds_after_every_step_of_random_traces_in_the_engine() -> None:
     num_held = 0
     for seed in range(30):
-        run = Run(random_trace(seed).explicit(), TAPES, Options(races=False), Specstorm(Parts()))
+        run = Run(random_trace(seed).explicit(), VALUE_CACHE, Options(races=False), Specstorm(Parts()))
         checker = Identities(run.trace, specstorm_target(run.target).engine)
         assert judged_by(run, checker).to_end() is None
         num_held += checker.num_held
@@ -255,7 +255,7 @@ def test_i1_holds_after_every_step_of_random_traces_in_the_oracle() -> None:
     num_held = 0
     for seed in range(30):
         run = recorded_run(random_trace(seed))
-        oracle = Oracle(run.trace, TAPES)
+        oracle = Oracle(run.trace, VALUE_CACHE)
         for entry in run.log:
             oracle.consume(entry)
             for truth in oracle.running:
@@ -269,7 +269,7 @@ def test_i1_holds_after_every_step_of_random_traces_in_the_oracle() -> None:
 def test_oracle_with_contradictory_log_raises() -> None:
     run = recorded_run(random_trace(0))
     launched = next(entry for entry in run.log if isinstance(entry, Launched))
-    oracle = Oracle(run.trace, TAPES)
+    oracle = Oracle(run.trace, VALUE_CACHE)
     step = launched.step
     refused: tuple[tuple[Entry, Violation], ...] = (
         (launched, violation(Rule.NOT_THE_LAST_SCHEDULED, step=step)),

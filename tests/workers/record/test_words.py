@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from cluster.storage.artefact import artefact_name
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record import phrases
 from workers.record.evidence import (
     Access,
@@ -140,7 +140,7 @@ def test_every_reference_and_task_difference_has_a_phrase() -> None:
 
 @cache
 def verdict_of(path: Path) -> Verdict:
-    return check(load(path).explicit(), Tapes(), Options(blame=True))
+    return check(load(path).explicit(), ModelValueCache(), Options(blame=True))
 
 
 def reworded(template: str) -> str:
@@ -171,7 +171,7 @@ def test_fingerprints_are_independent_of_wording(path: Path, request: pytest.Fix
     assert is_finding(verdict)
     plain = named(path, verdict)
     request.getfixturevalue("other_words")
-    again = check(load(path).explicit(), Tapes(), Options(blame=True))
+    again = check(load(path).explicit(), ModelValueCache(), Options(blame=True))
     assert again == verdict
     assert named(path, again) == plain
 

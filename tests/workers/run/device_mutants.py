@@ -238,7 +238,7 @@ FED: Mapping[str, tuple[Fed, ...]] = {
     ),
     "mtp_chain": (
         Fed("without the sampled token", "drafts", "next_tokens", lambda a: a.next_tokens * 0),
-        Fed("the first hidden word of the batch", "drafts", "token_index", lambda a: a.token_index * 0),
+        Fed("the first hidden state of the batch", "drafts", "token_index", lambda a: a.token_index * 0),
     ),
     "dflash_context": (
         Fed("the position after", "drafts", "positions", lambda a: a.positions + 1),
@@ -253,7 +253,7 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("nothing is written", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),
     ),
     "medusa_heads": (
-        Fed("the first hidden word of the batch", "drafts", "hidden", lambda a: np.full_like(a.hidden, a.hidden[0])),
+        Fed("the first hidden state of the batch", "drafts", "hidden", lambda a: np.full_like(a.hidden, a.hidden[0])),
         Fed("after no valid token", "drafts", "valid", lambda a: a.valid * 0 + 1),
         Fed("one draft too few", "drafts", "num_proposed", lambda a: max(0, a.num_proposed - 1)),
         Fed("one position early", "drafts", "positions", lambda a: np.maximum(a.positions - 1, 0)),

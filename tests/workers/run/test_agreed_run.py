@@ -7,7 +7,7 @@ import pytest
 from scenarios.events import Schedule
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged, Verdict
 from workers.run import agreed_run
 from workers.run.agreed_run import Repetition
@@ -15,14 +15,14 @@ from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.run.references import References
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 SCHEDULES = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=3))
 
 
 def under(trace: Trace, schedules: Sequence[Schedule], compared: References | None) -> list[Verdict]:
     """Return the verdicts of a trace under each schedule."""
     copies = [trace.model_copy(update={"schedule": schedule}) for schedule in schedules]
-    return [check(copy, TAPES, Options(races=False, compared=compared)) for copy in copies]
+    return [check(copy, VALUE_CACHE, Options(races=False, compared=compared)) for copy in copies]
 
 
 def test_repeated_run_has_verdict_of_full_judgement() -> None:

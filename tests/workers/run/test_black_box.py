@@ -16,7 +16,7 @@ from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 from tests.workers.targets.black_box import RACE, SUBMIT, BlackBox, BlackBoxKind, Mistake
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Site, fact
 from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged, NotDrained, Stuck
@@ -30,7 +30,7 @@ from workers.targets import registry
 from workers.targets.devices import faults_on
 from workers.targets.target import EngineFailed, RunConfig, Watch
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 KIND = BlackBoxKind()
 CONFIG = RunConfig(engine="black_box")
 HELD = Site(function="close", file="black_box.py")
@@ -46,7 +46,7 @@ def test_generated_trace_is_fitted_to_engine_and_agrees(seed: int) -> None:
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
     kind = BlackBoxKind()
-    verdict = check(trace, TAPES, kind=kind)
+    verdict = check(trace, VALUE_CACHE, kind=kind)
     assert isinstance(verdict, Agreed), verdict
     assert verdict.stats.captures == len(kind.opened) - 1
     assert verdict.stats.captures > 0 or not trace.submits()
@@ -62,7 +62,7 @@ def test_generated_trace_is_fitted_to_engine_and_agrees(seed: int) -> None:
     ],
 )
 def test_bug_is_found_by_first_reference_run_without_it(mistake: Mistake, variable: str, reference: Reference) -> None:
-    verdicts = [check(trace_of(seed), TAPES, kind=BlackBoxKind(mistake)) for seed in range(12)]
+    verdicts = [check(trace_of(seed), VALUE_CACHE, kind=BlackBoxKind(mistake)) for seed in range(12)]
     found = [verdict.difference for verdict in verdicts if isinstance(verdict, Diverged)]
     assert found
     assert {each.variable for each in found} == {variable}
@@ -73,7 +73,7 @@ def test_stale_row_state_is_found_by_requests_run_alone() -> None:
     # Both run in the same row, one after the other. Alone, the second request comes first.
     submits = (Submit(tick=tick, request=name, prompt=(1, 2), max_tokens=1) for tick, name in ((0, "a"), (30, "b")))
     trace = Trace(spec=EngineSpec(vocab_size=7), events=tuple(submits))
-    verdict = check(trace, TAPES, kind=BlackBoxKind("heir"))
+    verdict = check(trace, VALUE_CACHE, kind=BlackBoxKind("heir"))
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.reference, verdict.difference.request) == (Reference.ALONE, "b")
 
@@ -82,7 +82,7 @@ def test_engine_exception_is_crash_with_source_location() -> None:
     crashed = next(
         verdict
         for seed in range(40)
-        if isinstance(verdict := check(trace_of(seed), TAPES, kind=BlackBoxKind("crash")), Crashed)
+        if isinstance(verdict := check(trace_of(seed), VALUE_CACHE, kind=BlackBoxKind("crash")), Crashed)
     )
     assert crashed.error == "RuntimeError: three requests are too many"
     assert (crashed.where.function, crashed.where.file) == ("step", "black_box.py")
@@ -91,13 +91,13 @@ def test_engine_exception_is_crash_with_source_location() -> None:
     # The race is reported first, and its consequence has no source locations.
     assert crashed.made_at == ()
     assert finding_lines(crashed)[0].startswith("missing order: nothing orders ")
-    start = check(trace_of(0), TAPES, kind=BlackBoxKind("start"))
+    start = check(trace_of(0), VALUE_CACHE, kind=BlackBoxKind("start"))
     assert isinstance(start, Crashed)
     assert start.error == "RuntimeError: no memory is left"
 
 
 def test_engine_that_does_not_drain_is_stuck() -> None:
-    verdict = check(trace_of(0), TAPES, kind=BlackBoxKind("endless"))
+    verdict = check(trace_of(0), VALUE_CACHE, kind=BlackBoxKind("endless"))
     assert isinstance(verdict, Stuck)
     assert isinstance(verdict.waits, NotDrained)
     assert verdict.waits.steps == STEPS_MAX + 1
@@ -107,7 +107,7 @@ def test_engine_that_does_not_drain_is_stuck() -> None:
 @pytest.mark.parametrize("mistake", ["idle", "crash"])
 def test_finding_after_a_race_leads_with_it_and_is_the_same_bug(mistake: Mistake) -> None:
     traces = (trace_of(seed) for seed in range(40))
-    found = ((trace, check(trace, TAPES, kind=BlackBoxKind(mistake))) for trace in traces)
+    found = ((trace, check(trace, VALUE_CACHE, kind=BlackBoxKind(mistake))) for trace in traces)
     trace, verdict = next((trace, each) for trace, each in found if isinstance(each, Crashed | Stuck))
     assert (verdict.missing_order, verdict.made_at) == (RACE, ())
     first, *others = finding_lines(verdict)
@@ -120,7 +120,7 @@ def test_finding_after_a_race_leads_with_it_and_is_the_same_bug(mistake: Mistake
 
 def test_engine_without_results_is_stuck_early() -> None:
     trace = trace_of(0)
-    verdict = check(trace, TAPES, kind=BlackBoxKind("idle"))
+    verdict = check(trace, VALUE_CACHE, kind=BlackBoxKind("idle"))
     assert isinstance(verdict, Stuck)
     last_tick = max(event.tick for event in trace.events)
     assert verdict.waits == NotDrained(steps=last_tick + 1 + idle_max(trace), idle=idle_max(trace) + 1)
@@ -128,7 +128,7 @@ def test_engine_without_results_is_stuck_early() -> None:
 
 
 def test_reported_steps_are_judged_with_right_outputs() -> None:
-    verdict = check(trace_of(0), TAPES, kind=BlackBoxKind("leak"))
+    verdict = check(trace_of(0), VALUE_CACHE, kind=BlackBoxKind("leak"))
     assert isinstance(verdict, Diverged)
     told = verdict.difference
     assert (told.plane, told.variable) == ("books", "leaks")
@@ -151,10 +151,10 @@ class NotGivenBackKind(BlackBoxKind):
 
 
 def test_error_on_close_is_crash_unless_difference_found() -> None:
-    crashed = check(trace_of(0), TAPES, kind=NotGivenBackKind())
+    crashed = check(trace_of(0), VALUE_CACHE, kind=NotGivenBackKind())
     assert isinstance(crashed, Crashed)
     assert (crashed.error, crashed.where) == ("ValueError: two rows are held", HELD)
-    found = check(trace_of(0), TAPES, kind=NotGivenBackKind("leak"))
+    found = check(trace_of(0), VALUE_CACHE, kind=NotGivenBackKind("leak"))
     assert isinstance(found, Diverged)
     assert found.difference.variable == "leaks"
 
@@ -206,7 +206,7 @@ def test_worker_uses_single_schedule_of_engine_without_lanes() -> None:
     judgement = Worker().judge(trace_of(1), True, CONFIG)
     assert isinstance(judgement.verdict, Agreed)
     assert judgement.schedules == 1
-    report = judge_shard(Shard(profile="labelled", seed=1, number=0), TAPES, lambda trace: None, CONFIG)
+    report = judge_shard(Shard(profile="labelled", seed=1, number=0), VALUE_CACHE, lambda trace: None, CONFIG)
     assert report.runs == report.traces == 12
     assert report.hits == ()
 
@@ -234,13 +234,13 @@ def test_costly_engine_is_sampled_and_findings_judged_in_full(
     traces = [trace_of(seed).model_copy(update={"seed": seed}) for seed in range(1, 13)]
     monkeypatch.setitem(registry._KINDS, "black_box", (__name__, "Costly"))
     for trace in traces:
-        policies, [verdict], _ = judged_by_sample(trace, TAPES, CONFIG)
+        policies, [verdict], _ = judged_by_sample(trace, VALUE_CACHE, CONFIG)
         assert (policies, isinstance(verdict, Agreed)) == (("eager",), True)
         assert verdict.stats.captures <= 1
-    assert max(judged_in_full(trace, TAPES, CONFIG).verdicts[0].stats.captures for trace in traces) > 1
+    assert max(judged_in_full(trace, VALUE_CACHE, CONFIG).verdicts[0].stats.captures for trace in traces) > 1
     monkeypatch.setitem(registry._KINDS, "black_box", (__name__, wrong.__name__))
-    found = [judged_by_sample(trace, TAPES, CONFIG).verdicts[-1] for trace in traces]
-    in_full = [judged_in_full(trace, TAPES, CONFIG).verdicts[-1] for trace in traces]
+    found = [judged_by_sample(trace, VALUE_CACHE, CONFIG).verdicts[-1] for trace in traces]
+    in_full = [judged_in_full(trace, VALUE_CACHE, CONFIG).verdicts[-1] for trace in traces]
     assert any(isinstance(verdict, Diverged) for verdict in found)
     assert all(isinstance(one, Agreed) or one == other for one, other in zip(found, in_full, strict=True))
 

@@ -24,7 +24,7 @@ from workers.engine.parts import Parts, roll_back
 from workers.engine.request import PlanRow, Request
 from workers.faults.registry import FAULTS
 from workers.lanes.lane import EventRecord
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Access, Violation, fact
 from workers.record.log import UNSPOILED, Spoils
 from workers.record.observation import VARIABLES
@@ -45,7 +45,7 @@ from workers.run.engine_run import Options, Run
 from workers.run.event_feed import EventQueue
 from workers.targets.specstorm import Specstorm, specstorm_target
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 SEEDS = range(18)
 # Some bugs need rare features: `FIRST_SEED` has the first seed that finds one, by mutant or op.
 SEEDS_OF_MISTAKES = range(400)
@@ -97,7 +97,7 @@ def eager(seed: int) -> Trace:
 def test_engine_with_one_bug_is_found_in_its_plane(mutant: Mutant) -> None:
     first = FIRST_SEED.get(mutant.name, FIRST_SEED.get(mutant.name.partition(":")[0], 0))
     for seed in (*SEEDS_OF_MISTAKES[first:], *SEEDS_OF_MISTAKES[:first]):
-        verdict = check(eager(seed), TAPES, kind=Specstorm(mutant.parts))
+        verdict = check(eager(seed), VALUE_CACHE, kind=Specstorm(mutant.parts))
         if isinstance(verdict, Agreed):
             continue
         assert isinstance(verdict, Diverged), (seed, verdict)
@@ -122,7 +122,7 @@ def test_every_engine_part_has_a_mutant() -> None:
 @pytest.mark.parametrize("mutant", EQUIVALENT, ids=lambda mutant: mutant.name)
 def test_equivalent_mutant_is_not_found(mutant: Mutant) -> None:
     for seed in SEEDS:
-        verdict = check(eager(seed), TAPES, kind=Specstorm(mutant.parts))
+        verdict = check(eager(seed), VALUE_CACHE, kind=Specstorm(mutant.parts))
         assert isinstance(verdict, Agreed), (seed, verdict)
 
 
@@ -130,7 +130,7 @@ def test_exception_in_host_part_is_crash_with_source_location() -> None:
     def backup_index(known: int, length: int) -> int:
         raise LookupError("no backup token")
 
-    verdict = check(TWO_REQUESTS, TAPES, kind=Specstorm(Parts(backup_index=backup_index)))
+    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(Parts(backup_index=backup_index)))
     assert isinstance(verdict, Crashed)
     assert verdict.error == "LookupError: no backup token"
     assert (verdict.where.function, verdict.where.file) == ("backup_index", "test_check.py")
@@ -141,7 +141,7 @@ def test_exception_in_device_op_is_crash_with_op_and_step() -> None:
     def divide(given: object) -> None:
         raise ZeroDivisionError("in an op")
 
-    verdict = check(TWO_REQUESTS, TAPES, kind=Specstorm(Parts(attention=ran_as(CLEAN.attention, divide))))
+    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(Parts(attention=ran_as(CLEAN.attention, divide))))
     assert isinstance(verdict, Crashed)
     assert verdict.error == "OpFailed: op attention of step 0: ZeroDivisionError: in an op"
 
@@ -151,7 +151,7 @@ def test_op_that_writes_its_input_is_crash() -> None:
         given.sampled[:] = 0  # type: ignore[attr-defined]
 
     parts = Parts(count_sampled=ran_as(CLEAN.count_sampled, write))
-    verdict = check(TWO_REQUESTS, TAPES, kind=Specstorm(parts))
+    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(parts))
     assert isinstance(verdict, Crashed)
     assert "read-only" in verdict.error
 
@@ -166,7 +166,7 @@ def test_wait_without_record_is_stuck_with_lane() -> None:
 
     for schedule in (Schedule(), Schedule(policy="lazy"), Schedule(policy="lane_order"), Schedule(policy="random")):
         trace = TWO_REQUESTS.model_copy(update={"schedule": schedule})
-        verdict = check(trace, TAPES, kind=Specstorm(Parts(gather_counts=waits_for_ever)))  # type: ignore[arg-type]
+        verdict = check(trace, VALUE_CACHE, kind=Specstorm(Parts(gather_counts=waits_for_ever)))  # type: ignore[arg-type]
         assert isinstance(verdict, Stuck)
         assert isinstance(verdict.waits, LanesWait)
         assert verdict.waits.host == "d2h_counts"
@@ -175,7 +175,7 @@ def test_wait_without_record_is_stuck_with_lane() -> None:
 def test_run_beyond_step_bound_is_stuck_with_waiting_requests() -> None:
     spec = EngineSpec(max_num_seqs=1)
     trace = TWO_REQUESTS.model_copy(update={"spec": spec})
-    verdict = check(trace, TAPES, Options(steps_max=3))
+    verdict = check(trace, VALUE_CACHE, Options(steps_max=3))
     assert isinstance(verdict, Stuck)
     assert verdict.waits == NotDrained(steps=4, waiting=(Waiting(request="b", reason="rows"),))
     assert reason_text(verdict) == "not drained after 4 steps; b waits: rows"
@@ -184,7 +184,7 @@ def test_run_beyond_step_bound_is_stuck_with_waiting_requests() -> None:
 def test_requests_that_preempt_each_other_forever_are_stuck() -> None:
     # No scenario has a request that never fits; a faulty engine may lose blocks until one does not.
     spec = EngineSpec(num_speculative_tokens=0, block_size=4, num_blocks=3, max_num_batched_tokens=4)
-    verdict = check(TWO_REQUESTS.model_copy(update={"spec": spec}), TAPES)
+    verdict = check(TWO_REQUESTS.model_copy(update={"spec": spec}), VALUE_CACHE)
     assert isinstance(verdict, Stuck)
     assert verdict.stats.probes["preemption_by_blocks"] > 10
 
@@ -196,22 +196,22 @@ def test_engine_that_drops_every_sample_is_found_within_bound() -> None:
 
     events = (*TWO_REQUESTS.events, NoValidToken(tick=0, request="a"))
     trace = TWO_REQUESTS.model_copy(update={"events": events})
-    verdict = check(trace, TAPES, kind=Specstorm(Parts(roll_back=take_the_next_one_too)))
+    verdict = check(trace, VALUE_CACHE, kind=Specstorm(Parts(roll_back=take_the_next_one_too)))
     assert isinstance(verdict, Stuck | Diverged)
     assert verdict.stats.steps <= 1000
 
 
 def test_unmet_probe_makes_run_vacuous_with_count() -> None:
     trace = TWO_REQUESTS.model_copy(update={"expect": {"admit": 2, "preemption": 1}})
-    verdict = check(trace, TAPES)
+    verdict = check(trace, VALUE_CACHE)
     assert isinstance(verdict, Vacuous)
     assert verdict.missing == (fact("probe", probe="preemption", least=1, seen=0),)
-    assert isinstance(check(trace.model_copy(update={"expect": {"admit": 2}}), TAPES), Agreed)
+    assert isinstance(check(trace.model_copy(update={"expect": {"admit": 2}}), VALUE_CACHE), Agreed)
 
 
 def test_unreached_fault_makes_run_vacuous() -> None:
     # No row moves: both requests arrive and end together.
-    verdict = check(TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",)}), TAPES)
+    verdict = check(TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",)}), VALUE_CACHE)
     assert isinstance(verdict, Vacuous)
     assert verdict.missing == (fact("fault_not_reached", fault="vllm-38556-accepted-counts"),)
     assert not verdict.reached("vllm-38556-accepted-counts")
@@ -220,7 +220,7 @@ def test_unreached_fault_makes_run_vacuous() -> None:
 def test_impossible_fault_makes_run_vacuous_before_start() -> None:
     spec = TWO_REQUESTS.spec.model_copy(update={"depth": 1})
     trace = TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",), "spec": spec})
-    verdict = check(trace, TAPES)
+    verdict = check(trace, VALUE_CACHE)
     assert isinstance(verdict, Vacuous)
     fault = "vllm-38556-accepted-counts"
     assert verdict.missing == (fact("fault_requires", fault=fault, key="depth", wanted=2, seen=1),)
@@ -231,7 +231,7 @@ def test_impossible_fault_makes_run_vacuous_before_start() -> None:
 
 def test_blame_adds_last_writers_to_difference() -> None:
     mutant = next(each for each in DEVICE_MUTANTS if each.name == "the next token is the first sampled one")
-    verdict = check(TWO_REQUESTS, TAPES, Options(blame=True), Specstorm(mutant.parts))
+    verdict = check(TWO_REQUESTS, VALUE_CACHE, Options(blame=True), Specstorm(mutant.parts))
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable == "next_tokens"
     assert verdict.difference.writers[0] == Access(lane="compute", op="count_sampled", step=verdict.difference.step)
@@ -245,7 +245,7 @@ def test_finding_has_counts_up_to_its_step_and_ends_run() -> None:
         ran["roll_back"] += 1
         roll_back(request, max(0, num_drafts - 1), num_valid) if num_valid <= num_drafts else None
 
-    verdict = check(TWO_REQUESTS, TAPES, kind=Specstorm(Parts(roll_back=roll_back_too_little)))
+    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(Parts(roll_back=roll_back_too_little)))
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable in ("computed", "placeholders")
     assert verdict.stats.steps == verdict.difference.step + TWO_REQUESTS.spec.depth
@@ -255,7 +255,7 @@ def test_finding_has_counts_up_to_its_step_and_ends_run() -> None:
 @pytest.mark.parametrize("hook", ["before_schedule", "after_launch", "before_process"])
 def test_engine_that_ignores_only_event_is_found(hook: Hook) -> None:
     trace = Trace(events=(Submit(tick=0, at=hook, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
-    run = Run(trace, TAPES, Options(), Specstorm(Parts()))
+    run = Run(trace, VALUE_CACHE, Options(), Specstorm(Parts()))
     run.feed.events = EventQueue(())
     broken = difference_in(run).actual
     assert isinstance(broken, Violation)
@@ -267,7 +267,7 @@ def test_engine_that_stops_with_live_request_is_found() -> None:
         def drained(self) -> bool:
             return self.tick > 2
 
-    run = Run(TWO_REQUESTS, TAPES, Options(), Specstorm(Parts()))
+    run = Run(TWO_REQUESTS, VALUE_CACHE, Options(), Specstorm(Parts()))
     specstorm_target(run.target).engine.__class__ = Hasty
     broken = difference_in(run).actual
     assert isinstance(broken, Violation)
@@ -283,7 +283,7 @@ def test_wrong_last_token_at_depth_1_is_reported_first() -> None:
     parts = then("rejection_sample", stop_now)
     spec = EngineSpec(depth=1, num_speculative_tokens=0)
     event = Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=9, stop=(7,))
-    verdict = check(Trace(spec=spec, events=(event,)).explicit(), TAPES, kind=Specstorm(parts))
+    verdict = check(Trace(spec=spec, events=(event,)).explicit(), VALUE_CACHE, kind=Specstorm(parts))
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.plane, verdict.difference.variable) == ("tokens", "sampled")
     assert (verdict.difference.actual, verdict.difference.step) == (7, 0)
@@ -315,7 +315,7 @@ def test_wrong_state_is_reported_at_computing_op_not_at_copy(
     trace = Trace(spec=spec, events=(event,)).explicit()
     for schedule in (Schedule(), Schedule(policy="lazy")):
         each = trace.model_copy(update={"schedule": schedule})
-        verdict = check(each, TAPES, Options(blame=True), kind=Specstorm(parts))
+        verdict = check(each, VALUE_CACHE, Options(blame=True), kind=Specstorm(parts))
         assert isinstance(verdict, Diverged)
         assert verdict.difference.variable == variable
         assert (verdict.difference.writers[0].lane, verdict.difference.writers[0].op) == ("compute", blamed)

@@ -8,14 +8,14 @@ from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import FailedRun, Outputs, compare
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import fact
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import UNJUDGED
 from workers.run.references import synchronous
 from workers.targets.specstorm import Specstorm
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 STEPS_MAX = 2000
 
 
@@ -27,7 +27,7 @@ def with_fault(fault: str, seed: int) -> Trace:
 
 
 def outputs(trace: Trace, steps_max: int = STEPS_MAX) -> Outputs | FailedRun:
-    return outputs_of(trace, TAPES, Specstorm(), options=replace(UNJUDGED, steps_max=steps_max))
+    return outputs_of(trace, VALUE_CACHE, Specstorm(), options=replace(UNJUDGED, steps_max=steps_max))
 
 
 def difference(trace: Trace) -> str | None:

@@ -8,7 +8,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import fact
 from workers.record.verdict import Diverged
 from workers.record.words import finding_lines
@@ -52,31 +52,31 @@ class DefinedKind(SamplerBoxKind):
 
 def test_finding_is_reported_after_confirmation() -> None:
     kind = DefinedKind("max_tokens")
-    assert isinstance(check(TRACE, Tapes(), kind=kind), Diverged)
+    assert isinstance(check(TRACE, ModelValueCache(), kind=kind), Diverged)
     assert set(kind.ran) == {*BOTH}
 
 
 def test_finding_without_confirmation_raises_unconfirmed() -> None:
     with pytest.raises(Unconfirmed, match="a definition is wrong"):
-        check(TRACE, Tapes(), kind=DefinedKind("max_tokens", wrong=("defined",)))
+        check(TRACE, ModelValueCache(), kind=DefinedKind("max_tokens", wrong=("defined",)))
 
 
 def test_finding_that_new_process_does_not_show_is_unconfirmed() -> None:
     kind = DefinedKind("max_tokens", wrong=("defined",), is_left_behind=True)
     with pytest.raises(Unconfirmed, match="does not reproduce in a new process"):
-        check(TRACE, Tapes(), kind=kind)
+        check(TRACE, ModelValueCache(), kind=kind)
     assert kind.restarted == ["defined"]
 
 
 def test_shrinker_candidates_are_not_confirmed() -> None:
     kind = DefinedKind("max_tokens")
-    assert isinstance(check(TRACE, Tapes(), Options(confirm="never"), kind), Diverged)
+    assert isinstance(check(TRACE, ModelValueCache(), Options(confirm="never"), kind), Diverged)
     assert set(kind.ran) == {"defined"}
 
 
 def test_finding_with_too_many_steps_is_unconfirmed() -> None:
     kind = DefinedKind("max_tokens", wrong=("defined",), steps_max=2)
-    verdict = check(TRACE, Tapes(), kind=kind)
+    verdict = check(TRACE, ModelValueCache(), kind=kind)
     assert isinstance(verdict, Diverged)
     assert verdict.unconfirmed == fact("unconfirmed", steps=verdict.stats.steps, steps_max=2)
     assert finding_lines(verdict)[-1].startswith("not confirmed with interpreted kernels: it has ")
@@ -85,7 +85,7 @@ def test_finding_with_too_many_steps_is_unconfirmed() -> None:
 
 def test_confirm_later_returns_finding_as_unconfirmed() -> None:
     kind = DefinedKind("max_tokens", wrong=("defined",))
-    verdict = check(TRACE, Tapes(), Options(confirm="later"), kind)
+    verdict = check(TRACE, ModelValueCache(), Options(confirm="later"), kind)
     assert isinstance(verdict, Diverged)
     assert verdict.unconfirmed == fact("unconfirmed_yet")
     assert finding_lines(verdict)[-1] == "not confirmed with interpreted kernels yet"
@@ -94,5 +94,5 @@ def test_confirm_later_returns_finding_as_unconfirmed() -> None:
 
 def test_run_with_slower_kernels_is_not_confirmed_again() -> None:
     kind = DefinedKind("max_tokens")
-    assert isinstance(check(TRACE, Tapes(), kind=kind, config=RunConfig(kernels="interpreted")), Diverged)
+    assert isinstance(check(TRACE, ModelValueCache(), kind=kind, config=RunConfig(kernels="interpreted")), Diverged)
     assert set(kind.ran) == {"interpreted"}

@@ -20,7 +20,7 @@ from tests.workers.targets.sampler_box import SHIFTED, SamplerBoxKind
 from workers.judge.contracts.breach import PLANE
 from workers.judge.contracts.judge import CONTRACTS
 from workers.judge.outputs import compare
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Difference
 from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Diverged, plane
@@ -32,7 +32,7 @@ from workers.run.references import one_by_one, synchronous
 from workers.shrink.fingerprint import signature_of
 from workers.targets.specstorm import Specstorm, SpecstormTarget
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 SOUND = SamplerBoxKind()
 # In the trace of seed 3 a stop token is also the last allowed token: if it is missed, only the reason is wrong.
 SEEDS = range(4, 10)
@@ -95,7 +95,7 @@ def traces_for(contract: str) -> tuple[Trace, ...]:
 
 
 def found_in(trace: Trace, breach: str) -> Difference | None:
-    verdict = check(trace, TAPES, kind=SamplerBoxKind(breach))
+    verdict = check(trace, VALUE_CACHE, kind=SamplerBoxKind(breach))
     assert isinstance(verdict, Agreed | Diverged), verdict
     return verdict.difference if isinstance(verdict, Diverged) else None
 
@@ -110,7 +110,7 @@ def test_correct_output_engine_keeps_every_contract() -> None:
     drawn = [*traces(), *traces_for("same_context")]
     assert drawn
     for trace in drawn:
-        verdict = check(trace, TAPES, kind=SOUND)
+        verdict = check(trace, VALUE_CACHE, kind=SOUND)
         assert isinstance(verdict, Agreed)
         assert PLANE in verdict.stats.planes
 
@@ -130,10 +130,10 @@ SEEN_BY_OUTPUTS = ("abort", "answer", "name")
 @pytest.mark.parametrize("contract", [contract for contract in CONTRACTS if contract not in SEEN_BY_OUTPUTS])
 def test_comparing_outputs_misses_contract_bugs(contract: str) -> None:
     kind, trace = SamplerBoxKind(contract), traces_for(contract)[0]
-    seen = outputs_of(trace, TAPES, kind)
+    seen = outputs_of(trace, VALUE_CACHE, kind)
     assert isinstance(seen, dict)
     for other in (synchronous(trace), one_by_one(trace, trace.submits(), kind.capabilities)):
-        assert compare(trace, seen, outputs_of(other, TAPES, kind)).difference is None
+        assert compare(trace, seen, outputs_of(other, VALUE_CACHE, kind)).difference is None
 
 
 def test_finding_says_if_synchronous_run_breaks_contract() -> None:
@@ -148,7 +148,7 @@ def test_finding_says_if_synchronous_run_breaks_contract() -> None:
 
 
 def test_broken_contract_has_one_signature_on_all_traces() -> None:
-    verdicts = [check(trace, TAPES, kind=SamplerBoxKind("max_tokens")) for trace in traces()]
+    verdicts = [check(trace, VALUE_CACHE, kind=SamplerBoxKind("max_tokens")) for trace in traces()]
     found = {signature_of(each, trace) for each, trace in zip(verdicts, traces(), strict=True)} - {None}
     (signature,) = found
     assert signature is not None
@@ -159,7 +159,7 @@ def test_broken_contract_has_one_signature_on_all_traces() -> None:
 @pytest.mark.parametrize("seed", [*range(15), 713, 1447, 2558])
 def test_our_engine_keeps_every_contract_in_every_step(seed: int) -> None:
     trace = random_trace(seed).explicit()
-    run = Run(trace, TAPES, Options(races=False), BlackBoxOfOurs())
+    run = Run(trace, VALUE_CACHE, Options(races=False), BlackBoxOfOurs())
     assert run.panel.contracts is not None
     assert run.panel.contracts.sees == ("outputs",)
     assert run.to_end() is None
@@ -188,17 +188,17 @@ def test_fault_shared_by_all_runs_is_found_by_contract(fault: str, depth: int) -
         for index in range(3)
     ]
     clean = Trace(spec=EngineSpec(depth=depth), events=tuple(requests)).explicit()
-    assert isinstance(check(clean, TAPES, kind=BlackBoxOfOurs()), Agreed)
+    assert isinstance(check(clean, VALUE_CACHE, kind=BlackBoxOfOurs()), Agreed)
     trace = clean.model_copy(update={"faults": (fault,)})
-    verdict = check(trace, TAPES, kind=BlackBoxOfOurs())
+    verdict = check(trace, VALUE_CACHE, kind=BlackBoxOfOurs())
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.plane, verdict.difference.variable) == (PLANE, contract)
     elsewhere = verdict.difference.elsewhere
     assert (elsewhere.how if elsewhere is not None else None) == ("breaks" if depth == 2 else None)
-    seen = outputs_of(trace, TAPES, BlackBoxOfOurs())
+    seen = outputs_of(trace, VALUE_CACHE, BlackBoxOfOurs())
     assert isinstance(seen, dict)
     for other in (synchronous(trace), *(trace.model_copy(update={"events": (event,)}) for event in trace.events)):
-        assert compare(trace, seen, outputs_of(other, TAPES, BlackBoxOfOurs())).difference is None
+        assert compare(trace, seen, outputs_of(other, VALUE_CACHE, BlackBoxOfOurs())).difference is None
 
 
 def test_broken_contract_is_found_although_oracle_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_broken_contract_is_found_although_oracle_agrees(monkeypatch: pytest.Mon
         return {"a": Output((1, 2, 3, 4, 5), "length")}
 
     monkeypatch.setattr(SpecstormTarget, "outputs", with_one_more)
-    verdict = check(trace, TAPES)
+    verdict = check(trace, VALUE_CACHE)
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.plane, verdict.difference.variable) == (PLANE, "max_tokens")
     assert next(iter(finding_lines(verdict))) == f"request a at position 4, step {verdict.difference.step}"

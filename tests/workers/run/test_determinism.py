@@ -12,7 +12,7 @@ from scenarios.generation.strategies import random_trace
 from scenarios.sampling import Output
 from scenarios.trace import Trace
 from tests.workers.run.mutants import HOST_MUTANTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged, Stats
 from workers.run.check import check
 from workers.run.engine_run import digest_of
@@ -25,10 +25,12 @@ NUM_TRACES = 5
 
 def verdicts() -> str:
     """Return the verdicts of some traces, with and without findings, as JSON."""
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     mutant = next(each for each in HOST_MUTANTS if each.name == "a gap loses the accepted count")
-    found = [check(random_trace(seed).explicit(), tapes) for seed in range(NUM_TRACES)]
-    found += [check(random_trace(seed).explicit(), tapes, kind=Specstorm(mutant.parts)) for seed in range(NUM_TRACES)]
+    found = [check(random_trace(seed).explicit(), value_cache) for seed in range(NUM_TRACES)]
+    found += [
+        check(random_trace(seed).explicit(), value_cache, kind=Specstorm(mutant.parts)) for seed in range(NUM_TRACES)
+    ]
     assert sum(isinstance(verdict, Diverged) for verdict in found) >= 1
     return "\n".join(verdict.model_dump_json() for verdict in found)
 
@@ -46,12 +48,12 @@ def test_verdict_json_is_independent_of_process_and_hash_seed() -> None:
 
 
 def test_earlier_traces_do_not_change_verdicts() -> None:
-    used = Tapes()
+    used = ModelValueCache()
     for seed in range(NUM_TRACES):
         check(random_trace(seed).explicit(), used)
     for seed in reversed(range(NUM_TRACES)):
         trace = random_trace(seed).explicit()
-        assert check(trace, used) == check(trace, Tapes())
+        assert check(trace, used) == check(trace, ModelValueCache())
 
 
 SCHEDULES = [*fixed_schedules()[:6], *(Schedule(policy="random", seed=seed) for seed in range(3))]
@@ -70,11 +72,11 @@ def of_any_schedule(stats: Stats) -> dict[str, object]:
 
 @pytest.mark.parametrize("seed", range(NUM_TRACES))
 def test_every_schedule_of_a_trace_captures_the_same_bytes(seed: int) -> None:
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     trace = random_trace(seed).explicit()
     seen = []
     for schedule in SCHEDULES:
-        verdict = check(trace.model_copy(update={"schedule": schedule}), tapes)
+        verdict = check(trace.model_copy(update={"schedule": schedule}), value_cache)
         assert isinstance(verdict, Agreed), (schedule, verdict)
         seen.append(of_any_schedule(verdict.stats))
     assert len({schedule.policy for schedule in SCHEDULES}) == 4
@@ -85,17 +87,17 @@ def test_last_state_before_pause_is_compared_by_every_schedule() -> None:
     events = tuple(Submit(tick=tick, request=f"r{tick}", prompt=(1, 2), max_tokens=5) for tick in (0, 30))
     captures = set()
     for schedule in SCHEDULES:
-        verdict = check(Trace(events=events, schedule=schedule).explicit(), Tapes())
+        verdict = check(Trace(events=events, schedule=schedule).explicit(), ModelValueCache())
         assert isinstance(verdict, Agreed)
         captures.add(verdict.stats.captures)
     assert len(captures) == 1
 
 
 def test_different_traces_capture_different_bytes() -> None:
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     digests = []
     for seed in range(NUM_TRACES):
-        verdict = check(random_trace(seed).explicit(), tapes)
+        verdict = check(random_trace(seed).explicit(), value_cache)
         assert isinstance(verdict, Agreed)
         digests.append(verdict.stats.digest)
     assert len(set(digests)) == NUM_TRACES

@@ -8,14 +8,14 @@ from scenarios.spec import EngineSpec, SamplingMethod
 from scenarios.trace import Trace
 from tests.workers.targets.black_box import BlackBoxKind
 from tests.workers.targets.sampler_box import SamplerBoxKind
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Fact, fact
 from workers.record.verdict import Agreed, Diverged, Verdict
 from workers.run.distribution_check import check_distribution, plain
 from workers.shrink.fingerprint import signature_of
 from workers.targets.specstorm import Specstorm
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 PARAMS = {
     "hot": SamplingParams(temperature=4.0),
     "likely": SamplingParams(temperature=2.0, top_k=5),
@@ -41,7 +41,7 @@ def trace_of(sampling: SamplingMethod = "standard", faults: tuple[str, ...] = ()
 
 
 def checked(trace: Trace, num_copies: int) -> Verdict:
-    return check_distribution(trace, TAPES, Specstorm(), num_copies)
+    return check_distribution(trace, VALUE_CACHE, Specstorm(), num_copies)
 
 
 def test_distribution_check_agrees_on_correct_engine() -> None:
@@ -68,7 +68,7 @@ def test_distribution_check_compares_output_engine_with_depth_1(leaks: bool) -> 
     kind = SamplerBoxKind("leak" if leaks else "none")
     spec = EngineSpec(vocab_size=10, max_model_len=16)
     submit = Submit(tick=0, request="a", prompt=(3, 4), max_tokens=4, params=SamplingParams(temperature=1.0))
-    verdict = check_distribution(Trace(spec=spec, events=(submit,)), TAPES, kind, 480)
+    verdict = check_distribution(Trace(spec=spec, events=(submit,)), VALUE_CACHE, kind, 480)
     assert isinstance(verdict, Diverged if leaks else Agreed)
 
 
@@ -76,7 +76,7 @@ def test_distribution_check_reports_engine_error() -> None:
     kind = BlackBoxKind("crash")
     spec = EngineSpec(vocab_size=10)
     submit = Submit(tick=0, request="a", prompt=(3, 4), max_tokens=9, params=PARAMS["hot"])
-    verdict = check_distribution(Trace(spec=spec, events=(submit,)), TAPES, kind, 10)
+    verdict = check_distribution(Trace(spec=spec, events=(submit,)), VALUE_CACHE, kind, 10)
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.variable, verdict.difference.actual) == ("end", fact("failed", error="RuntimeError"))
 

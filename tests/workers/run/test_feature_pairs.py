@@ -14,13 +14,13 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from tests.workers.run.feature_list import FEATURES, SUBMITS, alternatives, composed, specification
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged, Stats
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.targets.specstorm import Specstorm
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 RUNS: dict[str, Stats] = {}
 LAZY = Schedule(policy="lazy")
 
@@ -32,10 +32,10 @@ def agreed(trace: Trace) -> Stats:
     """
     text = dumps(trace)
     if text not in RUNS:
-        eager = check(trace, TAPES)
+        eager = check(trace, VALUE_CACHE)
         assert isinstance(eager, Agreed), eager
         if len(RUNS) % 2 == 0:
-            lazy = check(trace.model_copy(update={"schedule": LAZY}), TAPES, Options(races=False))
+            lazy = check(trace.model_copy(update={"schedule": LAZY}), VALUE_CACHE, Options(races=False))
             assert isinstance(lazy, Agreed), lazy
             assert lazy.stats.digest == eager.stats.digest
         RUNS[text] = eager.stats
@@ -114,7 +114,7 @@ def test_pair_refused_as_wrong_goes_wrong_if_allowed() -> None:
         rules = refusals(trace.spec, ())
         if rules and {rule.key for rule in rules} <= {"prefix_cache", "drafter"}:
             tried += 1
-            assert isinstance(check(trace, TAPES), Diverged), [rule.message(trace.spec) for rule in rules]
+            assert isinstance(check(trace, VALUE_CACHE), Diverged), [rule.message(trace.spec) for rule in rules]
     assert tried >= 10
 
 

@@ -16,7 +16,7 @@ from workers.edits.edit import Edit
 from workers.edits.fix import ALL, Applied, Fix
 from workers.edits.functions import name_of
 from workers.edits.proofs import AGREES, Proof
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged, Judgement, Verdict, required_fixes, with_known_causes
 from workers.run import known_bugs
 from workers.run.check import check
@@ -88,10 +88,10 @@ def found_by(
     monkeypatch.setattr(known_bugs, "fixes_of", lambda package: every)
     monkeypatch.setattr(known_bugs, "proofs_of", lambda: {each.name: each for each in proofs})
     config = RunConfig(fixes=fixes)
-    verdict: Verdict = check(TRACE, Tapes(), Options(confirm="never"), kind, config)
+    verdict: Verdict = check(TRACE, ModelValueCache(), Options(confirm="never"), kind, config)
     assert isinstance(verdict, Diverged)
     kind.runs.clear()
-    return KnownBugs(Tapes()), verdict, config
+    return KnownBugs(ModelValueCache()), verdict, config
 
 
 def test_finding_that_one_fix_removes_is_known_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_second_finding_of_a_signature_takes_one_run(monkeypatch: pytest.MonkeyP
 
 def test_known_bugs_of_the_same_fingerprint_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = FixableKind("max_tokens", cures=(frozenset({"box_c"}),))
-    signature = signature_of(check(TRACE, Tapes(), kind=kind), TRACE)
+    signature = signature_of(check(TRACE, ModelValueCache(), kind=kind), TRACE)
     assert signature is not None
     proof = Proof(
         name="box_c", engine="box", version="1", bug=signature.bug, released="diverged", fixed=AGREES, all_fixed=AGREES
@@ -186,7 +186,7 @@ def test_engine_that_does_not_start_with_part_of_the_fixes_needs_none(monkeypatc
     _, verdict, config = found_by(kind, monkeypatch, ALL)
     broken = replace(kind, broken="box_c")
     monkeypatch.setattr(known_bugs, "target_kind", lambda engine: broken)
-    assert KnownBugs(Tapes()).needed(verdict, TRACE, config) == ()
+    assert KnownBugs(ModelValueCache()).needed(verdict, TRACE, config) == ()
 
 
 @st.composite
@@ -211,4 +211,4 @@ def test_smallest_returns_needed_names_in_few_tries(drawn: tuple[int, set[int]])
 
 def test_agreed_run_of_a_fixed_engine_is_no_finding() -> None:
     kind = FixableKind("max_tokens", cures=(frozenset({"box_a"}),))
-    assert isinstance(check(TRACE, Tapes(), kind=kind, config=RunConfig(fixes="box_a")), Agreed)
+    assert isinstance(check(TRACE, ModelValueCache(), kind=kind, config=RunConfig(fixes="box_a")), Agreed)

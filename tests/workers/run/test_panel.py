@@ -7,7 +7,7 @@ from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
 from workers.judge.judge import Case
 from workers.judge.kv_content import KVContent
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.panel import Panel
 from workers.targets.registry import target_kind
 from workers.targets.specstorm import Specstorm
@@ -31,5 +31,5 @@ VLLMS = target_kind(VLLM).capabilities
 def test_kv_content_applies_if_blocks_may_be_shared(
     spec: EngineSpec, capabilities: Capabilities, is_asked: bool
 ) -> None:
-    panel = Panel.of(Case(Trace(spec=spec, events=()), Tapes(), capabilities, None))
+    panel = Panel.of(Case(Trace(spec=spec, events=()), ModelValueCache(), capabilities, None))
     assert any(isinstance(judge, KVContent) for judge in panel.judges) is is_asked

@@ -23,7 +23,7 @@ from workers.faults.fault import op_like
 from workers.kernels.sentinels import NO_DRAFT
 from workers.kernels.verify_drafts.definition import DRAFT_OUTSIDE_VOCABULARY, TARGET_UNDEFINED
 from workers.oracle.logits_processing import rules_of
-from workers.oracle.tape import Tape, Tapes, tape_length
+from workers.oracle.model_values import ModelValueCache, ModelValues, max_positions
 from workers.record.evidence import Difference
 from workers.record.verdict import Agreed, Diverged, Verdict
 from workers.run.check import check
@@ -45,31 +45,33 @@ WITH_CHANCE = [
 
 @pytest.mark.parametrize("path", WITH_CHANCE, ids=lambda path: str(path.stem))
 def test_scenario_files_have_no_ambiguous_decision(path: Path) -> None:
-    stats = check(load(path).explicit(), Tapes(), Options(races=False)).stats  # type: ignore[union-attr]
+    stats = check(load(path).explicit(), ModelValueCache(), Options(races=False)).stats  # type: ignore[union-attr]
     assert stats.probes["random_decision"] > 0
     assert "ambiguous_decision" not in stats.probes
 
 
-def tape_of(event: Submit, trace: Trace, tapes: Tapes) -> Tape:
+def tape_of(event: Submit, trace: Trace, value_cache: ModelValueCache) -> ModelValues:
     assert isinstance(event.prompt, tuple)
-    length = tape_length(len(event.prompt), event.max_tokens, trace.spec)
-    return tapes.tape(event.prompt, trace.spec, length, rules_of(event))
+    length = max_positions(len(event.prompt), event.max_tokens, trace.spec)
+    return value_cache.model_values(event.prompt, trace.spec, length, rules_of(event))
 
 
 def test_equal_seeds_sample_equal_tokens() -> None:
     first = next(event for event in DRAWN.submits() if event.params.temperature)
     params = [first.params.model_copy(update={"seed": seed}) for seed in (4, 4, 5)]
-    same, again, other = (tape_of(first.model_copy(update={"params": each}), DRAWN, Tapes()).tokens for each in params)
+    same, again, other = (
+        tape_of(first.model_copy(update={"params": each}), DRAWN, ModelValueCache()).tokens for each in params
+    )
     assert same == again != other
 
 
-def marked(position: int) -> Tapes:
-    """Return tapes with an ambiguous token at an output position of the first sampled request."""
-    tapes = Tapes()
+def marked(position: int) -> ModelValueCache:
+    """Return value_cache with an ambiguous token at an output position of the first sampled request."""
+    value_cache = ModelValueCache()
     event = next(event for event in DRAWN.submits() if event.params.temperature)
     assert isinstance(event.prompt, tuple)
-    tape_of(event, DRAWN, tapes).ambiguous.add(len(event.prompt) + position)
-    return tapes
+    tape_of(event, DRAWN, value_cache).ambiguous.add(len(event.prompt) + position)
+    return value_cache
 
 
 def from_step(first: int) -> Parts:
@@ -89,13 +91,13 @@ def test_comparison_stops_at_ambiguous_decision() -> None:
     clean = check(DRAWN, marked(20))
     assert isinstance(clean, Agreed)
     assert clean.stats.probes["ambiguous_decision"] == 1
-    whole = check(DRAWN, Tapes())
+    whole = check(DRAWN, ModelValueCache())
     assert isinstance(whole, Agreed)
     assert clean.stats.captures < whole.stats.captures
     assert clean.stats.steps == whole.stats.steps
     delayed = from_step(18)
     assert isinstance(check(DRAWN, marked(3), kind=Specstorm(delayed)), Agreed)
-    assert isinstance(check(DRAWN, Tapes(), kind=Specstorm(delayed)), Diverged)
+    assert isinstance(check(DRAWN, ModelValueCache(), kind=Specstorm(delayed)), Diverged)
     assert isinstance(check(DRAWN, marked(20), kind=Specstorm(from_step(3))), Diverged)
 
 
@@ -155,14 +157,14 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_wrong_sampling_input_of_row_is_found_at_its_variable(name: str) -> None:
     parts, variable = MISTAKES[name]
-    assert found_by(check(DRAWN, Tapes(), kind=Specstorm(parts))).variable == variable
+    assert found_by(check(DRAWN, ModelValueCache(), kind=Specstorm(parts))).variable == variable
 
 
 def test_missing_sampler_status_is_found() -> None:
     events = (*DRAWN.events, NanLogits(tick=9, request="likely"))
     trace = DRAWN.model_copy(update={"events": events})
-    assert isinstance(check(trace, Tapes()), Agreed)
-    found = found_by(check(trace, Tapes(), kind=Specstorm(verified(nothing_reported))))
+    assert isinstance(check(trace, ModelValueCache()), Agreed)
+    found = found_by(check(trace, ModelValueCache(), kind=Specstorm(verified(nothing_reported))))
     assert (found.variable, found.request, found.expected, found.actual) == ("sampler_status", "likely", 2, 0)
 
 
@@ -179,4 +181,4 @@ def test_noise_by_call_instead_of_position_is_found() -> None:
         clean.draw_noise(given.on({"positions": given.positions * 0 + calls[0]}))
 
     parts = replace(clean, draw_noise=op_like(clean.draw_noise, body))
-    assert found_by(check(DRAWN, Tapes(), kind=Specstorm(parts))).variable in ("accept_noise", "select_noise")
+    assert found_by(check(DRAWN, ModelValueCache(), kind=Specstorm(parts))).variable in ("accept_noise", "select_noise")

@@ -20,7 +20,7 @@ from scenarios.sampling import Output
 from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Site
 from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged
@@ -49,7 +49,7 @@ class CountingKind(SamplerBoxKind):
 def test_runs_of_one_trace_share_reference_runs() -> None:
     kind, compared, counts = CountingKind(), References(), []
     for _ in range(2):
-        verdict = check(TRACE.explicit(), Tapes(), Options(compared=compared), kind)
+        verdict = check(TRACE.explicit(), ModelValueCache(), Options(compared=compared), kind)
         assert isinstance(verdict, Agreed)
         counts.append((len(kind.opened), verdict.stats.captures))
     # For one request without drafts both reference runs are the same.
@@ -58,7 +58,7 @@ def test_runs_of_one_trace_share_reference_runs() -> None:
 
 def test_reference_runs_stop_after_last_needed_kind() -> None:
     none, first = (
-        check(TRACE.explicit(), Tapes(), Options(compared=compared), CountingKind())
+        check(TRACE.explicit(), ModelValueCache(), Options(compared=compared), CountingKind())
         for compared in (References("none"), References(Reference.SYNCHRONOUS))
     )
     assert isinstance(none, Agreed)
@@ -84,7 +84,7 @@ class CrashingKind(SamplerBoxKind):
 
 def test_crash_is_judged_again_with_race_detector() -> None:
     kind = CrashingKind()
-    assert isinstance(check(TRACE.explicit(), Tapes(), Options(races=False), kind), Crashed)
+    assert isinstance(check(TRACE.explicit(), ModelValueCache(), Options(races=False), kind), Crashed)
     assert kind.watched == [False, True]
 
 
@@ -103,7 +103,7 @@ WHERE = Site(function="schedule", file="scheduler.py", line=7)
 
 
 def test_failed_reference_run_is_a_finding() -> None:
-    verdict = check(TRACE.explicit(), Tapes(), kind=CrashingReferenceKind())
+    verdict = check(TRACE.explicit(), ModelValueCache(), kind=CrashingReferenceKind())
     assert isinstance(verdict, Diverged)
     found = verdict.difference
     assert (found.variable, found.reference) == ("end", Reference.SYNCHRONOUS)
@@ -159,8 +159,8 @@ class ForgetfulBox(SamplerBox):
 def test_request_with_reused_name_is_compared_with_itself_alone() -> None:
     events = submit("a", 0), submit("b", 1), submit("a", 20)
     trace = Trace(spec=EngineSpec(vocab_size=6), events=events).explicit()
-    assert isinstance(check(trace, Tapes(), kind=SamplerBoxKind("")), Agreed)
-    verdict = check(trace, Tapes(), kind=ForgetfulKind(""))
+    assert isinstance(check(trace, ModelValueCache(), kind=SamplerBoxKind("")), Agreed)
+    verdict = check(trace, ModelValueCache(), kind=ForgetfulKind(""))
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.reference, verdict.difference.request) == (Reference.ALONE, "a")
 
@@ -221,7 +221,9 @@ def test_synchronous_lazy_run_with_reused_name_is_compared(drafts: int, is_compa
     # The first one has not ended when the second one comes, unless drafts are accepted.
     requests = Requests({"a": late.submits()[0]}, seen, {"a": "a"}, frozenset())
     kind = SamplerBoxKind("")
-    found = Comparison(late, late, Tapes(), kind, DEFAULT_CONFIG, compared, requests).first_difference(seen, 9)
+    found = Comparison(late, late, ModelValueCache(), kind, DEFAULT_CONFIG, compared, requests).first_difference(
+        seen, 9
+    )
     assert (found is not None) is is_compared
     if found is not None:
         told = found.plane, found.request, found.position, found.reference

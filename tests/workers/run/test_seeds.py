@@ -6,7 +6,7 @@ import pytest
 
 from scenarios.codec import find_scenarios, load
 from tests.workers.run.test_smoke import schedules_of
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.worker import Worker
@@ -31,10 +31,10 @@ def test_seed_scenario_agrees_under_every_schedule(name: str) -> None:
 
 @pytest.mark.parametrize("place", range(len(TRACES)), ids=list(TRACES))
 def test_seed_scenario_agrees_and_reaches_its_probes(place: int) -> None:
-    trace, tapes = list(TRACES.values())[place].explicit(), Tapes()
+    trace, value_cache = list(TRACES.values())[place].explicit(), ModelValueCache()
     assert len(trace.expect) >= 4
     for schedule in schedules_of(place):
-        assert isinstance(check(trace.model_copy(update={"schedule": schedule}), tapes), Agreed), schedule
+        assert isinstance(check(trace.model_copy(update={"schedule": schedule}), value_cache), Agreed), schedule
 
 
 @pytest.mark.parametrize(("name", "fault"), TAKEN_BACK)

@@ -15,7 +15,7 @@ from scenarios.generation.shards import TRACES_PER_SHARD, Profile, Shard, fitted
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -86,7 +86,7 @@ def test_clean_shard_agrees_and_reports_counts(profile: Profile) -> None:
     assert report.probes["admit"] == 5
     assert sum(report.lengths) * 3 == report.steps
     eager = [trace.model_copy(update={"schedule": Schedule()}) for trace in begun]
-    verdicts = [check(trace, Tapes(), Options(races=False)) for trace in eager]
+    verdicts = [check(trace, ModelValueCache(), Options(races=False)) for trace in eager]
     stats = [verdict.stats for verdict in verdicts if isinstance(verdict, Agreed)]
     assert len(stats) == 5
     assert report.probes == Counter(probe for each in stats for probe in sorted(each.probes))

@@ -8,7 +8,7 @@ from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged, Judgement, Vacuous
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -57,11 +57,11 @@ def test_smoke_scenario_agrees_with_same_bytes_under_all_schedules(
     place: int,
 ) -> None:
     trace = list(TRACES.values())[place].explicit()
-    tapes = Tapes()
+    value_cache = ModelValueCache()
     digests: set[str] = set()
     run_ahead: dict[str, int] = {}
     for schedule in schedules_of(place):
-        verdict = check(under(trace, schedule), tapes, Options(races=schedule.policy in ("eager", "lazy")))
+        verdict = check(under(trace, schedule), value_cache, Options(races=schedule.policy in ("eager", "lazy")))
         assert isinstance(verdict, Agreed), (schedule, verdict)
         digests.add(verdict.stats.digest)
         run_ahead.setdefault(schedule.policy, verdict.stats.run_ahead_max)
@@ -77,13 +77,13 @@ def test_eleven_smoke_scenarios_cover_all_46_schedules() -> None:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_deleting_an_event_makes_scenario_vacuous_for_each_probe(name: str) -> None:
-    trace, tapes = TRACES[name].explicit(), Tapes()
+    trace, value_cache = TRACES[name].explicit(), ModelValueCache()
     missed: set[str] = set()
     for index, event in enumerate(trace.events):
         if missed == set(trace.expect):
             break
         without = trace.model_copy(update={"events": trace.events[:index] + trace.events[index + 1 :]})
-        verdict = check(without, tapes, Options(races=False))
+        verdict = check(without, value_cache, Options(races=False))
         assert isinstance(verdict, Agreed | Vacuous), (event, verdict)
         if isinstance(verdict, Vacuous):
             assert {each.kind for each in verdict.missing} == {"probe"}

@@ -8,7 +8,7 @@ import pytest
 
 from scenarios import codec
 from workers.lanes.timeline import Task, Timeline, Use
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import HOST, Access, MissingOrder
 from workers.record.verdict import Verdict
 from workers.run.check import check
@@ -28,7 +28,7 @@ def recorded(name: str) -> tuple[Verdict, Timeline]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_recording_timeline_does_not_change_verdict_or_captures(name: str) -> None:
-    plain = check(codec.load(SCENARIOS / name).explicit(), Tapes())
+    plain = check(codec.load(SCENARIOS / name).explicit(), ModelValueCache())
     verdict, _ = recorded(name)
     assert verdict.kind == plain.kind
     assert verdict.stats == plain.stats  # type: ignore[union-attr]

@@ -16,7 +16,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 from tests.workers.faults.seeds import FOUND_AT
 from workers.faults.registry import FAULTS
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Access, Difference, MissingOrder, Site
 from workers.record.verdict import Crashed, Diverged, Stats, Stuck, plane
 from workers.run.check import check
@@ -27,7 +27,7 @@ from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM
 
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 ACCEPTED = "vllm-38556-accepted-counts"
 EAGER = Schedule()
 NOTHING = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
@@ -36,7 +36,7 @@ CRASH = Crashed(stats=NOTHING, error="KeyError: 3", where=Site(function="condens
 
 def attempt(candidates: list[Trace], target: Signature) -> Tried:
     """Try candidates on the engine."""
-    return first_matching_candidate(candidates, target, TAPES)
+    return first_matching_candidate(candidates, target, VALUE_CACHE)
 
 
 @cache
@@ -46,7 +46,7 @@ def first_finding(fault: str, schedule: Schedule = EAGER, in_plane: str | None =
         trace = random_trace(seed).explicit()
         spec = trace.spec.model_copy(update=dict(FAULTS[fault].requires))
         trace = trace.model_copy(update={"spec": spec, "schedule": schedule, "faults": (fault,)})
-        verdict = check(trace, TAPES) if not problems(trace) else None
+        verdict = check(trace, VALUE_CACHE) if not problems(trace) else None
         if isinstance(verdict, Diverged | Crashed | Stuck) and in_plane in (None, plane(verdict)):
             return trace, verdict
     raise AssertionError(f"no random trace finds {fault}")
@@ -72,7 +72,7 @@ def test_faults_shrink_to_few_events_within_a_small_budget() -> None:
     for fault in sorted(FAULTS)[::18]:
         trace, verdict = first_finding(fault)
         small = shrink(Shrinking.of(trace, verdict, limit=120), attempt, 8)
-        again = check(small.trace, TAPES)
+        again = check(small.trace, VALUE_CACHE)
         assert again == small.verdict
         assert isinstance(again, Diverged | Crashed | Stuck)
         assert small.target.matches(Shrinking.of(small.trace, again).target)
@@ -86,7 +86,7 @@ def test_shrinker_skips_traces_that_the_engine_cannot_run() -> None:
     strict = random_trace(0).explicit().model_copy(update={"spec": EngineSpec()})
     assert lacking(strict, target_kind(VLLM).capabilities) is not None
     target = Signature(plane="tokens", variable="tokens", writer="")
-    assert first_matching_candidate([strict, strict], target, TAPES, RunConfig(engine=VLLM)) == Tried(count=2)
+    assert first_matching_candidate([strict, strict], target, VALUE_CACHE, RunConfig(engine=VLLM)) == Tried(count=2)
 
 
 @pytest.mark.parametrize("fault", ["vllm-28787-resumed-tokens", ACCEPTED])

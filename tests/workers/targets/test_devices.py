@@ -14,7 +14,7 @@ from scenarios import codec
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.kernels.copies.definition import CopyInputs
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.worker import Worker
@@ -32,7 +32,7 @@ SUBSET = (
 )
 # The interpreter is slow for steps that sample: this many output tokens suffice to resume a request and sample again.
 TOKENS_MAX = {"drawn_tokens": 12}
-TAPES, INTERPRETED = Tapes(), RunConfig(device="triton-cpu")
+VALUE_CACHE, INTERPRETED = ModelValueCache(), RunConfig(device="triton-cpu")
 
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, Triton compiles its kernels")
 
@@ -87,15 +87,15 @@ def test_op_without_triton_kernel_is_refused_and_not_a_finding() -> None:
     copy_by_hand.__module__ = CLEAN.copy_inputs.__module__
     parts = replace(parts_on(INTERPRETED), copy_inputs=twin_of(copy_by_hand))
     with pytest.raises(DeviceError, match="device op copy_by_hand has no Triton kernel"):
-        check(trace_of("burst"), TAPES, kind=Specstorm(parts), config=INTERPRETED)
+        check(trace_of("burst"), VALUE_CACHE, kind=Specstorm(parts), config=INTERPRETED)
 
 
 @interpreted
 @pytest.mark.parametrize("name", SUBSET)
 def test_interpreter_captures_equal_the_numpy_captures(name: str) -> None:
-    defined = check(shortened(name), TAPES)
+    defined = check(shortened(name), VALUE_CACHE)
     assert isinstance(defined, Agreed)
-    interpreted = check(shortened(name), TAPES, config=INTERPRETED)
+    interpreted = check(shortened(name), VALUE_CACHE, config=INTERPRETED)
     assert isinstance(interpreted, Agreed), interpreted
     assert interpreted.stats == defined.stats
 
@@ -111,9 +111,9 @@ def test_sweep_on_the_interpreter_agrees_under_every_schedule() -> None:
 def test_host_fault_is_found_on_the_interpreter() -> None:
     fault = "vllm-38556-backup-token"
     trace = trace_of("discarded_chunks").model_copy(update={"faults": (fault,)})
-    verdict = check(trace, TAPES, config=INTERPRETED)
+    verdict = check(trace, VALUE_CACHE, config=INTERPRETED)
     assert isinstance(verdict, Diverged)
-    defined = check(trace, TAPES)
+    defined = check(trace, VALUE_CACHE)
     assert isinstance(defined, Diverged)
     assert verdict.difference == defined.difference
 

@@ -29,7 +29,7 @@ _extract_hidden_states = arguments_of(ExtractHiddenStates, "num_proposed", slots
 def eagle(context: Context, forward: Forward) -> None:
     """Enqueue the EAGLE-like drafter: first pass, slot mapping, draft chain.
 
-    The drafter reads the target's hidden words and has its own KV cache. A script decides which tokens it proposes.
+    The drafter reads the target's hidden states and has its own KV cache. A script decides which tokens it proposes.
     """
     launch, parts, view = context.compute.launch, context.parts, forward.view
     launch(parts.draft_first_pass, context.of_view(_draft_first_pass, view.shape))
@@ -40,7 +40,7 @@ def eagle(context: Context, forward: Forward) -> None:
 def mtp(context: Context, forward: Forward) -> None:
     """Enqueue the multi-token-prediction layer: first pass, then the draft chain.
 
-    The layer follows the target's layers, and carries a hidden word from step to step. The chain runs on its own
+    The layer follows the target's layers, and carries a hidden state from step to step. The chain runs on its own
     output.
     """
     launch, parts, view = context.compute.launch, context.parts, forward.view
@@ -51,7 +51,7 @@ def mtp(context: Context, forward: Forward) -> None:
 def dflash(context: Context, forward: Forward) -> None:
     """Enqueue the block drafter: extend the context, then propose a block of draft tokens.
 
-    The context consists of the target's hidden words; one pass over a block of mask tokens gives all draft tokens.
+    The context consists of the target's hidden states; one pass over a block of mask tokens gives all draft tokens.
     """
     launch, parts, view = context.compute.launch, context.parts, forward.view
     launch(parts.dflash_context, context.of_view(_dflash_context, view.shape))
@@ -75,7 +75,7 @@ def medusa(context: Context, forward: Forward) -> None:
 
 
 def extract_hidden_states(context: Context, forward: Forward) -> None:
-    """Enqueue the op that caches hidden words and proposes the token just sampled."""
+    """Enqueue the op that caches hidden states and proposes the token just sampled."""
     extracted = context.once(_extract_hidden_states, forward.view.shape, forward.k_step)
     context.compute.launch(context.parts.extract_hidden_states, extracted)
 

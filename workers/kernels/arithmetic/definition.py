@@ -14,7 +14,7 @@ DECAY = 0x5851F42D4C957F2D
 MULTIPLIER = 0x2127599BF4325C37
 DRAFTER_LAYER = 64
 LOGIT_SHIFT = 40
-# Number of ids with a hidden word: all ids of the largest vocabulary, and the mask id that follows them.
+# Number of ids with a hidden state: all ids of the largest vocabulary, and the mask id that follows them.
 NUM_EMBEDDED = (1 << 16) + 1
 # Positions of the longest model, plus positions of draft tokens past its end.
 POSITIONS_MAX = (1 << 16) + 64
@@ -29,17 +29,17 @@ def mix(word: int) -> int:
 
 
 def embed(token: int) -> int:
-    """Return the hidden word (integer hidden state) of a token id; a negative id counts as 0."""
+    """Return the hidden state (one 64-bit integer) of a token id; a negative id counts as 0."""
     return mix((max(token, 0) + 1) * GOLDEN)
 
 
-def kv_word(hidden: int, position: int, layer: int) -> int:
-    """Return the KV-cache word of an attention layer for a token at a position."""
+def kv_entry(hidden: int, position: int, layer: int) -> int:
+    """Return the KV-cache entry of an attention layer for a token at a position."""
     return mix(hidden + (2 * position + 1) * POSITION + layer * LAYER)
 
 
 def attention_weight(position: int, at: int) -> int:
-    """Return 2 (position - at) + 1, the weight of the KV word at position `at`.
+    """Return 2 (position - at) + 1, the weight of the KV entry at position `at`.
 
     1 for its own position.
     """
@@ -47,7 +47,7 @@ def attention_weight(position: int, at: int) -> int:
 
 
 def after_attention(hidden: int, output: int) -> int:
-    """Return the hidden word after an attention layer."""
+    """Return the hidden state after an attention layer."""
     return mix(hidden + output)
 
 
@@ -68,7 +68,7 @@ def advance(state: int, window: Sequence[int]) -> int:
 
 
 def after_recurrent(hidden: int, state: int) -> int:
-    """Return the hidden word after a recurrent layer."""
+    """Return the hidden state after a recurrent layer."""
     return mix(hidden + state)
 
 
@@ -78,5 +78,5 @@ def logit(hidden: int, token: int) -> int:
 
 
 def draft_hidden(hidden: int, token: int) -> int:
-    """Return the drafter's input: a hidden word combined with the token that follows it."""
+    """Return the drafter's input: a hidden state combined with the token that follows it."""
     return mix(3 * hidden + embed(token))

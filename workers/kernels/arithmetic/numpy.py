@@ -81,18 +81,18 @@ def mix_number(x: int) -> int:
 def scores(hidden: Words, vocab_size: int) -> Words:
     """Return the logits of all token ids as integers below 2^24: [N, vocab_size].
 
-    `hidden` has N hidden words.
+    `hidden` has N hidden states.
     """
     return _scored(hidden[:, None] + vocabulary(vocab_size))
 
 
 def scores_of(hidden: int, vocab_size: int) -> Words:
-    """Return the logits of all token ids for one hidden word, [vocab_size]."""
+    """Return the logits of all token ids for one hidden state, [vocab_size]."""
     return _scored(np.array(hidden, dtype=_WORD) + vocabulary(vocab_size))
 
 
 def _scored(x: Words) -> Words:
-    """Return logits from hidden words plus vocabulary terms; overwrites `x`."""
+    """Return logits from hidden states plus vocabulary terms; overwrites `x`."""
     bitwise_xor(x, right_shift(x, _SHIFT_0), x)
     multiply(x, _MULTIPLIER, x)
     # The last step of `mix` changes only the lowest 17 bits, and a logit is the highest 24.
@@ -106,7 +106,7 @@ def words(x: Integers) -> Words:
 
 
 def embed(tokens: Integers, out: Words | None = None) -> Words:
-    """Return the hidden words of token ids, in `out` if given.
+    """Return the hidden states of token ids, in `out` if given.
 
     An invalid id has the word of the nearest valid id.
     """
@@ -114,19 +114,19 @@ def embed(tokens: Integers, out: Words | None = None) -> Words:
 
 
 def kv_places(positions: Integers, layer: int) -> Words:
-    """Return the terms for position and layer that are part of KV words."""
+    """Return the terms for position and layer that are part of KV entries."""
     return places(layer).take(positions, mode="clip")
 
 
-def kv_words(hidden: Words, positions: Integers, layer: int) -> Words:
-    """Return the KV-cache words of an attention layer for tokens at positions."""
+def kv_entries(hidden: Words, positions: Integers, layer: int) -> Words:
+    """Return the KV-cache entries of an attention layer for tokens at positions."""
     x = kv_places(positions, layer)
     x += hidden
     return mix(x)
 
 
-def cached_words(kv: Words, block_table: Integers, block_size: int, max_blocks: int, num_blocks_max: int) -> Words:
-    """Return each row's KV words of its first blocks: [num_rows, num_blocks_max * block_size].
+def cached_entries(kv: Words, block_table: Integers, block_size: int, max_blocks: int, num_blocks_max: int) -> Words:
+    """Return each row's KV entries of its first blocks: [num_rows, num_blocks_max * block_size].
 
     Shapes: kv [num_blocks * block_size], block_table [num_rows * max_blocks]. Words of missing blocks are undefined.
     """
@@ -136,7 +136,7 @@ def cached_words(kv: Words, block_table: Integers, block_size: int, max_blocks: 
 
 
 def attention(cached: Words, index: Integers, out: Words | None = None) -> tuple[Words, Words]:
-    """Return attention output and plain sum of KV words at each position of each row.
+    """Return attention output and plain sum of KV entries at each position of each row.
 
     Shapes: cached [num_rows, length], which is overwritten; index (flat into cached), `out` and both results [N].
     """
@@ -151,7 +151,7 @@ def attention(cached: Words, index: Integers, out: Words | None = None) -> tuple
 
 
 def draft_hidden(hidden: Words, tokens: Integers, out: Words | None = None) -> Words:
-    """Return the drafter's inputs: hidden words combined with the following tokens.
+    """Return the drafter's inputs: hidden states combined with the following tokens.
 
     The result is written to `out` if given.
     """
@@ -268,13 +268,13 @@ def taps(width: int) -> Words:
 
 @cache
 def embeddings() -> Words:
-    """Return the hidden words of all ids of the largest vocabulary and of the mask id."""
+    """Return the hidden states of all ids of the largest vocabulary and of the mask id."""
     return shared(mix((words(np.arange(definition.NUM_EMBEDDED)) + ONE) * GOLDEN))
 
 
 @cache
 def places(layer: int) -> Words:
-    """Return, for every position, the part of KV words that depends on position and layer.
+    """Return, for every position, the part of KV entries that depends on position and layer.
 
     Positions include those of draft tokens past the end of the longest model.
     """

@@ -35,7 +35,7 @@ def embed(b_token):
 
 
 @triton.jit
-def kv_word(b_hidden, b_position, layer: tl.constexpr):
+def kv_entry(b_hidden, b_position, layer: tl.constexpr):
     b_place = (b_position.to(tl.uint64) * 2 + 1) * POSITION
     return mix(b_hidden + b_place + (layer * LAYER & _MASK))
 

@@ -11,9 +11,10 @@ from workers.kernels.sentinels import PAD_ROW
 class Attention(Arguments):
     """Set output[i] = sum over j <= position of kv[j] * (2 (position - j) + 1).
 
-    Update the hidden words with it.
+    Update the hidden states with it.
 
-    `num_blocks_max` is the largest number of blocks of any row. Padding tokens get output 0 and keep their hidden word.
+    `num_blocks_max` is the largest number of blocks of any row. Padding tokens get output 0 and keep their hidden
+    state.
     """
 
     kv: Annotated[Memory, In("uint64", "num_blocks * block_size")]
@@ -30,7 +31,7 @@ class Attention(Arguments):
 def attention(a: Attention) -> None:
     """Compute each token's attention over its row's KV cache up to its own position.
 
-    Update its hidden word.
+    Update its hidden state.
     """
     attend(a, 0)
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic.numpy import NOTHING, ONE, TWO, ZERO, arange, cached_words, integer, mix, words
+from workers.kernels.arithmetic.numpy import NOTHING, ONE, TWO, ZERO, arange, cached_entries, integer, mix, words
 from workers.kernels.cascade_attention.definition import CascadeAttention
 
 
 def cascade_attention(a: CascadeAttention) -> None:
     start, end = a.num_common_blocks * a.block_size, a.num_blocks_max * a.block_size
-    cached = cached_words(a.kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
+    cached = cached_entries(a.kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
     common, rest = cached[0, :start], cached[:, start:]
     index = np.maximum(a.token_row, ZERO) * integer(end - start)
     index += np.maximum(a.positions - integer(start), ZERO)

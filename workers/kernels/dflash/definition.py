@@ -1,19 +1,19 @@
 """Block drafter (DFlash): one pass over mask tokens gives all draft tokens of a row.
 
-Source: DFlash, arXiv 2602.06036, for a block that follows a context of the target's hidden words.
+Source: DFlash, arXiv 2602.06036, for a block that follows a context of the target's hidden states.
 """
 
 from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
-from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_word, mix
-from workers.kernels.drafting.definition import attended, cached_words, cleared_rows, scripted, write_scratch
+from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_entry, mix
+from workers.kernels.drafting.definition import attended, cached_entries, cleared_rows, scripted, write_scratch
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 
 @arguments
 class DflashContext(Arguments):
-    """Write the KV word of the target's hidden word for every token that has a slot."""
+    """Write the KV entry of the target's hidden state for every token that has a slot."""
 
     hidden: Annotated[Memory, In("uint64", "T")]
     positions: Annotated[Memory, In("int64", "T")]
@@ -23,12 +23,12 @@ class DflashContext(Arguments):
 
 @arguments
 class DflashBlock(CachedDrafts):
-    """Propose each row's draft tokens at once, from its last kept token's hidden word.
+    """Propose each row's draft tokens at once, from its last kept token's hidden state.
 
     The block is the next token followed by `num_proposed` mask tokens (id `vocab_size`), at the positions after the
     context. Each attends to the whole context, and to all of the block with weight 2 |distance| + 1. `raw` is the
     output at a mask token; the draft token is the script's. A row without a valid token proposes NO_DRAFT. The block's
-    KV words are scratch. In padding rows `raw` is 0.
+    KV entries are scratch. In padding rows `raw` is 0.
     """
 
     hidden: Annotated[Memory, In("uint64", "T")]
@@ -37,14 +37,14 @@ class DflashBlock(CachedDrafts):
 
 
 def dflash_context(a: DflashContext) -> None:
-    """Write the drafter's KV word of the target's hidden word, for every token that has a slot."""
+    """Write the drafter's KV entry of the target's hidden state, for every token that has a slot."""
     for token in range(len(a.hidden)):
         if a.slots[token] >= 0:
-            a.drafter_kv[a.slots[token]] = kv_word(int(a.hidden[token]), int(a.positions[token]), DRAFTER_LAYER)
+            a.drafter_kv[a.slots[token]] = kv_entry(int(a.hidden[token]), int(a.positions[token]), DRAFTER_LAYER)
 
 
 def dflash_block(a: DflashBlock) -> None:
-    """Propose each row's draft tokens at once, from its last kept token's hidden word."""
+    """Propose each row's draft tokens at once, from its last kept token's hidden state."""
     for row in cleared_rows(a):
         _propose(a, row)
 
@@ -56,12 +56,12 @@ def _propose(a: DflashBlock, row: int) -> None:
     """
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     first, hidden = int(a.positions[last]) + 1, int(a.hidden[last])
-    context = cached_words(a, row, first - 1)
+    context = cached_entries(a, row, first - 1)
     mask = a.vocab_size
     vectors, block = [], []
     for place in range(1 + a.num_proposed):
         vectors.append(draft_hidden(hidden, int(a.next_tokens[row]) if place == 0 else mask))
-        block.append(kv_word(vectors[place], first + place, DRAFTER_LAYER))
+        block.append(kv_entry(vectors[place], first + place, DRAFTER_LAYER))
         write_scratch(a, row, block[place], first + place)
     for place in range(1, 1 + a.num_proposed):
         seen = attended(context, first + place)

@@ -10,7 +10,7 @@ from workers.kernels.arithmetic.numpy import (
     arange,
     column,
     draft_hidden,
-    kv_words,
+    kv_entries,
     mix,
     repeated,
     shared,
@@ -23,7 +23,7 @@ from workers.kernels.drafting.numpy import cached_sums, scripted, withhold, writ
 
 
 def dflash_context(a: DflashContext) -> None:
-    store(a.drafter_kv, a.slots, kv_words(a.hidden, a.positions, DRAFTER_LAYER))
+    store(a.drafter_kv, a.slots, kv_entries(a.hidden, a.positions, DRAFTER_LAYER))
 
 
 def dflash_block(a: DflashBlock) -> None:
@@ -36,7 +36,7 @@ def dflash_block(a: DflashBlock) -> None:
     vectors = draft_hidden(a.hidden[a.token_index[row]], ids.ravel())
     position = last[row]
     position += repeated(1 + width, num_rows)[num_rows:]
-    stored = kv_words(vectors, position, DRAFTER_LAYER).reshape(width, num_rows)
+    stored = kv_entries(vectors, position, DRAFTER_LAYER).reshape(width, num_rows)
     seen = block_weights(width).dot(stored)
     seen += context_weights(width).dot(np.stack(cached_sums(a, last)))
     seen += vectors.reshape(stored.shape)

@@ -2,7 +2,7 @@
 
 import triton.language as tl
 
-from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
+from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_entry, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.drafting.triton import scripted, store_scratch
@@ -38,7 +38,7 @@ def _context_kernel(p_hidden, p_positions, p_slots, p_kv, num_tokens, BLOCK: tl.
     b_hidden = tl.load(p_hidden + o_token, mask=is_token, other=0)
     b_position = tl.load(p_positions + o_token, mask=is_token, other=0)
     o_slot = tl.load(p_slots + o_token, mask=is_token, other=PAD_SLOT)
-    tl.store(p_kv + o_slot, kv_word(b_hidden, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
+    tl.store(p_kv + o_slot, kv_entry(b_hidden, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
 
 
 @kernel()
@@ -67,12 +67,12 @@ def _block_kernel(
     for at in range(num_proposed + 1):
         b_position = b_first + at
         b_vector = tl.where(at == 0, b_anchor, b_mask)
-        b_word = kv_word(b_vector, b_position, DRAFTER_LAYER)
+        b_word = kv_entry(b_vector, b_position, DRAFTER_LAYER)
         store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, block_size)
         if at > 0:
             b_seen = attention(b_sum, b_sum_position, b_position)
             for other in range(num_proposed + 1):
-                b_other = kv_word(tl.where(other == 0, b_anchor, b_mask), b_first + other, DRAFTER_LAYER)
+                b_other = kv_entry(tl.where(other == 0, b_anchor, b_mask), b_first + other, DRAFTER_LAYER)
                 b_seen += b_other * (2 * tl.abs(at - other) + 1).to(tl.uint64)
             b_draft = scripted(p_script, b_slot, b_position, is_real, max_model_len)
             o_column = o_row * k + at - 1

@@ -9,9 +9,9 @@ from typing import Annotated, TypeAlias
 import numpy as np
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
-from workers.kernels.arithmetic.definition import advance, after_attention, after_recurrent, embed, kv_word, logit
+from workers.kernels.arithmetic.definition import advance, after_attention, after_recurrent, embed, kv_entry, logit
 from workers.kernels.attention.definition import Attention, attention
-from workers.kernels.drafting.definition import attended, cached_words, cleared_rows, scripted, write_scratch
+from workers.kernels.drafting.definition import attended, cached_entries, cleared_rows, scripted, write_scratch
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 from workers.kernels.kv_write.definition import KvWrite, kv_write
 from workers.kernels.recurrent_update.definition import RecurrentUpdate, recurrent_update
@@ -55,10 +55,10 @@ class DraftModelPass(Arguments):
 class DraftModelChain(CachedDrafts):
     """Predict `num_proposed` tokens for each row, one at a time, starting after its next token.
 
-    `raw` is the model's last hidden word, `own` the argmax of its logits (the lowest id of equal ones). The draft token
-    is `own` plus the script's entry at its position, modulo the vocabulary size: 0 keeps it, 1 makes it wrong. The
-    chain continues from its draft tokens. A row without a valid token proposes NO_DRAFT. KV words that the chain writes
-    are scratch; recurrent states stay unchanged. In padding rows `raw` is 0 and `own` NO_DRAFT.
+    `raw` is the model's last hidden state, `own` the argmax of its logits (the lowest id of equal ones). The draft
+    token is `own` plus the script's entry at its position, modulo the vocabulary size: 0 keeps it, 1 makes it wrong.
+    The chain continues from its draft tokens. A row without a valid token proposes NO_DRAFT. KV entries that the chain
+    writes are scratch; recurrent states stay unchanged. In padding rows `raw` is 0 and `own` NO_DRAFT.
     """
 
     next_tokens: Annotated[Memory, In("int64", "B")]
@@ -103,7 +103,7 @@ def recurrent_update_of(a: DraftModelPass) -> RecurrentUpdate:
     )
 
 
-# Maps a row, a draft index, a hidden word and a script entry to the model's own token and the draft token.
+# Maps a row, a draft index, a hidden state and a script entry to the model's own token and the draft token.
 Predict: TypeAlias = Callable[[int, int, int, int], tuple[int, int]]
 
 
@@ -150,7 +150,7 @@ def _run_row(a: DraftModelChain, row: int, predict: Predict) -> None:
     """Run the draft model on a row's next token, then on its own draft tokens."""
     k, width = a.num_speculative_tokens, a.conv_width
     position, token = int(a.positions[a.token_index[row]]), int(a.next_tokens[row])
-    cached = cached_words(a, row, position)
+    cached = cached_entries(a, row, position)
     state, window = 0, []
     if width:
         accepted = min(max(int(a.accepted[row]), 0), 1 + k)
@@ -161,7 +161,7 @@ def _run_row(a: DraftModelChain, row: int, predict: Predict) -> None:
     for index in range(a.num_proposed):
         position += 1
         hidden = embed(token)
-        cached.append(kv_word(hidden, position, 0))
+        cached.append(kv_entry(hidden, position, 0))
         write_scratch(a, row, cached[-1], position)
         hidden = after_attention(hidden, attended(cached, position))
         if width:

@@ -15,7 +15,7 @@ from workers.kernels.kv_write.numpy import kv_write
 from workers.kernels.recurrent_update.numpy import recurrent_update
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
-# Maps a row, a draft index, the model's hidden word and the script entry to the model's own token and the draft token.
+# Maps a row, a draft index, the model's hidden state and the script entry to the model's own token and the draft token.
 Choose = Callable[[int, int, int, int], tuple[int, int]]
 
 
@@ -66,8 +66,8 @@ def _run_row(
 ) -> None:
     """Run the draft model on its own draft tokens, from the next token's `hidden` word on.
 
-    The next token follows position `last`. `seen` is the attention output at `last` over the row's KV words, `sums` the
-    sum of these words.
+    The next token follows position `last`. `seen` is the attention output at `last` over the row's KV entries, `sums`
+    the sum of these words.
     """
     k, width = a.num_speculative_tokens, a.conv_width
     raws: list[int] = []
@@ -102,7 +102,7 @@ def _run_row(
 
 
 def _write_scratch(a: DraftModelChain, row: int, position: int, word: int) -> None:
-    """Write a KV word after the last kept token, if the position has a slot."""
+    """Write a KV entry after the last kept token, if the position has a slot."""
     if position < a.max_model_len:
         entry, offset = divmod(position, a.block_size)
         block = a.block_table[row * a.max_blocks + entry]

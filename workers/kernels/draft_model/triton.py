@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.arithmetic.triton import DECAY, LOGIT_SHIFT, VOCABULARY, embed, kv_word, mix, tap
+from workers.kernels.arithmetic.triton import DECAY, LOGIT_SHIFT, VOCABULARY, embed, kv_entry, mix, tap
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.attention.triton import attention, sum_paged
 from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
@@ -54,7 +54,7 @@ def _write_kernel(
     o_last = tl.load(p_token_index + o_row, mask=o_row >= 0, other=-1)
     b_position = tl.load(p_positions + o_token, mask=is_token, other=0)
     o_slot = tl.load(p_slots + o_token, mask=is_token, other=PAD_SLOT)
-    tl.store(p_kv + o_slot, kv_word(b_hidden, b_position, 0), mask=(o_slot >= 0) & (o_token <= o_last))
+    tl.store(p_kv + o_slot, kv_entry(b_hidden, b_position, 0), mask=(o_slot >= 0) & (o_token <= o_last))
 
 
 @triton.jit
@@ -84,11 +84,11 @@ def state_of(
 def run_layers(b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, width, BLOCK_WIDTH: tl.constexpr):
     """Run the layers on token `index` of a chain.
 
-    Return its hidden word, KV word, sums, state and window.
+    Return its hidden state, KV entry, sums, state and window.
     """
     o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
     b_hidden = embed(b_token)
-    b_word = kv_word(b_hidden, b_position, 0)
+    b_word = kv_entry(b_hidden, b_position, 0)
     b_sum += b_word
     b_sum_position += b_word * b_position.to(tl.uint64)
     b_hidden = mix(b_hidden + weighted(b_sum, b_sum_position, b_position))

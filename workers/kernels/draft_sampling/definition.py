@@ -41,7 +41,7 @@ class DrawnChain(DraftModelChain):
     Rows with certain draft tokens (point_mass) are not sampled.
 
     Such a draft token is sampled from the model's distribution, and the logits are stored in the row's slot. The script
-    adds nothing to it: where the script says 1, another hidden word gives the logits, so that the target's
+    adds nothing to it: where the script says 1, another hidden state gives the logits, so that the target's
     distribution differs. `own` is the argmax of the logits that a draft token is sampled from. A row without a valid
     token samples nothing and leaves its slot unchanged.
     """

@@ -132,7 +132,7 @@ def _chain_kernel(
 
 @triton.jit
 def _largest(b_word, p_line, is_kept, vocab_size, BLOCK: tl.constexpr):
-    """Return the largest logit of a hidden word and its lowest token id.
+    """Return the largest logit of a hidden state and its lowest token id.
 
     Store the logits where `is_kept`.
 

@@ -1,4 +1,4 @@
-"""Shared definitions of drafters: KV words, script entries and scratch writes of a row."""
+"""Shared definitions of drafters: KV entries, script entries and scratch writes of a row."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,8 +23,8 @@ def table_of(a: CachedDrafts, row: int) -> list[int]:
     return [int(a.block_table[row * a.max_blocks + entry]) for entry in range(a.max_blocks)]
 
 
-def cached_words(a: CachedDrafts, row: int, last: int) -> list[int]:
-    """Return the KV words of a row at the positions up to `last`."""
+def cached_entries(a: CachedDrafts, row: int, last: int) -> list[int]:
+    """Return the KV entries of a row at the positions up to `last`."""
     table = table_of(a, row)
     words = []
     for position in range(last + 1):
@@ -42,7 +42,7 @@ def attended(words: Sequence[int], position: int) -> int:
 
 
 def write_scratch(a: CachedDrafts, row: int, word: int, position: int) -> None:
-    """Write a KV word after the last kept token, if the position has a slot."""
+    """Write a KV entry after the last kept token, if the position has a slot."""
     if position >= a.max_model_len:
         return
     block, offset = table_of(a, row)[position // a.block_size], position % a.block_size

@@ -12,7 +12,7 @@ from workers.kernels.arithmetic.numpy import (
     Words,
     arange,
     attention,
-    cached_words,
+    cached_entries,
     column,
     columns,
     integer,
@@ -32,9 +32,9 @@ _NO_DRAFT = integer(NO_DRAFT)
 
 
 def cached_sums(a: CachedDrafts, last: Integers) -> tuple[Words, Words]:
-    """Return each row's attention output at position `last`, and the sum of its KV words."""
+    """Return each row's attention output at position `last`, and the sum of its KV entries."""
     length = a.num_blocks_max * a.block_size
-    cached = cached_words(a.drafter_kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
+    cached = cached_entries(a.drafter_kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
     row = multiples(len(last), length)
     if np.count_nonzero(last < integer(length)) == len(last):
         return attention(cached, row + last)
@@ -54,7 +54,7 @@ def see(seen: Words, sums: Words, stored: Words) -> None:
 
 
 def write_raw(a: ScriptedDrafts, raws: Words, num_real: Any) -> None:
-    """Write the drafter hidden words `raws` [num_proposed, num_rows] of real rows.
+    """Write the drafter hidden states `raws` [num_proposed, num_rows] of real rows.
 
     Real rows come first. All other elements are 0.
     """

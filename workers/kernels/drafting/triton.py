@@ -1,4 +1,4 @@
-"""Shared Triton code of drafters: script entries and scratch KV words of a row."""
+"""Shared Triton code of drafters: script entries and scratch KV entries of a row."""
 
 import triton
 import triton.language as tl

@@ -1,13 +1,13 @@
 """EAGLE-like drafter: a pass over the target's tokens, then a chain of draft tokens.
 
-Source: EAGLE, arXiv 2401.15077: the input is the target's hidden word combined with the token that follows.
+Source: EAGLE, arXiv 2401.15077: the input is the target's hidden state combined with the token that follows.
 """
 
 from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
-from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_word, mix
-from workers.kernels.drafting.definition import attended, cached_words, cleared_rows, scripted
+from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_entry, mix
+from workers.kernels.drafting.definition import attended, cached_entries, cleared_rows, scripted
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 from workers.kernels.sentinels import NO_DRAFT
 
@@ -18,7 +18,7 @@ class DraftFirstPass(Arguments):
 
     The input also contains the token that follows.
 
-    The token that follows a row's last kept token is its next token. KV words of rejected tokens are scratch. Padding
+    The token that follows a row's last kept token is its next token. KV entries of rejected tokens are scratch. Padding
     rows come last.
     """
 
@@ -38,7 +38,7 @@ class DraftChain(CachedDrafts):
     """Propose `num_proposed` draft tokens for each row.
 
     The drafter attends to its own KV cache and computes the word `raw`; the proposed token is the script's at that
-    position. NO_DRAFT in rows without a valid token and in columns from `num_proposed` on. KV words that the chain
+    position. NO_DRAFT in rows without a valid token and in columns from `num_proposed` on. KV entries that the chain
     writes, at `draft_slots`, are scratch. Padding rows come last; their `raw` is 0.
     """
 
@@ -59,7 +59,7 @@ def draft_first_pass(a: DraftFirstPass) -> None:
         word = draft_hidden(int(a.hidden[token]), following)
         a.drafter_hidden[token] = word
         if a.slots[token] >= 0:
-            a.drafter_kv[a.slots[token]] = kv_word(word, int(a.positions[token]), DRAFTER_LAYER)
+            a.drafter_kv[a.slots[token]] = kv_entry(word, int(a.positions[token]), DRAFTER_LAYER)
 
 
 def draft_chain(a: DraftChain) -> None:
@@ -72,13 +72,13 @@ def _propose(a: DraftChain, row: int) -> None:
     """Propose a row's draft tokens: run the drafter on its own output after the first pass."""
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     position, vector = int(a.positions[last]), int(a.drafter_hidden[last])
-    cached = cached_words(a, row, position)
+    cached = cached_entries(a, row, position)
     raw, draft = 0, NO_DRAFT
     for index in range(a.num_proposed):
         if index > 0:
             vector = draft_hidden(raw, draft)
             position += 1
-            cached.append(kv_word(vector, position, DRAFTER_LAYER))
+            cached.append(kv_entry(vector, position, DRAFTER_LAYER))
             slot = int(a.draft_slots[row * k + index - 1])
             if slot >= 0:
                 a.drafter_kv[slot] = cached[-1]

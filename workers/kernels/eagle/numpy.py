@@ -11,8 +11,8 @@ from workers.kernels.arithmetic.numpy import (
     arange,
     draft_hidden,
     embed,
+    kv_entries,
     kv_places,
-    kv_words,
     mix_number,
     shared,
     store,
@@ -29,7 +29,7 @@ def draft_first_pass(a: DraftFirstPass) -> None:
     num_real = np.count_nonzero(a.num_scheduled)
     fed[a.token_index[:num_real]] = a.next_tokens[:num_real]
     draft_hidden(a.hidden, fed, a.drafter_hidden)
-    store(a.drafter_kv, a.slots, kv_words(a.drafter_hidden, a.positions, DRAFTER_LAYER))
+    store(a.drafter_kv, a.slots, kv_entries(a.drafter_hidden, a.positions, DRAFTER_LAYER))
 
 
 def draft_chain(a: DraftChain) -> None:
@@ -61,7 +61,7 @@ def draft_chain(a: DraftChain) -> None:
 def _chain(
     a: DraftChain, first: int, *, vector: int, seen: int, total: int, place: int, fed: list[int], slots: list[int]
 ) -> None:
-    """Write a row's draft hidden words from `first` on, and KV words of fed-back draft tokens.
+    """Write a row's draft hidden states from `first` on, and KV entries of fed-back draft tokens.
 
     `vector` is the first pass's word of the last kept token, `seen` its attention output, `total` the sum of its KV
     words.

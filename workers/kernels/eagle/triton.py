@@ -2,7 +2,7 @@
 
 import triton.language as tl
 
-from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
+from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_entry, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, kernel, launch
@@ -60,7 +60,7 @@ def _first_pass_kernel(
     tl.store(p_drafter_hidden + o_token, b_hidden, mask=is_token)
     b_position = tl.load(p_positions + o_token, mask=is_token, other=0)
     o_slot = tl.load(p_slots + o_token, mask=is_token, other=PAD_SLOT)
-    tl.store(p_drafter_kv + o_slot, kv_word(b_hidden, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
+    tl.store(p_drafter_kv + o_slot, kv_entry(b_hidden, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
 
 
 @kernel()
@@ -89,7 +89,7 @@ def _chain_kernel(
         b_position = b_last + index
         if index > 0:
             b_vector = draft_hidden(b_raw, b_draft)
-            b_word = kv_word(b_vector, b_position, DRAFTER_LAYER)
+            b_word = kv_entry(b_vector, b_position, DRAFTER_LAYER)
             b_sum += b_word
             b_sum_position += b_word * b_position.to(tl.uint64)
             o_slot = tl.load(p_draft_slots + o_row * k + index - 1, mask=is_real, other=PAD_SLOT)

@@ -1,4 +1,4 @@
-"""Hidden-state extraction: write the target's hidden words to a cache for a consumer.
+"""Hidden-state extraction: write the target's hidden states to a cache for a consumer.
 
 Source: vLLM's `extract_hidden_states` proposer, which proposes the token just sampled as its only draft token.
 """
@@ -11,7 +11,7 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
 @arguments
 class ExtractHiddenStates(Arguments):
-    """Write the hidden word of every token that has a slot.
+    """Write the hidden state of every token that has a slot.
 
     Propose each row's next token as its draft token.
 
@@ -29,7 +29,7 @@ class ExtractHiddenStates(Arguments):
 
 
 def extract_hidden_states(a: ExtractHiddenStates) -> None:
-    """Write the hidden word of every token that has a slot.
+    """Write the hidden state of every token that has a slot.
 
     Propose each row's next token as its draft token.
     """

@@ -1,4 +1,4 @@
-"""Hidden-state extraction: write the target's hidden words to a cache for a consumer."""
+"""Hidden-state extraction: write the target's hidden states to a cache for a consumer."""
 
 import triton.language as tl
 

@@ -1,15 +1,15 @@
-"""Embed the tokens and write their KV-cache words."""
+"""Embed the tokens and write their KV-cache entries."""
 
 from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
-from workers.kernels.arithmetic.definition import embed, kv_word
+from workers.kernels.arithmetic.definition import embed, kv_entry
 from workers.kernels.sentinels import PAD_SLOT
 
 
 @arguments
 class KvWrite(Arguments):
-    """Write every token's hidden word, and its KV-cache word if it has a slot."""
+    """Write every token's hidden state, and its KV-cache entry if it has a slot."""
 
     input_ids: Annotated[Memory, In("int64", "T")]
     positions: Annotated[Memory, In("int64", "T")]
@@ -20,10 +20,10 @@ class KvWrite(Arguments):
 
 
 def kv_write(a: KvWrite) -> None:
-    """Write the hidden word of every token, and its KV-cache word if it has a slot."""
+    """Write the hidden state of every token, and its KV-cache entry if it has a slot."""
     for token in range(len(a.input_ids)):
         hidden = embed(int(a.input_ids[token]))
         a.hidden[token] = hidden
         slot = int(a.slots[token])
         if slot != PAD_SLOT:
-            a.kv[slot] = kv_word(hidden, int(a.positions[token]), a.layer)
+            a.kv[slot] = kv_entry(hidden, int(a.positions[token]), a.layer)

@@ -1,9 +1,9 @@
-"""Embed the tokens and write their KV-cache words."""
+"""Embed the tokens and write their KV-cache entries."""
 
-from workers.kernels.arithmetic.numpy import embed, kv_words, store
+from workers.kernels.arithmetic.numpy import embed, kv_entries, store
 from workers.kernels.kv_write.definition import KvWrite
 
 
 def kv_write(a: KvWrite) -> None:
     embed(a.input_ids, a.hidden)
-    store(a.kv, a.slots, kv_words(a.hidden, a.positions, a.layer))
+    store(a.kv, a.slots, kv_entries(a.hidden, a.positions, a.layer))

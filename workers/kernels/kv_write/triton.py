@@ -1,8 +1,8 @@
-"""Embed the tokens and write their KV-cache words."""
+"""Embed the tokens and write their KV-cache entries."""
 
 import triton.language as tl
 
-from workers.kernels.arithmetic.triton import embed, kv_word
+from workers.kernels.arithmetic.triton import embed, kv_entry
 from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.launch.triton import PAD_SLOT, kernel, launch
 
@@ -23,4 +23,4 @@ def _kernel(p_input_ids, p_positions, p_slots, p_hidden, p_kv, num_tokens, layer
     b_position = tl.load(p_positions + o_token, mask=is_token, other=0)
     o_slot = tl.load(p_slots + o_token, mask=is_token, other=PAD_SLOT)
     tl.store(p_hidden + o_token, b_hidden, mask=is_token)
-    tl.store(p_kv + o_slot, kv_word(b_hidden, b_position, layer), mask=o_slot >= 0)
+    tl.store(p_kv + o_slot, kv_entry(b_hidden, b_position, layer), mask=o_slot >= 0)

@@ -1,4 +1,4 @@
-"""Multi-token-prediction layer: input is a token and the preceding target hidden word.
+"""Multi-token-prediction layer: input is a token and the preceding target hidden state.
 
 Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; ik_llama.cpp PR #2222 for the word carried from step to step.
 """
@@ -6,14 +6,14 @@ Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; ik_llama.cpp PR #2222 for th
 from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
-from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_word, mix
-from workers.kernels.drafting.definition import attended, cached_words, cleared_rows, scripted, write_scratch
+from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_entry, mix
+from workers.kernels.drafting.definition import attended, cached_entries, cleared_rows, scripted, write_scratch
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 
 @arguments
 class MtpPass(Arguments):
-    """Write the layer's KV cache for the step; save each row's last kept hidden word.
+    """Write the layer's KV cache for the step; save each row's last kept hidden state.
 
     The input of a row's first token uses the word in `carried` that the previous step left; 0 if the row has computed
     nothing yet. A row that keeps no token of this step keeps its carried word. Padding rows (slot < 0) come last.
@@ -45,7 +45,7 @@ class MtpChain(CachedDrafts):
 
 
 def mtp_pass(a: MtpPass) -> None:
-    """Write the layer's KV cache for the step; save each row's last kept hidden word."""
+    """Write the layer's KV cache for the step; save each row's last kept hidden state."""
     for token in range(len(a.hidden)):
         if a.slots[token] < 0:
             continue
@@ -54,7 +54,7 @@ def mtp_pass(a: MtpPass) -> None:
             if a.state_slot[row] >= 0 and a.query_start[row] == token:
                 before = int(a.carried[a.state_slot[row]]) if a.num_computed[row] > 0 else 0
         word = draft_hidden(before, int(a.input_ids[token]))
-        a.drafter_kv[a.slots[token]] = kv_word(word, int(a.positions[token]), DRAFTER_LAYER)
+        a.drafter_kv[a.slots[token]] = kv_entry(word, int(a.positions[token]), DRAFTER_LAYER)
     for row in range(len(a.state_slot)):
         last = int(a.token_index[row])
         if a.accepted[row] == 0:
@@ -73,11 +73,11 @@ def _propose(a: MtpChain, row: int) -> None:
     """Propose a row's draft tokens: run the layer on the next token, then on its own output."""
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     position, raw, token = int(a.positions[last]), int(a.hidden[last]), int(a.next_tokens[row])
-    cached = cached_words(a, row, position)
+    cached = cached_entries(a, row, position)
     for index in range(a.num_proposed):
         position += 1
         vector = draft_hidden(raw, token)
-        cached.append(kv_word(vector, position, DRAFTER_LAYER))
+        cached.append(kv_entry(vector, position, DRAFTER_LAYER))
         write_scratch(a, row, cached[-1], position)
         raw = mix(vector + attended(cached, position))
         token = scripted(a, row, position + 1)

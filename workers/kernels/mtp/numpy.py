@@ -1,4 +1,4 @@
-"""Multi-token-prediction layer: input is a token and the preceding target hidden word."""
+"""Multi-token-prediction layer: input is a token and the preceding target hidden state."""
 
 import numpy as np
 
@@ -7,8 +7,8 @@ from workers.kernels.arithmetic.numpy import (
     PLACE_STEP,
     ZERO,
     draft_hidden,
+    kv_entries,
     kv_places,
-    kv_words,
     mix,
     store,
 )
@@ -22,7 +22,7 @@ def mtp_pass(a: MtpPass) -> None:
     before = np.empty_like(a.hidden)
     before[1:] = a.hidden[:-1]
     before[start] = a.carried[slot] * (a.num_computed[:num_real] > ZERO)
-    store(a.drafter_kv, a.slots, kv_words(draft_hidden(before, a.input_ids), a.positions, DRAFTER_LAYER))
+    store(a.drafter_kv, a.slots, kv_entries(draft_hidden(before, a.input_ids), a.positions, DRAFTER_LAYER))
     last = a.token_index[:num_real] - (a.accepted[:num_real] == ZERO)
     keeps = last >= start
     a.carried[slot[keeps]] = a.hidden[last[keeps]]

@@ -1,8 +1,8 @@
-"""Multi-token-prediction layer: input is a token and the preceding target hidden word."""
+"""Multi-token-prediction layer: input is a token and the preceding target hidden state."""
 
 import triton.language as tl
 
-from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
+from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_entry, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.drafting.triton import scripted, store_scratch
 from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, PAD_STATE_SLOT, kernel, launch
@@ -65,7 +65,7 @@ def _pass_kernel(
     b_vector = draft_hidden(b_before, tl.load(p_input_ids + o_token, mask=is_token, other=0))
     b_position = tl.load(p_positions + o_token, mask=is_token, other=0)
     o_slot = tl.load(p_slots + o_token, mask=is_token, other=PAD_SLOT)
-    tl.store(p_kv + o_slot, kv_word(b_vector, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
+    tl.store(p_kv + o_slot, kv_entry(b_vector, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
 
 
 @kernel()
@@ -105,7 +105,7 @@ def _chain_kernel(
     for index in range(num_proposed):
         b_position = b_last + 1 + index
         b_vector = draft_hidden(b_before, b_token)
-        b_word = kv_word(b_vector, b_position, DRAFTER_LAYER)
+        b_word = kv_entry(b_vector, b_position, DRAFTER_LAYER)
         b_sum += b_word
         b_sum_position += b_word * b_position.to(tl.uint64)
         store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, block_size)

@@ -38,7 +38,7 @@ from workers.kernels.residual_mass.numpy import residual_mass
 from workers.kernels.sampler_stats.numpy import sampler_stats
 from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, STRICT, SYNTHETIC
 from workers.kernels.verify_drafts.numpy import verify_drafts
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.rehearsal import listing, rehearse
 from workers.targets import devices
 from workers.targets.specstorm import Specstorm
@@ -117,7 +117,7 @@ def smoke(variants: Variants, wanted: set[tuple[str, str]]) -> None:
     parts = Parts(**{name: listing(op, variants) for name, op in devices.ops_of(devices.CLEAN).items()})
     for path in sorted(SMOKE.glob("*.yaml")):
         if wanted - {(variant.module, variant.name) for variant in variants.found}:
-            rehearse(codec.load(path).explicit(), Specstorm(parts), Tapes())
+            rehearse(codec.load(path).explicit(), Specstorm(parts), ModelValueCache())
 
 
 def chosen(found: set[Variant]) -> list[Variant]:

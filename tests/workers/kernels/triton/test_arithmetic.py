@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tests.workers.kernels.triton.launches import DEVICE
 from workers.kernels.arithmetic import triton as arithmetic
-from workers.kernels.arithmetic.triton import attention, draft_hidden, embed, kv_word, logit, mix, tap
+from workers.kernels.arithmetic.triton import attention, draft_hidden, embed, kv_entry, logit, mix, tap
 from workers.record import model
 
 COUNT = 256
@@ -24,7 +24,7 @@ def _every_function(p_x, p_y, p_small, p_out, layer: tl.constexpr, COUNT: tl.con
     b_x, b_y, b_small = tl.load(p_x + o), tl.load(p_y + o), tl.load(p_small + o)
     tl.store(p_out + o, mix(b_x))
     tl.store(p_out + COUNT + o, embed(b_small))
-    tl.store(p_out + 2 * COUNT + o, kv_word(b_x, b_small, layer))
+    tl.store(p_out + 2 * COUNT + o, kv_entry(b_x, b_small, layer))
     tl.store(p_out + 3 * COUNT + o, attention(b_x, b_y, b_small))
     tl.store(p_out + 4 * COUNT + o, draft_hidden(b_x, b_small))
     tl.store(p_out + 5 * COUNT + o, tap(b_small))
@@ -51,7 +51,7 @@ def test_triton_arithmetic_equals_scalar_arithmetic(layer: int) -> None:
         assert found[:, index].tolist() == [
             model.mix(a),
             model.embed(c),
-            model.kv_word(a, c, layer),
+            model.kv_entry(a, c, layer),
             model.attention(a, b, c),
             model.draft_hidden(a, c),
             (2 * c + 1) * model.GOLDEN & model.MASK,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scenarios.capabilities import Capabilities, lacking
 from scenarios.codec import loads
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged, Verdict
 from workers.run.check import check
 from workers.shrink.fingerprint import signature_of
@@ -49,7 +49,7 @@ class Adder(ChildKind):
 def judged(kind: Adder) -> Verdict:
     assert lacking(TRACE, kind.capabilities) is None
     try:
-        return check(TRACE, Tapes(), kind=kind)
+        return check(TRACE, ModelValueCache(), kind=kind)
     finally:
         kind.kept.stop()
 

@@ -12,7 +12,7 @@ import pytest
 
 from scenarios.capabilities import Capabilities
 from scenarios.codec import loads
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Harm, Site
 from workers.record.verdict import Agreed, Crashed, Diverged, Verdict
 from workers.run.check import check
@@ -119,7 +119,7 @@ def judged(kind: Misbehaving) -> Verdict:
     """Check the trace, including races and their harm, and end the process."""
     begun = monotonic()
     try:
-        return check(TRACE, Tapes(), Options(blame=True), kind=kind)
+        return check(TRACE, ModelValueCache(), Options(blame=True), kind=kind)
     finally:
         kind.kept.stop()
         assert monotonic() - begun < SECONDS_MAX

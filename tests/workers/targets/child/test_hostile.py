@@ -9,7 +9,7 @@ import pytest
 from tests.workers.targets.child.test_adder import TRACE, Adder
 from tests.workers.targets.child.test_failures import Impatient
 from tests.workers.targets.child.test_families import wait_for_ends
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Crashed, Diverged, Verdict
 from workers.record.words import headline_text
 from workers.run.check import check
@@ -80,7 +80,7 @@ class Hostile(Adder):
 
 def judged(kind: Hostile) -> Verdict:
     try:
-        return check(TRACE, Tapes(), kind=kind)
+        return check(TRACE, ModelValueCache(), kind=kind)
     finally:
         kind.kept.stop()
         wait_for_ends(kind.watched.pids)

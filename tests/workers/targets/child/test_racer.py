@@ -10,7 +10,7 @@ from scenarios.codec import loads
 from scenarios.events import Policy, Schedule
 from scenarios.trace import Trace
 from tests.workers.simulated_torch.processes import needs_device
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Crashed, Diverged, Judgement, Verdict
 from workers.record.words import finding_lines
 from workers.run.check import check
@@ -53,7 +53,10 @@ class Racer(ChildKind):
 def judged(kind: Racer, policy: Policy = "eager") -> Verdict:
     try:
         return check(
-            TRACE.model_copy(update={"schedule": Schedule(policy=policy)}), Tapes(), Options(blame=True), kind=kind
+            TRACE.model_copy(update={"schedule": Schedule(policy=policy)}),
+            ModelValueCache(),
+            Options(blame=True),
+            kind=kind,
         )
     finally:
         kind.kept.stop()

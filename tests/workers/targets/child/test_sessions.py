@@ -7,7 +7,7 @@ from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.child.test_adder import Adder
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.engine_run import UNJUDGED, Run
 from workers.targets.target import DEFAULT_CONFIG
 
@@ -21,7 +21,7 @@ def test_part_in_the_tick_of_the_abort_before_it_is_not_submitted(aborting: AnyE
     kind = Adder()
     trace = Trace(spec=EngineSpec(depth=1, num_speculative_tokens=0), events=(PARTS[0], aborting, PARTS[1]))
     try:
-        run = Run(trace.explicit(), Tapes(), UNJUDGED, kind, DEFAULT_CONFIG)
+        run = Run(trace.explicit(), ModelValueCache(), UNJUDGED, kind, DEFAULT_CONFIG)
         assert run.to_end() is None
         outputs = run.target.outputs()
         run.target.close()

@@ -20,7 +20,7 @@ from scenarios.trace import Trace
 from workers.edits.edit import Edit
 from workers.edits.fix import fixes_of
 from workers.edits.tree import overlay
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import MissingOrder
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
@@ -32,7 +32,7 @@ from workers.targets.sglang.installation import ROOT, SGLANG, home_of, launch
 from workers.targets.target import RunConfig, Watch
 from workers.targets.vllm.names import VLLM
 
-CONFIG, TAPES = RunConfig(engine=SGLANG), Tapes()
+CONFIG, VALUE_CACHE = RunConfig(engine=SGLANG), ModelValueCache()
 KIND = target_kind(SGLANG)
 # Includes the scenarios of vLLM that SGLang can run.
 FILES = [
@@ -46,7 +46,7 @@ FILES = [
 @pytest.mark.parametrize("policy", ["eager", "lazy"])
 def test_scenario_agrees_and_its_expectations_happen(file: Path, policy: str) -> None:
     trace = load(file).explicit().model_copy(update={"schedule": Schedule.model_validate({"policy": policy})})
-    assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
+    assert isinstance(check(trace, VALUE_CACHE, config=CONFIG), Agreed)
 
 
 def test_fixes_of_all_findings_fit_the_installed_release_together() -> None:
@@ -58,7 +58,7 @@ def test_fixes_of_all_findings_fit_the_installed_release_together() -> None:
 def test_reused_engine_gives_the_outputs_of_a_new_one(seed: int) -> None:
     trace = within(random_trace(seed), KIND.capabilities).explicit()
     KIND.renew(CONFIG)
-    first, second = (outputs_of(trace, TAPES, KIND, CONFIG) for _ in range(2))
+    first, second = (outputs_of(trace, VALUE_CACHE, KIND, CONFIG) for _ in range(2))
     assert not isinstance(first, str)
     assert first == second
 
@@ -126,7 +126,7 @@ def test_planted_bug_is_found_in_the_variable(scenario: str, variable: str, edit
     tree = overlay([edit], installed(SGLANG), tmp_path)
     trace = load(ROOT / "scenarios" / SGLANG / f"{scenario}.yaml").explicit()
     with KIND.overlaid(tree, CONFIG) as config:
-        found = check(trace, TAPES, config=config)
+        found = check(trace, VALUE_CACHE, config=config)
     assert isinstance(found, Diverged)
     assert found.difference.variable == variable
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.codec import load
-from tests.workers.targets.vllm.test_vllm import KIND, TAPES, laid_over
+from tests.workers.targets.vllm.test_vllm import KIND, VALUE_CACHE, laid_over
 from workers.edits.fix import ALL
 from workers.record.verdict import Diverged
 from workers.run.check import check
@@ -65,7 +65,7 @@ MISTAKES = {
 def test_control_plane_mistake_is_found_by_its_check(mistake: str, tmp_path: Path) -> None:
     (file, before, after), (scenario, plane, variable) = MISTAKES[mistake]
     config = laid_over(tmp_path, file, before, after).model_copy(update={"fixes": ALL})
-    verdict = check(load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit(), TAPES, config=config)
+    verdict = check(load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit(), VALUE_CACHE, config=config)
     KIND.keeper(config).stop()
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.plane, verdict.difference.variable) == (plane, variable)

@@ -8,7 +8,7 @@ from scenarios.codec import load
 from scenarios.spec import ENGINE, PRODUCER
 from scenarios.trace import Trace
 from workers.edits.fix import ALL
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed
 from workers.run.engine_run import Run
 from workers.run.shard import judged_in_full
@@ -17,7 +17,7 @@ from workers.targets.vllm.names import VLLM, VLLM_V1
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
 NAMES = sorted(path.stem for path in SCENARIOS.glob("handed_over*.yaml"))
-TAPES = Tapes()
+VALUE_CACHE = ModelValueCache()
 
 
 def trace_of(name: str) -> Trace:
@@ -27,7 +27,7 @@ def trace_of(name: str) -> Trace:
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("name", NAMES)
 def test_requests_prefilled_by_a_producer_have_reference_outputs(name: str, engine: str) -> None:
-    _, verdicts, _ = judged_in_full(trace_of(name), TAPES, RunConfig(engine=engine, fixes=ALL))
+    _, verdicts, _ = judged_in_full(trace_of(name), VALUE_CACHE, RunConfig(engine=engine, fixes=ALL))
     assert all(isinstance(verdict, Agreed) for verdict in verdicts)
     assert {"kv", "transfers", "books"} <= set(verdicts[-1].stats.planes)
 
@@ -35,7 +35,7 @@ def test_requests_prefilled_by_a_producer_have_reference_outputs(name: str, engi
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_producer_prefills_all_but_last_prompt_token(engine: str) -> None:
     trace = trace_of("handed_over")
-    run = Run(trace, TAPES, config=RunConfig(engine=engine, fixes=ALL))
+    run = Run(trace, VALUE_CACHE, config=RunConfig(engine=engine, fixes=ALL))
     assert run.to_end() is None
     history = run.panel.history()
     run.target.close()
@@ -54,5 +54,5 @@ def test_handoff_on_a_cpu_without_streams_agrees(depth: int) -> None:
     trace = trace_of("handed_over_and_cached")
     spec = trace.spec.model_copy(update={"depth": depth})
     config = RunConfig(engine=VLLM_V1, device="cpu")
-    _, verdicts, _ = judged_in_full(trace.model_copy(update={"spec": spec}), TAPES, config)
+    _, verdicts, _ = judged_in_full(trace.model_copy(update={"spec": spec}), VALUE_CACHE, config)
     assert all(isinstance(verdict, Agreed) for verdict in verdicts)

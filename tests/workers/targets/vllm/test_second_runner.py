@@ -11,7 +11,7 @@ from scenarios.codec import load
 from scenarios.events import Schedule, Submit
 from tests.workers.targets.vllm.test_vllm import laid_over
 from workers.edits.fix import ALL
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.comparison import outputs_of
@@ -22,7 +22,7 @@ from workers.targets.vllm.target import Vllm, VllmV1
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
 FINDINGS = SCENARIOS.parents[1] / "findings"
-KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
+KIND, CONFIG, VALUE_CACHE = Vllm(), RunConfig(engine=VLLM), ModelValueCache()
 FIXED = RunConfig(engine=VLLM, fixes=ALL)
 # Mistakes without a race: their broken identities.
 IDENTITIES = {
@@ -43,7 +43,7 @@ IDENTITIES = {
 def test_scenario_agrees_with_a_late_device(name: str) -> None:
     trace = load(SCENARIOS / f"{name}.yaml").explicit()
     assert isinstance(
-        check(trace.model_copy(update={"schedule": Schedule(policy="lazy")}), TAPES, config=FIXED), Agreed
+        check(trace.model_copy(update={"schedule": Schedule(policy="lazy")}), VALUE_CACHE, config=FIXED), Agreed
     )
 
 
@@ -55,7 +55,7 @@ def test_prompt_logprobs_kept_at_a_reset_are_delivered_once(engine: str, max_tok
         for event in trace.events
     )
     config = FIXED.model_copy(update={"engine": engine})
-    assert isinstance(check(trace.model_copy(update={"events": events}), TAPES, config=config), Agreed)
+    assert isinstance(check(trace.model_copy(update={"events": events}), VALUE_CACHE, config=config), Agreed)
 
 
 def test_edited_sources_agree_with_fixes_and_report_edited_functions_that_ran(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_edited_sources_agree_with_fixes_and_report_edited_functions_that_ran(tm
     laid = FIXED.model_copy(update={"engine_path": tree})
     trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
     try:
-        assert isinstance(check(trace, TAPES, config=laid), Agreed)
+        assert isinstance(check(trace, VALUE_CACHE, config=laid), Agreed)
         assert KIND.edited(laid).watched == (edited,)
         first, second = (KIND.newly_run(laid) for _ in range(2))
         assert edited in first
@@ -77,7 +77,7 @@ def test_both_runners_deliver_the_same_tokens() -> None:
     trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
     outputs = []
     for kind in (KIND, VllmV1()):
-        run = Run(trace, TAPES, UNJUDGED, kind, RunConfig(engine=kind.name))
+        run = Run(trace, VALUE_CACHE, UNJUDGED, kind, RunConfig(engine=kind.name))
         assert run.to_end() is None
         outputs.append(run.target.outputs())
         run.target.close()
@@ -86,12 +86,12 @@ def test_both_runners_deliver_the_same_tokens() -> None:
 
 def test_hybrid_cuda_graphs_work_after_an_engine_without_graphs() -> None:
     KIND.renew(CONFIG)
-    outputs_of(load(SCENARIOS / "batch.yaml").explicit(), TAPES, KIND, CONFIG)
+    outputs_of(load(SCENARIOS / "batch.yaml").explicit(), VALUE_CACHE, KIND, CONFIG)
     # A graph that captured a convolution would reuse the tensors of its capture, which others have overwritten.
     for name in ("hybrid", "hybrid_prefixes"):
         trace = load(SCENARIOS / f"{name}.yaml").explicit()
         trace = trace.model_copy(update={"spec": trace.spec.model_copy(update={"graphs": "full_and_piecewise"})})
-        assert isinstance(check(trace, TAPES, Options(confirm="never"), config=CONFIG), Agreed)
+        assert isinstance(check(trace, VALUE_CACHE, Options(confirm="never"), config=CONFIG), Agreed)
 
 
 def test_each_runner_keeps_its_own_process() -> None:
@@ -129,7 +129,9 @@ def test_edited_kernel_is_reported_and_interpreted(tmp_path: Path, capsys: pytes
     told = capsys.readouterr().err.splitlines()
     assert told[0].endswith(f" files of {tmp_path} over vLLM 0.32.0")
     assert told[1:] == [f"specstorm: engine vllm: kernels that are interpreted, slowly: {why}"]
-    verdict = check(load(SCENARIOS / "accepted_drafts.yaml").explicit(), TAPES, Options(confirm="never"), config=config)
+    verdict = check(
+        load(SCENARIOS / "accepted_drafts.yaml").explicit(), VALUE_CACHE, Options(confirm="never"), config=config
+    )
     KIND.keeper(config).stop()
     assert isinstance(verdict, Crashed | Diverged)
 
@@ -140,11 +142,11 @@ def test_block_tables_in_the_kv_cache_pool_are_lost_in_a_sleep(tmp_path: Path) -
         update={"engine_path": laid_over(tmp_path, "v1/worker/gpu_worker.py", kept, lost).engine_path}
     )
     trace = load(SCENARIOS / "asleep.yaml").explicit()
-    verdict = check(trace, TAPES, config=config)
+    verdict = check(trace, VALUE_CACHE, config=config)
     KIND.keeper(config).stop()
     assert isinstance(verdict, Crashed)
     assert any(site.function == "gather_block_tables" for site in verdict.callers)
-    assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
+    assert isinstance(check(trace, VALUE_CACHE, config=CONFIG), Agreed)
 
 
 def test_interpreted_kernels_give_the_verdict_of_their_definitions() -> None:
@@ -152,6 +154,6 @@ def test_interpreted_kernels_give_the_verdict_of_their_definitions() -> None:
     seen = []
     for kernels in KIND.kernels:
         config = CONFIG.model_copy(update={"kernels": kernels})
-        seen.append(check(trace, TAPES, config=config))
+        seen.append(check(trace, VALUE_CACHE, config=config))
     assert isinstance(seen[0], Agreed)
     assert seen[0] == seen[1]

@@ -20,7 +20,7 @@ from scenarios.trace import Trace, problems
 from tests.cluster.cli.test_bisect_commits import repository_of
 from workers.edits.fix import ALL
 from workers.judge.proposals import first_different_draft
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Site
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check, judged
@@ -34,7 +34,7 @@ from workers.targets.vllm.names import VLLM, VLLM_V1
 from workers.targets.vllm.target import VllmV1
 
 ROOT = Path(__file__).resolve().parents[4]
-KIND, CONFIG, TAPES = VllmV1(), RunConfig(engine=VLLM_V1), Tapes()
+KIND, CONFIG, VALUE_CACHE = VllmV1(), RunConfig(engine=VLLM_V1), ModelValueCache()
 # Mistakes that change no token and cause no race: their broken identities.
 IDENTITIES = {
     "stale_counts_on_the_host": "mirror_computed: ",
@@ -63,7 +63,7 @@ FILES = find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)])
 def test_supported_scenario_agrees_and_meets_its_expectations(file: Path, engine: str) -> None:
     trace = load(file).explicit()
     if lacking(trace, target_kind(engine).capabilities) is None:
-        assert isinstance(check(trace, TAPES, config=RunConfig(engine=engine, fixes=ALL)), Agreed)
+        assert isinstance(check(trace, VALUE_CACHE, config=RunConfig(engine=engine, fixes=ALL)), Agreed)
 
 
 def test_scenario_is_supported_by_its_folder_engine_and_first_runner() -> None:
@@ -76,12 +76,12 @@ def test_scenario_is_supported_by_its_folder_engine_and_first_runner() -> None:
 def test_used_engine_has_the_outputs_of_a_new_engine(seed: int) -> None:
     trace = within(random_trace(seed), KIND.capabilities).explicit()
     KIND.renew(CONFIG)
-    first = outputs_of(trace, TAPES, KIND)
+    first = outputs_of(trace, VALUE_CACHE, KIND)
     for between in (random_trace(100 + other) for other in range(20)):
         other_trace = within(between, KIND.capabilities).model_copy(update={"spec": trace.spec}).explicit()
         if not problems(other_trace) and lacking(other_trace, KIND.capabilities) is None:
-            outputs_of(other_trace, TAPES, KIND)
-    assert outputs_of(trace, TAPES, KIND) == first
+            outputs_of(other_trace, VALUE_CACHE, KIND)
+    assert outputs_of(trace, VALUE_CACHE, KIND) == first
 
 
 def test_engine_has_the_cuda_graphs_of_its_own_spec() -> None:
@@ -89,7 +89,7 @@ def test_engine_has_the_cuda_graphs_of_its_own_spec() -> None:
     plain = EngineSpec(layers="attention", sampling="standard", block_size=32)
     for graphs in ("piecewise", "full"):
         spec = plain.model_copy(update={"graphs": graphs})
-        run = Run(Trace(spec=spec, events=(DummyStep(tick=0),)), TAPES, UNJUDGED, KIND, CONFIG)
+        run = Run(Trace(spec=spec, events=(DummyStep(tick=0),)), VALUE_CACHE, UNJUDGED, KIND, CONFIG)
         try:
             assert run.to_end() is None
         finally:
@@ -102,7 +102,7 @@ def test_discarded_engines_free_their_memory() -> None:
     held = []
     for chunk in range(100, 148):
         spec = trace.spec.model_copy(update={"long_prefill_token_threshold": chunk})
-        outputs_of(trace.model_copy(update={"spec": spec}), TAPES, KIND)
+        outputs_of(trace.model_copy(update={"spec": spec}), VALUE_CACHE, KIND)
         held.append(_anonymous_megabytes(KIND.keeper(CONFIG).process().pid))
     # The first engines are kept, or wait for the garbage collector.
     assert min(held[-16:]) - min(held[16:32]) < 25, held
@@ -170,7 +170,7 @@ def test_drafter_mistake_is_found_without_a_change_of_outputs() -> None:
 def test_race_is_reported_with_its_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "is_known_race", lambda race, trace, runner: "backup_next_token_ids" not in race.memory)
     trace = load(ROOT / "scenarios" / "vllm" / "aborted_while_in_flight.yaml").explicit()
-    verdict = check(trace, TAPES, Options(blame=True), config=CONFIG)
+    verdict = check(trace, VALUE_CACHE, Options(blame=True), config=CONFIG)
     assert isinstance(verdict, Diverged)
     order = verdict.difference.missing_order
     assert order is not None
@@ -185,7 +185,7 @@ def test_engine_runs_again_after_its_process_was_killed() -> None:
     trace = load(FILES[0]).explicit()
     process = KIND.keeper(CONFIG).process()
     process.kill()
-    assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
+    assert isinstance(check(trace, VALUE_CACHE, config=CONFIG), Agreed)
 
 
 def test_error_of_the_engine_is_a_crash_with_its_location() -> None:
@@ -199,7 +199,7 @@ def test_error_of_the_engine_is_a_crash_with_its_location() -> None:
 
 
 def check_without_limits(trace: Trace) -> Agreed | Crashed | Diverged:
-    verdict = judged(trace, TAPES, Options(), KIND, CONFIG)
+    verdict = judged(trace, VALUE_CACHE, Options(), KIND, CONFIG)
     assert isinstance(verdict, Agreed | Crashed | Diverged)
     return verdict
 
@@ -220,7 +220,7 @@ def laid_over(folder: Path, file: str, before: str, after: str) -> RunConfig:
 def test_overlay_replaces_the_installed_sources(tmp_path: Path) -> None:
     step = "self.current_step += 1\n"
     config = laid_over(tmp_path, "v1/core/sched/scheduler.py", step, "raise RuntimeError('ours')\n")
-    verdict = check(load(FILES[0]).explicit(), TAPES, config=config)
+    verdict = check(load(FILES[0]).explicit(), VALUE_CACHE, config=config)
     KIND.keeper(config).stop()
     assert isinstance(verdict, Crashed)
     assert verdict.error == "RuntimeError: ours"

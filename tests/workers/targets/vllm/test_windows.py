@@ -12,7 +12,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.outputs import FailedRun
-from workers.oracle.tape import Tapes
+from workers.oracle.model_values import ModelValueCache
 from workers.run.comparison import outputs_of
 from workers.targets.registry import target_kind
 from workers.targets.target import DEFAULT_CONFIG
@@ -46,7 +46,7 @@ def test_sliding_window_attends_to_exactly_its_last_tokens(engine: str, window: 
         }
     )
     submit = Submit(tick=0, request="r", prompt=PROMPT, max_tokens=NUM_TOKENS)
-    outputs = outputs_of(Trace(spec=spec, events=(submit,)), Tapes(), target_kind(engine))
+    outputs = outputs_of(Trace(spec=spec, events=(submit,)), ModelValueCache(), target_kind(engine))
     assert not isinstance(outputs, FailedRun)
     kind = "windows" if heads == 1 else "wide-windows"
     expected = greedy_tokens(kind, window)

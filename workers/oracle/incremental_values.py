@@ -1,4 +1,4 @@
-"""Tape (model values by position) of a request whose tokens depend on its draft tokens."""
+"""Expected model values, by position, of a request whose tokens depend on its draft tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +11,9 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.oracle.derived import changes_logits, keep_rates
 from workers.oracle.logits_processing import Rules, hash_of, rules_of
+from workers.oracle.model_values import ModelValueCache, ModelValues, SpoiledLogit, max_positions, script
 from workers.oracle.random_sampling import Proposal, cuts_of, target_of
 from workers.oracle.rejection_sampling import VerifiedTokens, verify
-from workers.oracle.tape import SpoiledLogit, Tape, Tapes, script, tape_length
 from workers.oracle.truth import Truth
 
 
@@ -22,7 +22,7 @@ def depends_on_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
     return spec.sampling == "synthetic" or (spec.sampling != "strict" and params.temperature > 0)
 
 
-def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
+def script_of(event: Submit, spec: EngineSpec, value_cache: ModelValueCache) -> list[int]:
     """Return the draft token to propose at each position; for a draft model, its token offsets.
 
     A correct draft token is the request's next token. If tokens depend on draft tokens, it is the token of the largest
@@ -36,8 +36,10 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
     if rules is not None and depends_on_drafts(event.params, spec):
         rules = replace(rules, params=event.params.model_copy(update={"temperature": 0.0, "seed": 0}))
     num_prompt = len(event.prompt)
-    tape = tapes.tape(event.prompt, spec, tape_length(num_prompt, event.max_tokens, spec), rules)
-    return script(tape, num_prompt, event.accept, spec)
+    model_values = value_cache.model_values(
+        event.prompt, spec, max_positions(num_prompt, event.max_tokens, spec), rules
+    )
+    return script(model_values, num_prompt, event.accept, spec)
 
 
 def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
@@ -54,10 +56,10 @@ def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
     return spec.draft_sampling == "probabilistic" and params.temperature > 0 and not params.grammar
 
 
-class IncrementalTape(Tape):
+class IncrementalValues(ModelValues):
     """Model values of all known tokens of a request, extended after each verified row.
 
-    The drafter's KV words end one position earlier, because each of them also needs the next token.
+    The drafter's KV entries end one position earlier, because each of them also needs the next token.
     """
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None) -> None:
@@ -78,7 +80,7 @@ class IncrementalTape(Tape):
         self.drafter.follow(len(self.tokens) - 2)
         self._compute()
 
-    def go_on(
+    def append_verified(
         self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoiled: SpoiledLogit | None
     ) -> VerifiedTokens:
         """Verify draft tokens; append the accepted ones and the token after them."""
@@ -104,12 +106,12 @@ class IncrementalTape(Tape):
         self._sum_kv, self._sum_kv_position = sums
         return found
 
-    def until(self, length: int) -> "IncrementalTape":
-        """Return a new tape that has only the first `length` tokens."""
-        tape = IncrementalTape(self._prompt, self._spec, self._rules)
+    def until(self, length: int) -> "IncrementalValues":
+        """Return a copy with the values of the first `length` tokens only."""
+        model_values = IncrementalValues(self._prompt, self._spec, self._rules)
         for position in range(len(self._prompt), length):
-            tape.append(self.tokens[position], tape.lines(())[0])
-        return tape
+            model_values.append(self.tokens[position], model_values.lines(())[0])
+        return model_values
 
     def _line(self, spoiled: SpoiledLogit | None, column: int) -> list[float]:
         return self.line_at(len(self.tokens) - 1, spoiled if spoiled is not None and spoiled.column == column else None)
@@ -135,26 +137,26 @@ def verify_row(
 
     A logit that an event corrupts leaves its column without a target distribution.
     """
-    tape = truth.tape
-    if isinstance(tape, IncrementalTape):
-        found = tape.go_on(drafts, truth.params, drawn, spoiled)
+    model_values = truth.model_values
+    if isinstance(model_values, IncrementalValues):
+        found = model_values.append_verified(drafts, truth.params, drawn, spoiled)
         what = _of_drawn(drawn, len(found.tokens)) + found.happened
         return RowOutcome(len(found.tokens), len(found.tokens), int(found.is_ambiguous), what, found.has_target)
-    tokens, right, usable = tape.tokens, 0, len(drafts)
+    tokens, right, usable = model_values.tokens, 0, len(drafts)
     if drawn:
         usable = next((column for column, each in enumerate(drawn) if not each.masses), usable)
     while right < usable and drafts[right] == tokens[first + right]:
         right += 1
-    has_target = first + right < tape.end
-    valid = 1 + right if has_target else tape.end - first
+    has_target = first + right < model_values.end
+    valid = 1 + right if has_target else model_values.end - first
     if spoiled is not None and spoiled.column < valid:
         # It matters unless the request's own parameters forbid the token.
-        line = tape.line_at(first - 1 + spoiled.column, spoiled)
+        line = model_values.line_at(first - 1 + spoiled.column, spoiled)
         if target_of(line, truth.params) is None:
             valid, has_target = spoiled.column, False
     if not truth.params.temperature:
         return RowOutcome(valid, has_target=has_target)
-    narrow = tape.ambiguous.intersection(range(first, first + valid))
+    narrow = model_values.ambiguous.intersection(range(first, first + valid))
     return RowOutcome(valid, valid, len(narrow), _of_drawn(drawn, valid), has_target)
 
 

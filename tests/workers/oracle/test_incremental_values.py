@@ -1,6 +1,6 @@
-"""A tape that grows token by token equals a tape of the same tokens.
+"""Model values extended token by token equal those computed from the same tokens at once.
 
-Verifies: values, drafter's words, logits and the end of a grammar; that drafts leave no trace; the tape of a prefix.
+Verifies: values, drafter's words, logits and the end of a grammar; that drafts leave no trace; the values of a prefix.
 """
 
 import pytest
@@ -9,9 +9,9 @@ from scenarios.drafters import Drafter
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from workers.oracle.incremental_tape import IncrementalTape, depends_on_drafts, script_of
+from workers.oracle.incremental_values import IncrementalValues, depends_on_drafts, script_of
 from workers.oracle.logits_processing import Rules, hash_of
-from workers.oracle.tape import Tape, Tapes
+from workers.oracle.model_values import ModelValueCache, ModelValues
 
 PROMPT = (5, 1, 3, 1)
 LENGTH = 20
@@ -25,18 +25,18 @@ def spec_of(drafter: Drafter) -> EngineSpec:
     return EngineSpec(vocab_size=8, drafter=drafter, depth=1, num_speculative_tokens=1)
 
 
-def values(tape: Tape, length: int) -> list[list[int]]:
+def values(model_values: ModelValues, length: int) -> list[list[int]]:
     """Return all values below a length, and the drafter's where it knows the next token."""
-    lists = (tape.kv, tape.attention, tape.inputs, tape.states, tape.hidden)
-    return [each[:length] for each in lists] + [tape.drafter.words[: length - 1]]
+    lists = (model_values.kv, model_values.attention, model_values.inputs, model_values.states, model_values.hidden)
+    return [each[:length] for each in lists] + [model_values.drafter.words[: length - 1]]
 
 
 @pytest.mark.parametrize("rules", [None, DRAWN, ENDING], ids=["greedy", "drawn", "ending"])
 @pytest.mark.parametrize("drafter", ["eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram"])
 def test_incremental_tape_with_given_tokens_equals_tape(drafter: Drafter, rules: Rules | None) -> None:
-    whole = Tape(PROMPT, spec_of(drafter), rules)
+    whole = ModelValues(PROMPT, spec_of(drafter), rules)
     whole.extend(LENGTH)
-    incremental = IncrementalTape(PROMPT, spec_of(drafter), rules)
+    incremental = IncrementalValues(PROMPT, spec_of(drafter), rules)
     for length in range(len(PROMPT), LENGTH):
         right, *_ = incremental.lines(whole.tokens[length : length + 3])
         wrong = incremental.lines([7 - whole.tokens[length], -1, 2])
@@ -51,7 +51,7 @@ def test_incremental_tape_with_given_tokens_equals_tape(drafter: Drafter, rules:
 
 
 def test_lines_after_drafts_equal_those_of_a_tape_with_these_tokens() -> None:
-    incremental = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
+    incremental = IncrementalValues(PROMPT, spec_of("eagle"), DRAWN)
     lines = incremental.lines([2, 0, 6])
     for draft, line in zip((2, 0, 6), lines, strict=False):
         assert incremental.lines([])[0] == line
@@ -61,7 +61,7 @@ def test_lines_after_drafts_equal_those_of_a_tape_with_these_tokens() -> None:
 
 
 def test_until_returns_an_independent_tape() -> None:
-    incremental = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
+    incremental = IncrementalValues(PROMPT, spec_of("eagle"), DRAWN)
     for token in (2, 0, 6, 6):
         incremental.append(token, incremental.lines([])[0])
     before = values(incremental, 8)
@@ -90,7 +90,9 @@ def test_script_uses_noise_only_if_tokens_are_independent_of_drafts(method: str)
     greedy = DRAWN.params.model_copy(update={"temperature": 0.0})
     one, other, likeliest = (
         script_of(
-            Submit(tick=0, request="a", prompt=PROMPT, max_tokens=LENGTH, accept="110", params=each), spec, Tapes()
+            Submit(tick=0, request="a", prompt=PROMPT, max_tokens=LENGTH, accept="110", params=each),
+            spec,
+            ModelValueCache(),
         )
         for each in (*params, greedy)
     )

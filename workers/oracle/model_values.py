@@ -1,8 +1,8 @@
-"""Tape: a request's model values (tokens, KV, hidden, logits) by position, from its prompt.
+"""Expected model values (tokens, KV entries, hidden states, logits) of a request, by position.
 
-A tape holds the values at all positions of a prompt and its continuation under a request's rules, greedy or sampled
-with the noise of each position; they are computed once and looked up later. It ignores stop conditions, so that steps
-after a stop can be compared too.
+`ModelValues` holds the values at all positions of a prompt and its continuation under a request's rules, greedy or
+sampled with the noise of each position; they are computed once and looked up later. It ignores stop conditions, so that
+steps after a stop can be compared too.
 """
 
 from itertools import compress, cycle
@@ -34,11 +34,11 @@ class SpoiledLogit(NamedTuple):
     value: float
 
 
-class Tape:
-    """A request's tokens, KV words, recurrent states and logits at each position.
+class ModelValues:
+    """A request's tokens, KV entries, recurrent states and logits at each position.
 
     - `tokens` has one token more than there are computed positions.
-    - `hidden` is the last hidden word, `inputs` the input of the recurrent layer, `drafter` the reference drafter.
+    - `hidden` is the last hidden state, `inputs` the input of the recurrent layer, `drafter` the reference drafter.
     - `logits`: hashes of processed logits after each position, from the last prompt token on, if rules change logits.
     - `end`: the position where no token can be sampled, because all logits are -inf; later tokens are never accepted.
     - `final`: the number of tokens at which the grammar (`edges`) ends.
@@ -109,10 +109,10 @@ class Tape:
         self.drafter.follow(position)
 
     def _compute(self) -> int:
-        """Run the target model at the next position; return its last hidden word."""
+        """Run the target model at the next position; return its last hidden state."""
         position = len(self.kv)
         hidden = model.embed(self.tokens[position])
-        word = model.kv_word(hidden, position, 0)
+        word = model.kv_entry(hidden, position, 0)
         self._sum_kv += word
         self._sum_kv_position += word * position
         output = model.attention(self._sum_kv, self._sum_kv_position, position)
@@ -129,7 +129,7 @@ class Tape:
         return hidden
 
     def argmax(self, hidden: int) -> int:
-        """Return the token with the largest logit for a hidden word; the lowest id on a tie."""
+        """Return the token with the largest logit for a hidden state; the lowest id on a tie."""
         return int(self._logits(hidden).argmax())
 
     def scores(self, hidden: int) -> list[int]:
@@ -161,7 +161,7 @@ class Tape:
             self.final = len(self.tokens) + 1
 
     def _logits(self, hidden: int) -> NDArray[np.uint64]:
-        """Return the logits of all tokens for a hidden word."""
+        """Return the logits of all tokens for a hidden state."""
         x: NDArray[np.uint64] = self._vocabulary + np.uint64(hidden)
         x ^= x >> _SHIFTS[0]
         x *= _MULTIPLIER
@@ -170,40 +170,42 @@ class Tape:
         return x
 
 
-class Tapes:
-    """Bounded cache of tapes (model values by position), by prompt and sampling rules."""
+class ModelValueCache:
+    """Bounded cache of value_cache (model values by position), by prompt and sampling rules."""
 
     def __init__(self) -> None:
-        self._tapes: dict[tuple[object, ...], Tape] = {}
+        self._value_cache: dict[tuple[object, ...], ModelValues] = {}
         self._num_tokens = 0
 
-    def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None) -> Tape:
+    def model_values(
+        self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None
+    ) -> ModelValues:
         """Return the values of all positions below `length` for a prompt under sampling rules.
 
-        Never a longer tape, though it would serve a correct engine: the verdict on a faulty engine must not depend on
+        Never longer values, though it would serve a correct engine: the verdict on a faulty engine must not depend on
         earlier runs.
         """
         shape = (spec.layers, spec.vocab_size, spec.conv_width, spec.drafter, spec.drafter_max_len)
         key = (prompt, length, *shape, cuts_of(spec), rules)
-        found = self._tapes.get(key)
+        found = self._value_cache.get(key)
         if found is None:
             if self._num_tokens > _TOKEN_LIMIT:
-                self._tapes.clear()
+                self._value_cache.clear()
                 self._num_tokens = 0
-            found = self._tapes[key] = Tape(prompt, spec, rules)
+            found = self._value_cache[key] = ModelValues(prompt, spec, rules)
             self._num_tokens += length
         found.extend(length)
         return found
 
 
-def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
+def max_positions(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
     """Return how many positions a run can reach, with the draft tokens still in flight."""
     return length_limit(spec, num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
 
 
-def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
+def script(model_values: ModelValues, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
     """Return the draft token to propose at each position: right for bit 1, wrong for bit 0."""
-    tokens, vocab_size = tape.tokens[: spec.max_model_len], spec.vocab_size
+    tokens, vocab_size = model_values.tokens[: spec.max_model_len], spec.vocab_size
     for position in compress(range(num_prompt, len(tokens)), map("0".__eq__, cycle(bits))):
         tokens[position] = (tokens[position] + 1) % vocab_size
     return tokens + [0] * (spec.max_model_len - len(tokens))
