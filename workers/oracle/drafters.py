@@ -74,7 +74,7 @@ class DrafterTruth:
     def __init__(self, model_values: TargetValues, spec: EngineSpec) -> None:
         self.words: list[int] = []
         self.sums: list[tuple[int, int]] = []
-        self._tape = model_values
+        self._values = model_values
         self._spec = spec
         self._known: dict[tuple[object, ...], Drafts] = {}
         self._sum = self._sum_position = 0
@@ -128,12 +128,12 @@ class Eagle(DrafterTruth):
     """EAGLE drafter: combines the target's hidden state with the next token, then its own output."""
 
     def follow(self, position: int) -> None:
-        vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
+        vector = model.draft_hidden(self._values.hidden[position], self._values.tokens[position + 1])
         self._append(model.kv_entry(vector, position, model.DRAFTER_LAYER))
 
     def chunk_end(self, position: int, next_token: int) -> int:
         """Return the KV entry at a prefill chunk's end, computed with a guessed next token."""
-        vector = model.draft_hidden(self._tape.hidden[position], next_token)
+        vector = model.draft_hidden(self._values.hidden[position], next_token)
         return model.kv_entry(vector, position, model.DRAFTER_LAYER)
 
     def _drafts(self, ask: Ask) -> Drafts:
@@ -143,7 +143,7 @@ class Eagle(DrafterTruth):
             if at <= position:
                 sums += word - self.words[at]
                 sums_position += (word - self.words[at]) * at
-        vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
+        vector = model.draft_hidden(self._values.hidden[position], self._values.tokens[position + 1])
         found: list[int] = []
         for index in range(ask.num_drafts):
             if index:
@@ -164,7 +164,7 @@ class DraftModel(DrafterTruth):
         self.words = model_values.kv
 
     def _drafts(self, ask: Ask) -> Drafts:
-        model_values, kept = self._tape, ask.kept
+        model_values, kept = self._values, ask.kept
         sums = sum(model_values.kv[:kept])
         sums_position = sum(map(mul, model_values.kv, range(kept)))
         is_hybrid = self._spec.layers == "hybrid"
@@ -203,13 +203,13 @@ class Mtp(DrafterTruth):
     """MTP drafter: combines a token with the preceding hidden state of the target, then its own."""
 
     def follow(self, position: int) -> None:
-        before = self._tape.hidden[position - 1] if position else 0
-        vector = model.draft_hidden(before, self._tape.tokens[position])
+        before = self._values.hidden[position - 1] if position else 0
+        vector = model.draft_hidden(before, self._values.tokens[position])
         self._append(model.kv_entry(vector, position, model.DRAFTER_LAYER))
 
     def _drafts(self, ask: Ask) -> Drafts:
         proposed = _scripted(ask)
-        before, token = self._tape.hidden[ask.kept - 1], self._tape.tokens[ask.kept]
+        before, token = self._values.hidden[ask.kept - 1], self._values.tokens[ask.kept]
         sums, sums_position = self.sums[ask.kept - 1]
         found: list[int] = []
         for index in range(ask.num_drafts):
@@ -227,13 +227,13 @@ class Dflash(DrafterTruth):
     """Block drafter: attends to the target's hidden states; predicts all mask tokens at once."""
 
     def follow(self, position: int) -> None:
-        self._append(model.kv_entry(self._tape.hidden[position], position, model.DRAFTER_LAYER))
+        self._append(model.kv_entry(self._values.hidden[position], position, model.DRAFTER_LAYER))
 
     def _drafts(self, ask: Ask) -> Drafts:
         kept, mask = ask.kept, self._spec.vocab_size
         sums, sums_position = self.sums[kept - 1]
-        ids = [self._tape.tokens[kept]] + [mask] * ask.k_step
-        vectors = [model.draft_hidden(self._tape.hidden[kept - 1], token) for token in ids]
+        ids = [self._values.tokens[kept]] + [mask] * ask.k_step
+        vectors = [model.draft_hidden(self._values.hidden[kept - 1], token) for token in ids]
         block = [model.kv_entry(vector, kept + at, model.DRAFTER_LAYER) for at, vector in enumerate(vectors)]
         found = []
         for at in range(1, 1 + ask.num_drafts):
@@ -251,7 +251,7 @@ class HiddenStates(DrafterTruth):
         self.words = model_values.hidden
 
     def _drafts(self, ask: Ask) -> Drafts:
-        return Drafts((self._tape.tokens[ask.kept],) * ask.num_drafts)
+        return Drafts((self._values.tokens[ask.kept],) * ask.num_drafts)
 
 
 class History(DrafterTruth):
@@ -262,7 +262,7 @@ class History(DrafterTruth):
         self.words = model_values.tokens
 
     def _drafts(self, ask: Ask) -> Drafts:
-        history = self._tape.tokens[: ask.kept + 1]
+        history = self._values.tokens[: ask.kept + 1]
         for length in range(min(NGRAM_MAX, len(history) - 1), 0, -1):
             last = history[-length:]
             # The rightmost of equally long matches is used.
@@ -277,7 +277,7 @@ class Suffix(History):
     """Suffix drafter: proposes the most frequent continuation of the longest matching suffix."""
 
     def _drafts(self, ask: Ask) -> Drafts:
-        history = self._tape.tokens[: ask.kept + 1]
+        history = self._values.tokens[: ask.kept + 1]
         for length in range(min(SUFFIX_MAX, len(history) - 1), 0, -1):
             ends = [end for end in range(length, len(history)) if history[end - length : end] == history[-length:]]
             if ends:
@@ -305,7 +305,7 @@ class Medusa(HiddenStates):
     """Medusa heads: each head proposes from the last kept token's hidden state; no KV cache."""
 
     def _drafts(self, ask: Ask) -> Drafts:
-        hidden = self._tape.hidden[ask.kept - 1]
+        hidden = self._values.hidden[ask.kept - 1]
         return Drafts(_scripted(ask), tuple(model.draft_hidden(hidden, head) for head in range(ask.num_drafts)))
 
 

@@ -326,7 +326,7 @@ class Oracle:
         """Compute a row's expected results and advance its request."""
         row, sched_computed, placeholders, committed = planned
         truth = self.requests[row.request]
-        model_values, computed = truth.model_values, truth.computed
+        values, computed = truth.model_values, truth.computed
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
         was_sampled = self._in_batch.get((row.request, row.epoch), False)
@@ -341,17 +341,15 @@ class Oracle:
             status = status_of(row, self.spec, drafts, drawn, outcome)
             self.happened.update(happened_in(status, valid))
         kept = computed + row.n if discard else base + valid
-        if kept + 1 >= len(model_values.tokens) and not isinstance(model_values, IncrementalValues):
+        if kept + 1 >= len(values.tokens) and not isinstance(values, IncrementalValues):
             raise LogError(Rule.PAST_ITS_REACH, name=truth.name, position=kept)
-        backup = model_values.tokens[committed - 1]
-        accepted, next_token = (1, backup) if discard else (valid, model_values.tokens[base + valid])
+        backup = values.tokens[committed - 1]
+        accepted, next_token = (1, backup) if discard else (valid, values.tokens[base + valid])
         chunk_end = truth.chunk_end(kept, committed) if discard else 0
         if valid:
             room = self.spec.max_model_len - kept - 1
             num_drafts = k_step if k_step < room else max(0, room)
-            drafted = model_values.drafter.drafts(
-                kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params
-            )
+            drafted = values.drafter.drafts(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
             if drafted.drawn:
                 self.num_decisions += len(drafted.drawn)
                 self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
@@ -360,7 +358,7 @@ class Oracle:
             drafted = Drafts(() if discard else (NO_DRAFT,) * k_step)
         found = RowTruth(
             truth,
-            model_values,
+            values,
             row,
             computed,
             base,
@@ -441,7 +439,7 @@ class Oracle:
     def _finish(self, truth: Truth, reason: str) -> None:
         truth.finish_reason = reason
         del self.alive[truth.index]
-        truth.computed_at_release, truth.tape_at_release = truth.computed, truth.model_values
+        truth.computed_at_release, truth.values_at_release = truth.computed, truth.model_values
         truth.deltas_at_release = truth.deltas
         if truth.running:
             truth.running = False
@@ -452,7 +450,7 @@ class Oracle:
         if not truth.running or entry.epoch != truth.epoch + 1:
             raise LogError(Rule.PREEMPTED_WHILE_WAITING, name=truth.name, epoch=entry.epoch)
         truth.computed_at_release, truth.computed = truth.computed, 0
-        truth.tape_at_release = truth.model_values
+        truth.values_at_release = truth.model_values
         truth.deltas_at_release, truth.deltas = truth.deltas, {}
         if self.cache is not None:
             self.cache.claim(entry.returned)
@@ -473,7 +471,7 @@ class Oracle:
             raise LogError(Rule.FREED_WHILE_RUNNING, name=truth.name)
         if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
             raise LogError(Rule.OTHER_BLOCKS_FREED, name=truth.name, blocks=entry.blocks, due=truth.blocks)
-        length, model_values = truth.computed_at_release, truth.tape_at_release
+        length, model_values = truth.computed_at_release, truth.values_at_release
         assert model_values is not None, "a request frees blocks only after a preemption or its end"
         has_cache = not TRAITS[self.spec.drafter].goes_through_host
         drafter_length = min(length, self.spec.drafter_max_len or length) if has_cache else 0

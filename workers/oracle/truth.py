@@ -63,7 +63,7 @@ class Truth:
     inherited: list[BlockContents] = field(default_factory=list)
     deltas: dict[int, int] = field(default_factory=dict)
     deltas_at_release: dict[int, int] = field(default_factory=dict)
-    tape_at_release: ModelValues | None = None
+    values_at_release: ModelValues | None = None
 
     @property
     def request_label(self) -> str:
