@@ -62,7 +62,7 @@ EXPECTED: Mapping[str, Callable[[Any, EngineSpec], Expectation]] = {
 
 
 class Checker(Judge):
-    """Judge that compares each captured device value and host observation with the oracle.
+    """Judge that compares every captured device value and host observation with the oracle.
 
     It stops (`is_over`) in the step in which a token was sampled so close to a tie that an engine may sample another.
     `points` are the observation points that the engine supports: a missing or an extra observation at one of them is a
@@ -107,7 +107,7 @@ class Checker(Judge):
         return None
 
     def _entry(self, entry: Entry) -> Difference | None:
-        """Check a log entry and pass it to the oracle; note which captures must follow it."""
+        """Judge a log entry, pass it to the oracle, and note the captures that must follow it."""
         due = self._required.before(entry) if self._required.on_host is not None else None
         if due is not None:
             return difference("observations", self.step, due, fact("entry", entry=_kind(entry)))
@@ -201,11 +201,11 @@ class Checker(Judge):
         return None
 
     def unexplained(self) -> Difference | None:
-        """Return a held-back difference of a copied state whose source was never captured."""
+        """Return the difference of a recurrent state's copy, if its source was not captured."""
         return self._copied
 
     def _cause_of_copy(self, capture: Observation, found: Difference | None) -> Difference | None:
-        """Return a difference of a recurrent state; hold one of its copy back until then.
+        """Attribute a wrong copy of a recurrent state to its source, which is captured later.
 
         A recurrent state is copied to its block (point `kept`) before the states of the step are captured (point
         `state`): a difference in the copy is held back until that capture.
@@ -221,7 +221,7 @@ class Checker(Judge):
         return copied if capture.point == "state" or found is not None else None
 
     def _forget(self) -> None:
-        """Drop the oracle's values of steps that are processed and completely captured."""
+        """Drop the oracle's values of steps that are processed and completely compared."""
         steps = self.oracle.steps
         if len(steps) <= _STEPS_KEPT:
             return
@@ -271,7 +271,7 @@ class Checker(Judge):
         return tuple(sorted({VARIABLES[name].plane for name in self._variables if name in VARIABLES}))
 
     def _count(self, point: str, names: Collection[str]) -> None:
-        """Count the values compared at a capture point; keep their variable names."""
+        """Count the variables compared at a capture point, and remember their names."""
         count = len(names)
         self.num_compared += count
         if self._sizes[point] != count:
@@ -355,7 +355,7 @@ class Checker(Judge):
 
 
 def _follows_device(host: Difference) -> bool:
-    """Return whether a host value at this point depends on device values of the same step."""
+    """Return whether a host value is computed from device results of its own step."""
     variable = VARIABLES.get(host.variable)
     return variable is not None and variable.point in ("corrected", "processed")
 

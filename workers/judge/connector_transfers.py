@@ -53,7 +53,7 @@ class _Transfers:
         self._used: dict[int, dict[int, int]] = {}
 
     def check_record(self, record: EngineRecord) -> Iterator[Difference]:
-        """Update the transfers with one engine record; yield the differences found in it."""
+        """Update the transfers by one engine record; yield the differences found in it."""
         match record:
             case Transfer() if record.values.phase == "begins":
                 yield from self._begin(record)
@@ -80,7 +80,7 @@ class _Transfers:
                 pass
 
     def left(self, steps: int) -> Iterator[Difference]:
-        """Yield a difference for each transfer still in flight after the engine has drained."""
+        """Yield a difference for each transfer still in flight after the last request has ended."""
         for number, flight in self.flights.items():
             yield mismatch(PLANE, "ends", flight.request, (steps, None), fact("an_end"), fact("no_end", number=number))
 
@@ -120,7 +120,7 @@ class _Transfers:
                 self._used.get(record.step, {}).pop(block, None)
 
     def _offered(self, record: Offered) -> Iterator[Difference]:
-        """Yield a difference if an ended request has a computed full chunk that was not stored."""
+        """Yield a difference if a finished request did not store all its computed full chunks."""
         assert self._offloading is not None, "chunks are offered to its store"
         values, size = record.values, self.block_size * self._offloading.blocks_per_chunk
         # The KV cache entry of the last output token is never computed.
@@ -205,7 +205,7 @@ class ConnectorTransfers(HistoryJudge):
 def _handed_over(
     record: EngineRecord, of: dict[EngineName, _Transfers], prompts: dict[int, int]
 ) -> Iterator[Difference]:
-    """Yield differences in the blocks that a prefill producer passes to its consumer.
+    """Yield differences in the blocks that a prefill producer hands to its consumer.
 
     It must be called before `_Transfers.check_record` processes the record.
     """

@@ -50,7 +50,7 @@ class ControlPlane(HistoryJudge):
 
 
 class _Calls:
-    """Pause, sleep, reload and reset calls among the steps; each cache reset begins an era."""
+    """Pause, sleep, reload and reset calls by step; each cache reset begins a new `era`."""
 
     def __init__(self) -> None:
         self.era = 0
@@ -112,7 +112,7 @@ class _Calls:
 
 
 def _attended(history: EngineHistory, calls: _Calls) -> Iterator[Difference]:
-    """Yield for each batch row the first KV cache entry older than the last reset.
+    """Yield, for each batch row, the first KV entry it reads from before the last reset.
 
     A copied block belongs to the era of its source.
     """
@@ -151,7 +151,7 @@ def _slots(block: int, size: int) -> range:
 
 
 def _copy(blocks: Sequence[tuple[int, int]], computed: dict[int, int], size: int) -> None:
-    """Copy the eras of source blocks to target blocks; read all sources before writing."""
+    """Copy the reset counts (eras) of KV entries from source to target blocks, all reads first."""
     slots = [pair for source, target in blocks for pair in zip(_slots(source, size), _slots(target, size), strict=True)]
     eras = {target: computed.get(source) for source, target in slots}
     for target, era in eras.items():

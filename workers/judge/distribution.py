@@ -20,7 +20,7 @@ Outcome: TypeAlias = tuple[int, ...]
 
 
 def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple[float, int]:
-    """Return (statistic, degrees of freedom) of a G-test; infinite if an outcome is impossible.
+    """Return (statistic, degrees of freedom) of a G-test of counts against probabilities `law`.
 
     The degrees are the degrees of freedom.
     """
@@ -33,7 +33,7 @@ def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple
 
 
 def two_sample_g_test(first: Mapping[Outcome, int], second: Mapping[Outcome, int]) -> tuple[float, int]:
-    """Return (statistic, degrees of freedom) of a G-test that two samples are alike."""
+    """Return (statistic, degrees of freedom) of a G-test that two samples have one distribution."""
     sizes = sum(first.values()), sum(second.values())
     share = min(sizes) / sum(sizes)
     both = {outcome: (first.get(outcome, 0), second.get(outcome, 0)) for outcome in sorted({*first, *second})}

@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _CacheState:
-    """State of the drafter's KV cache for one stay of a request.
+    """The drafter's KV cache for one running period of a request (start or resume, to end).
 
     - `hit`: the number of tokens whose entries other requests may have computed.
     - `follows_from_tokens`: false if entries may not follow from the tokens alone: after a prefix-cache hit, a step
@@ -65,7 +65,7 @@ class _CacheState:
 
 
 class Row(NamedTuple):
-    """One request in a step: tokens, positions and blocks that its drafter must use.
+    """A request in one step, with the tokens, positions and blocks that its drafter must use.
 
     - `first`: the position of its first scheduled token; `end`: the number of computed tokens, without rejected drafts.
     - `tokens`: the tokens known after the step, then the proposed drafts.
@@ -94,7 +94,7 @@ class RowInputs(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """The draft tokens that one step proposed after a request's known `tokens`.
+    """Draft tokens of one step, with the tokens `known` that they continue.
 
     `margins` has the logit difference of each draft to the second-best token. Drafts proposed `at_once`, in one pass,
     may depend on their number, because each position attends to all others.
@@ -112,7 +112,7 @@ Proposals: TypeAlias = Mapping[tuple[int, int], Proposal]
 
 
 class DrafterInputs(HistoryJudge):
-    """Judge of the drafter's inputs and KV cache."""
+    """Judge that checks the drafter's inputs and KV cache in each draft pass."""
 
     @classmethod
     def of(cls, case: Case) -> "DrafterInputs | None":
@@ -138,7 +138,7 @@ class DrafterInputs(HistoryJudge):
 
 
 def proposals_of(history: History) -> Proposals:
-    """Return the proposals that only tokens determine, up to the drafter's first difference."""
+    """Return the drafts that depend on tokens only, until the drafter's first difference."""
     if ENGINE not in history.engines:
         return {}
     drafter = Drafter(history)
@@ -178,7 +178,7 @@ class Drafter:
         yield from self._reported_last
 
     def _copy(self, number: int, is_before: bool) -> None:
-        """Copy blocks between the drafter's KV cache and the store, except lost blocks."""
+        """Copy blocks between the models of the drafter's KV cache and the store."""
         size = self._sizes.block_size
         for record in self._copies.get((number, is_before), ()):
             is_load = record.values.of == "load"
@@ -245,7 +245,7 @@ class Drafter:
         )
 
     def _missing_passes(self, step: Step, rows: Mapping[int, Row]) -> Iterator[Difference]:
-        """Yield a difference for a step without a draft pass.
+        """Yield a difference if a step that must propose draft tokens had no draft pass.
 
         A request close to `max_model_len` is a valid reason for such a step.
         """
@@ -262,7 +262,7 @@ class Drafter:
         return self._sizes.max_model_len
 
     def _proposes_none(self, step: Step) -> bool:
-        """Return whether a step proposes nothing, and its requests verify no draft token next."""
+        """Return whether a step proposes no draft token, and the next step verifies none."""
         following = self._steps.get(step.number + 1)
         drafts = {row.request: row.num_drafts for row in following.rows} if following is not None else {}
         is_asked = any(drafts.get(request) for request in step.requests)
@@ -278,7 +278,7 @@ class Drafter:
                     self._cache[slot] = Entry(row.request, position, None)
 
     def _keep_proposals(self, step: Step, rows: Mapping[int, Row]) -> None:
-        """Keep the proposals that only the request's tokens determine, for later comparison."""
+        """Keep drafts that depend on the request's tokens only, to compare them across runs."""
         for place, request in enumerate(step.passes[0].requests if step.passes else ()):
             row, state, drafts = rows[request], self._states[request], step.proposed.get(request, ())
             if not self._sizes.chunk_ends_known and self._sizes.draft_shift and not row.samples:
@@ -327,7 +327,7 @@ class Drafter:
                 yield from self._reads(number, rows[request])
 
     def _row_inputs(self, number: int, row: Row, index: int, given: RowInputs, length: int) -> Iterator[Difference]:
-        """Yield the wrong input ids, positions, slots and sequence length of a row in a draft pass."""
+        """Yield wrong input ids, positions, slots and sequence length of a row in a draft pass."""
         mask, shift = self._sizes.mask_token, self._sizes.draft_shift
         if mask is not None:
             first, last = row.end, row.end + len(given.positions) - 1
@@ -346,7 +346,7 @@ class Drafter:
             yield mismatch(PLANE, "draft_seq_lens", row.request, (number, None), covered, length)
 
     def _tables(self, number: int, row: Row, table: Blocks) -> Iterator[Difference]:
-        """Yield a difference for each block in a later pass's block table not held by the request."""
+        """Yield a difference for each block of a later pass's block table that is not the request's."""
         for position, own, block in zip(itertools.count(step=self._sizes.block_size), row.blocks, table, strict=False):
             if own != block:
                 facts = fact("block", block=own), fact("block", block=block)
@@ -371,7 +371,7 @@ class Drafter:
         return row.end - self._sizes.draft_shift if row.samples else row.end - 1
 
     def _token(self, row: Row, position: int) -> int | None:
-        """Return the input id that a row must have at a position, or None if the token is not known."""
+        """Return the input id that a row must have at a position; None if it is unknown."""
         if self._is_chunk_end(row, position):
             return row.tokens[-1]
         at = position + self._sizes.draft_shift
@@ -389,7 +389,7 @@ class Drafter:
         return row.blocks[block] * self._sizes.block_size + within
 
     def _writes(self, number: int, row: Row, given: RowInputs, written: dict[int, Entry]) -> Iterator[Difference]:
-        """Add a row's KV entries to `written`; yield slots in blocks not held by the request."""
+        """Add a row's written KV entries to `written`; yield slots in other requests' blocks."""
         for token, position, slot in zip(*given, strict=True):
             if slot < 0:
                 continue

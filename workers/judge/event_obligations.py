@@ -117,7 +117,7 @@ class EventObligations:
         return None if entry.tick == due else violation(Rule.SUBMITTED_AT, tick=entry.tick, due=due)
 
     def _apply_until(self, moment: Moment) -> bool:
-        """Apply events up to a moment; return True at the first that must be logged."""
+        """Apply events up to a moment; return True at the first one that must be in the log."""
         while self._next < len(self._events) and self._events[self._next][0] <= moment:
             if self._apply(self._events[self._next][2]):
                 return True
@@ -179,7 +179,7 @@ class EventObligations:
 
 
 def _with(spoils: Spoils, event: NoValidToken | NanLogits | SpoilLogit | SpoilDraft) -> Spoils:
-    """Return a request's pending corruptions (NaN logits, invalid drafts) plus one event's."""
+    """Return a request's pending corruptions (NaN logits, invalid drafts) plus this event's."""
     match event:
         case NoValidToken():
             return spoils._replace(no_valid_token=True)

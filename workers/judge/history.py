@@ -1,4 +1,4 @@
-"""Join the records of a run's engines into steps, batch rows and stays of requests.
+"""Join the engine records of a run into steps, batch rows and running periods of requests.
 
 A *stay* of a request lasts from the step that schedules it first, or again after a preemption, to its end or its next
 preemption. Steps are numbered from 0, requests by the order of their submits, positions by the request's tokens.
@@ -82,7 +82,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A request from its first or resumed step to its end or preemption; `hit`: cached tokens.
+    """One running period of a request: from its first or resumed step to its end or preemption.
 
     `before` has the request's tokens at the end of the stay before, None in the first stay. `tokens_are_known` is false
     if results of the stay before may still arrive: then the tokens of this stay are uncertain.
@@ -97,7 +97,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A request in one step: its stay, its tokens before the step, and its previous step.
+    """One request in one step: its running period, earlier tokens, and previous step.
 
     `last` is the previous step of the same stay, -1 if there is none. `has_lost`: a synchronous load of this stay has
     lost a block. From then on the request's computed tokens are uncertain, and from the next step on its tokens.
@@ -111,7 +111,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """All records of one step, and how many steps were processed before it was scheduled.
+    """All engine records of one step, and the number of steps processed when it was scheduled.
 
     `inputs` is None and `rows` is empty if the engine did not report the step's inputs. `padding` has the slots of
     padding tokens, `window_padding` the same for each sliding-window group.
@@ -147,7 +147,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class EngineHistory:
-    """The steps of one engine by number, its buffer sizes, and what it held at the end."""
+    """The steps of one engine by number, its sizes, and the objects left at the end."""
 
     sizes: OpenedValues
     steps: Mapping[int, Step]

@@ -37,7 +37,7 @@ def cached_difference(cache: CachedBlocks, names: dict[int, int], observed: Obse
 
 
 def processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
-    """Return a processed step's expected results by row, without ended requests' counts."""
+    """Return the results expected of a processed step, by row; ended requests have no counts."""
     truths = [row.truth for row in rows]
     ends = [truth.finish_reason for truth in truths]
     computed: list[Any] = [truth.sched_computed for truth in truths]
@@ -64,7 +64,7 @@ def compare_columns(
     columns: dict[str, list[Any]],
     observed: Observation,
 ) -> Difference | None:
-    """Return the first difference between an observation and the expected values by row."""
+    """Return the first observed value that differs from its expected column, or None."""
     _, step, requests, values, _ = observed
     if order != requests:
         return difference(
@@ -93,7 +93,7 @@ def difference(
     actual: object,
     where: tuple[str, str, int | None] = ("", "", None),
 ) -> Difference:
-    """Build the `Difference` of one variable, in the plane (kind of values) of that variable.
+    """Build the `Difference` of one variable, with the category of state (plane) it belongs to.
 
     `where` is its request, its commit key and its position, if known.
     """

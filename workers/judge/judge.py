@@ -27,7 +27,7 @@ PLANES_OF_STEPS = ("blocks", "books", "counts", "inputs")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run before it begins: explicit trace (prompts as token ids), engine capabilities.
+    """What a judge receives before a run: trace with explicit prompts, engine capabilities.
 
     `first_race` returns the first race of the run; it is None without a race detector.
     """
@@ -39,12 +39,12 @@ class Case:
 
     @property
     def shows_steps(self) -> bool:
-        """Return whether the engine reports plans and model inputs, not a log of decisions."""
+        """Return whether the engine reports scheduler outputs and model inputs, not a decision log."""
         return shows_steps(self.capabilities)
 
 
 def shows_steps(capabilities: Capabilities) -> bool:
-    """Return whether an engine reports plans and model inputs, not a log of decisions."""
+    """Return whether an engine reports scheduler outputs and model inputs, not a decision log."""
     return not capabilities.logs_decisions and set(PLANES_OF_STEPS) <= set(capabilities.planes)
 
 
@@ -73,7 +73,7 @@ class Judge:
 
     @property
     def planes(self) -> tuple[str, ...]:
-        """The planes (kinds of values, such as "kv") that this judge has compared so far."""
+        """The categories of state (planes, such as "kv") that this judge has compared so far."""
         return ()
 
     def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
@@ -89,10 +89,10 @@ class Judge:
         return None
 
     def see_outputs(self, outputs: Mapping[str, Output]) -> None:
-        """Check the outputs delivered so far; a judge may also store them for its later checks."""
+        """Check the outputs that clients have received so far, or store them for later checks."""
 
     def at_end(self, end: End) -> Difference | None:
-        """Check the drained engine; return the first difference, or None."""
+        """Check the engine after its last request has ended; return the first difference."""
         return None
 
 
@@ -100,15 +100,15 @@ class HistoryJudge:
     """Interface of judges that check the complete history of a run at its end."""
 
     def compared(self, history: History) -> tuple[str, ...]:
-        """Return the planes (kinds of values) that this judge can check in a history."""
+        """Return the categories of state (planes) that this judge can check in a history."""
         raise NotImplementedError
 
     def differences(self, end: End) -> Iterator[Difference]:
-        """Yield all differences in run order; only the first is reported."""
+        """Yield all differences in the order of the run; only the first is reported."""
         raise NotImplementedError
 
     def at_end(self, end: End) -> Difference | None:
-        """Return the first difference of a drained run, or None."""
+        """Return the first difference of a completed run, or None."""
         return next(self.differences(end), None)
 
 

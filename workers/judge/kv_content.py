@@ -41,7 +41,7 @@ PLANES = ("kv",)
 
 @dataclass(frozen=True, slots=True)
 class _RowInFlight:
-    """A row of a step in flight: first position, drafts, token prefixes, state blocks."""
+    """A batch row of a step in flight: first position, drafts, prefix ids, state blocks."""
 
     first: int
     num_drafts: int
@@ -50,7 +50,7 @@ class _RowInFlight:
 
 
 class _Cache:
-    """Model of an engine's KV cache: for each entry, the token prefix that it comes from.
+    """Model of an engine's KV cache: for each entry, the id of the token prefix it encodes.
 
     A block holds KV cache entries or, in a group of layers with recurrent states, the state after a prefix.
     """
@@ -79,7 +79,7 @@ class _Cache:
         self._copies.setdefault(record.step, []).extend(record.values.blocks)
 
     def zeroed(self, record: Zeroed) -> None:
-        """Mark zeroed blocks as unwritten."""
+        """Mark the blocks that the engine zeroed as unwritten."""
         for block in record.values.blocks:
             self._changed[block] = record.step
             self.blocks.pop(block, None)
@@ -169,7 +169,7 @@ class _Cache:
                 self.blocks.setdefault(slot // size, [UNWRITTEN] * size)[slot % size] = prefix
 
     def _first_states(self, step: int, request: int, blocks: Sequence[Blocks]) -> Iterator[Difference]:
-        """Yield a difference if a row starts from a recurrent state of other tokens."""
+        """Yield a difference if a row starts from a recurrent state of a different token prefix."""
         known = self._known[request]
         for size, held in zip(self._state_sizes, blocks if known else (), strict=False):
             actual = self.states.get(held[(len(known) - 1) // size], UNWRITTEN)
@@ -177,11 +177,11 @@ class _Cache:
                 yield self._difference(step, request, len(known) - 1, known[-1], actual, variable="first_state")
 
     def _has_no_lost_block(self, row: Row) -> bool:
-        """Return whether no block with a row's preceding tokens failed to load."""
+        """Return whether all blocks with a row's earlier tokens were loaded."""
         return self.lost.isdisjoint(row.table[: -(-row.first // self.size)])
 
     def _attended(self, step: int, row: Row) -> Iterator[Difference]:
-        """Yield the first wrong entry of each block that holds a row's preceding tokens."""
+        """Yield the first wrong entry of each block with tokens before the row's first token."""
         size, known, first = self.size, self._known[row.request], row.first
         for index in range(-(-first // size) if self._has_no_lost_block(row) else 0):
             expected = known[index * size : min(first, (index + 1) * size)]
@@ -192,7 +192,7 @@ class _Cache:
                 yield self._difference(step, row.request, *wrong)
 
     def stored(self, record: Stored) -> Iterator[Difference]:
-        """Yield a difference for each stored block with an entry of other tokens."""
+        """Yield a difference for each stored block whose entries come from other tokens."""
         values: StoredValues = record.values
         prefixes, size = self._prefixes.extended([], values.tokens), self.size
         for block, index in zip(values.blocks, values.indexes, strict=True):
@@ -304,6 +304,6 @@ class _Caches:
 
 
 def _is_awaited(record: Transfer) -> bool:
-    """Return whether the next step waits for this load's copies (a synchronous load)."""
+    """Return whether the next step waits until this load is copied (a synchronous load)."""
     values = record.values
     return values.phase == "copies" and values.of == "load" and values.is_synchronous

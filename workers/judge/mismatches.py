@@ -11,7 +11,7 @@ def mismatch(
     expected: object,
     actual: object,
 ) -> Difference:
-    """Return a `Difference` at `where` (step, position), of plain values or messages (`Fact`).
+    """Return a `Difference` at `where` (step, position); values are plain or messages (`Fact`).
 
     `request` is the number of a submit, the name of a request, or None if the difference belongs to no request.
     """

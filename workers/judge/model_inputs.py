@@ -35,7 +35,7 @@ Where = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Computed:
-    """Tokens truly computed in a stay (`count`), and what its last step scheduled.
+    """A request's true number of computed tokens (`count`), and what its last step scheduled.
 
     - `is_chunk`: whether the last step computed a prefill chunk that ends before the last known token.
     - `columns`: by state group, the index of the block in which the last step left the recurrent state.
@@ -121,7 +121,7 @@ def leaks_of(history: EngineHistory) -> Iterator[Difference]:
 
 
 class Steps:
-    """The steps of one engine, each checked once and in order."""
+    """Checks the steps of one engine, each once and in order."""
 
     def __init__(self, history: EngineHistory) -> None:
         sizes = history.sizes
@@ -168,7 +168,7 @@ class Steps:
         self.advance(step)
 
     def begin(self, step: Step) -> None:
-        """Start or advance the true computed-token count of each request of a step."""
+        """Set the true number of computed tokens of each request at the start of a step."""
         for request, turn in step.turns.items():
             if turn.last < 0:
                 self._computed[request] = Computed(turn.stay, turn.stay.hit)
@@ -178,7 +178,7 @@ class Steps:
                 state.count += _progress(state, self._history.steps[turn.last].sampled.get(request, ()))
 
     def counts(self, step: Step) -> Iterator[Difference]:
-        """Yield scheduler counts below the true computed tokens, or more than the drafts above."""
+        """Yield scheduler counts outside [true computed tokens, true count plus drafts in flight]."""
         plans = [self._history.steps[each] for each in range(step.num_processed, step.number)]
         flying = [(plan.number, dict(zip(plan.requests, plan.plan.planned_drafts, strict=True))) for plan in plans]
         for request, planned in step.computed.items():
@@ -226,7 +226,7 @@ class Steps:
                 yield mismatch("inputs", "slots", None, (step.number, None), fact("padding_nowhere"), actual)
 
     def _row(self, step: Step, row: Row) -> Iterator[Difference]:
-        """Yield wrong ids, positions and sequence length of a row, and a bound below that length."""
+        """Yield wrong input ids, positions and sequence length of a row, and too low bounds."""
         number, state, known = step.number, self._computed[row.request], step.turns[row.request].known
         first, count = state.count, state.num_scheduled
         for index, (token, position) in enumerate(zip(row.input_ids, row.positions, strict=True)):
@@ -245,7 +245,7 @@ class Steps:
             yield mismatch("counts", "bounds", row.request, (number, None), expected, row.bound)
 
     def _slots(self, number: int, row: Row, owners: Mapping[int, Mapping[int, int]]) -> Iterator[Difference]:
-        """Yield slots that disagree with the block table, and blocks held by other requests."""
+        """Yield slots that contradict the block table, and blocks of other requests."""
         size = self._block_size
         for position, slot in enumerate(row.slots, self._computed[row.request].count):
             block = row.table[position // size]
@@ -271,7 +271,7 @@ class Steps:
     def _states(
         self, step: Step, row: Row, planned: Sequence[Blocks], holders: Mapping[int, list[int]]
     ) -> Iterator[Difference]:
-        """Yield recurrent states in wrong blocks, or continued from a wrong state."""
+        """Yield recurrent states in wrong blocks, and rows that continue from a wrong state."""
         state = self._computed[row.request]
         where = step.number, state.count
         columns = [(row.seq_len - 1) // size for size in self._state_sizes]
@@ -291,7 +291,7 @@ class Steps:
         return max(1, len(last.sampled.get(request, ()))) + self._computed[request].num_inner_tokens
 
     def _kept(self, step: Step, request: int, kept: int, is_in_place: bool) -> Iterator[Difference]:
-        """Yield a difference if a recurrent state includes rejected or lacks accepted tokens.
+        """Yield a difference if a recurrent state includes rejected or omits accepted tokens.
 
         If the state is not in the block in which the last step left it, it is a copy, which includes only the first
         token of that step. The state of a row with drafts that was computed as a prefill also includes rejected drafts.
@@ -319,14 +319,14 @@ class Steps:
             yield mismatch("inputs", "copied", row.request, (step.number, state.count), *facts)
 
     def _mirrors(self, step: Step) -> Iterator[Difference]:
-        """Yield wrong host counts of computed tokens, seen after rejected drafts are removed."""
+        """Yield wrong host counts of computed tokens, after the host removed rejected drafts."""
         for request, count in step.corrected.items():
             state = self._computed[request]
             if count != state.count and not step.turns[request].has_lost:
                 yield mismatch("counts", "mirror_computed", request, (step.number, None), state.count, count)
 
     def _results(self, step: Step) -> Iterator[Difference]:
-        """Yield a difference for each non-final prefill chunk that returned sampled tokens."""
+        """Yield a difference for each sampled token of a prefill chunk that is not the last one."""
         for request, tokens in step.sampled.items():
             state = self._computed[request]
             turn = step.turns[request]
@@ -340,7 +340,7 @@ class Steps:
             self._computed[request].is_chunk = self._is_chunk(step, request)
 
     def _is_chunk(self, step: Step, request: int) -> bool:
-        """Return whether the step leaves known tokens uncomputed (non-final prefill chunk)."""
+        """Return whether the request's prompt is not completely computed after the step."""
         state = self._computed[request]
         return state.count + state.num_scheduled < len(step.turns[request].known)
 
@@ -351,7 +351,7 @@ def _progress(state: Computed, sampled: Sequence[int]) -> int:
 
 
 def owners_of(blocks: Iterable[tuple[int, Blocks]]) -> dict[int, dict[int, int]]:
-    """Return {block: {request: index in its block table}}."""
+    """Return, for each block, the requests that hold it with their block-table indexes."""
     owners: dict[int, dict[int, int]] = {}
     for request, held in blocks:
         for index, block in enumerate(held):
@@ -360,7 +360,7 @@ def owners_of(blocks: Iterable[tuple[int, Blocks]]) -> dict[int, dict[int, int]]
 
 
 def _holders_of(blocks: Iterable[tuple[int, Blocks]], states: Mapping[int, Iterable[Blocks]]) -> dict[int, list[int]]:
-    """Return {block: requests that hold it}, once for tokens and once for each state.
+    """Return, for each block, the requests that hold it: once for tokens, once per state.
 
     It is empty if no request has states.
     """
@@ -374,7 +374,7 @@ def _holders_of(blocks: Iterable[tuple[int, Blocks]], states: Mapping[int, Itera
 def _blocks_of_state(
     request: int, where: Where, given: Blocks, planned: Blocks, holders: Mapping[int, list[int]]
 ) -> Iterator[Difference]:
-    """Yield a difference for each recurrent state in a block not scheduled or shared.
+    """Yield recurrent states in a block that was not scheduled for them or is shared.
 
     A row has one state, after its last token, or one after each of its tokens, the first at the position in `where`.
     """
@@ -390,7 +390,7 @@ def _blocks_of_state(
 
 
 def metrics_of(step: Step) -> Iterator[Difference]:
-    """Yield metrics that count more rows, drafts or accepted drafts than were verified.
+    """Yield speculation metrics larger than the verified rows, drafts or accepted drafts.
 
     They may count fewer, because an engine leaves out requests that ended before the result arrived.
     """

@@ -25,7 +25,7 @@ PLANES = (PLANE,)
 
 
 class NgramLookups(HistoryJudge):
-    """Judge of n-gram drafts; a lookup proposes at most `drafts_max` draft tokens."""
+    """Judge that checks n-gram drafts; a lookup proposes at most `drafts_max` draft tokens."""
 
     def __init__(self, drafts_max: int) -> None:
         self._drafts_max = drafts_max
@@ -77,7 +77,7 @@ class NgramLookups(HistoryJudge):
 
 
 def follows(tokens: Sequence[int], drafts: Sequence[int]) -> bool:
-    """Return whether `drafts` occur in the history after another copy of its last token."""
+    """Return whether `drafts` follow an earlier occurrence of the last token of `tokens`."""
     count = len(drafts)
     places = range(1, len(tokens) - count + 1)
     return any(tokens[at - 1] == tokens[-1] and list(tokens[at : at + count]) == list(drafts) for at in places)

@@ -58,7 +58,7 @@ def compare(
     logit_margin: float = 0.0,
     excused: Set[str] = frozenset(),
 ) -> Comparison:
-    """Return the first difference between two runs' outputs; `wanted` is the reference.
+    """Return the first difference between outputs `seen` and `wanted` (reference run).
 
     An engine may choose either of two tokens with logits closer than `logit_margin`. All requests of `wanted` are
     compared, except `excused` ones. A run that failed is always a difference.
@@ -111,7 +111,7 @@ def _difference(variable: str, request: str, position: int | None, expected: obj
 
 
 class _Pair:
-    """The two outputs of one request, equal or different from a near tie of logits on.
+    """The outputs of one request in two runs, compared up to the first near tie of logits.
 
     `end_of_common` is the position of that near tie.
     Logits closer than `margin` are tied. `mode` is the engine's `logprobs_mode`.
@@ -164,7 +164,7 @@ class _Pair:
         return None
 
     def _is_near_tie(self, position: int) -> bool:
-        """Return whether both runs rank the two tokens within the logit margin."""
+        """Return whether both runs give the two different tokens logits within the margin."""
         params = self._submit.params
         is_raw = self._is_raw and (has_penalties(params) or bool(params.logit_bias))
         if not self._margin or params.temperature or (is_raw and params.repetition_penalty != 1):
@@ -203,7 +203,7 @@ class _Pair:
         return None
 
     def _are_alike(self, seen: Sequence[int | float], wanted: Sequence[int | float]) -> bool:
-        """Return whether logprobs are close at each rank, with the same tokens except near ties."""
+        """Return whether two lists of logprobs agree at each rank; near ties may swap tokens."""
         if len(seen) != len(wanted):
             return False
         if self._margin > 0:
@@ -216,7 +216,7 @@ class _Pair:
         return True
 
     def _without_impossible(self, logprobs: Sequence[int | float]) -> list[int | float]:
-        """Return logprobs or logits, with practically impossible tokens set to -inf."""
+        """Return logprobs (or logits) with those of practically impossible tokens set to -inf."""
         least = LOGPROB_MIN + (max(logprobs[1::2], default=0.0) if self._has_logits else 0.0)
         return [-inf if index % 2 and value < least else value for index, value in enumerate(logprobs)]
 
@@ -235,7 +235,7 @@ def _is_close(seen: float, wanted: float, tolerance: float) -> bool:
 
 
 def _is_tied(seen: Sequence[int | float], wanted: Sequence[int | float], rank: int, margin: float) -> bool:
-    """Return whether two runs list different tokens at a rank because of a near tie.
+    """Return whether two runs may list different tokens at a rank, because logits nearly tie.
 
     The token of the last rank may be tied with a token that the other run does not return.
     """

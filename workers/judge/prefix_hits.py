@@ -32,7 +32,7 @@ PLANES = ("blocks",)
 
 
 class PrefixHits(HistoryJudge):
-    """Judge of prefix-cache hits; an engine with `drafts` may drop one block of each hit."""
+    """Judge that checks prefix-cache hits; with `drafts`, a hit may drop its last block."""
 
     def __init__(self, drafts: bool) -> None:
         self._drafts = drafts
@@ -110,7 +110,7 @@ class _Cache:
         return range(first, stop + self._drops)
 
     def _kept(self, group: Group, prompt: int) -> set[int] | None:
-        """Return the indexes of prompt blocks that a group keeps cached; None for all."""
+        """Return the prompt blocks (indexes) that a group must keep cached; None for all."""
         if group.window is None:
             return None
         step = self._step
@@ -119,7 +119,7 @@ class _Cache:
         return {index for end in ends for index in self._needed(group, end)}
 
     def _least(self, known: Sequence[int]) -> int:
-        """Return the number of cached tokens that a request's prefix-cache hit must reach."""
+        """Return the length, in tokens, that a request's prefix-cache hit must have at least."""
         step = self._step
         lengths = range((len(known) - 1) // step * step, 0, -step)
         return next((length for length in lengths if self._is_cached(known, length)), 0)
@@ -139,7 +139,7 @@ class _Cache:
         return True
 
     def _hashed(self, known: Sequence[int], group: Group, index: int) -> int:
-        """Return the number of the token prefix that block `index` is hashed by."""
+        """Return the id of the token prefix whose hash identifies block `index`."""
         return known[(index + 1) * group.size - 1 + self._ahead]
 
     def _register(self, step: Step) -> None:

@@ -1,4 +1,4 @@
-"""Number each prefix of a token sequence, to name the content of a KV cache entry."""
+"""Give each token prefix an id, to say from which tokens a KV cache entry was computed."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ _NOTHING, UNWRITTEN = 0, -1
 
 
 class Prefixes:
-    """Numbers of token prefixes: equal prefixes have one number in all caches."""
+    """Ids of token prefixes; equal prefixes have equal ids in all caches."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
         self.tokens: list[tuple[int, int]] = [(-1, -1)]
 
     def extended(self, prefixes: list[int], tokens: Sequence[int]) -> list[int]:
-        """Return the list of prefix numbers, extended by one number per next token."""
+        """Return the ids of all prefixes of a sequence that continues by `tokens`."""
         found = list(prefixes)
         for token in tokens:
             pair = (found[-1] if found else _NOTHING, token)
@@ -27,7 +27,7 @@ class Prefixes:
         return found
 
     def facts_of(self, due: int, there: int) -> tuple[Fact, Fact]:
-        """Return the messages that describe an expected and an actual token prefix."""
+        """Return messages that describe an expected and an actual token prefix, given their ids."""
         _, token = self.tokens[due]
         actual = fact("entry_unwritten")
         if there != UNWRITTEN:

@@ -1,4 +1,4 @@
-"""Check scheduling and outputs by counting tokens, independent of the reference scheduler.
+"""Check scheduling and outputs by token counts, without redoing the scheduler's decisions.
 
 Verifies:
 - a request gets no token beyond its limit or the model's, and does not end with reason "length" before it;
@@ -36,7 +36,7 @@ from workers.record.rules import Rule
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """Token counts of one request.
+    """Token counts of one request: known, computed, scheduled, in flight.
 
     - `known`: its tokens so far, at most `limit`; `computed`: those computed in this epoch.
     - `scheduled`: all tokens scheduled in this epoch; a row samples once they reach `needed`, the tokens known when the
@@ -64,7 +64,7 @@ class Account:
 
 
 class Properties:
-    """Judge that counts tokens of log entries and results, without redoing decisions."""
+    """Judge that checks token counts of log entries and results, without redoing decisions."""
 
     def __init__(self, trace: Trace) -> None:
         self._spec = trace.spec
@@ -84,7 +84,7 @@ class Properties:
                 self._stalls.setdefault(event.request, []).append((event.tick, event.tick + event.ticks))
 
     def judge(self, entry: Entry) -> Violation | None:
-        """Return the property that a log entry breaks, or None."""
+        """Return the property that a log entry violates, or None."""
         match entry:
             case Scheduled():
                 return self._schedule(entry)
@@ -175,7 +175,7 @@ class Properties:
             self._holders[block] += 1
 
     def _may_end_here(self, account: Account, n: int) -> bool:
-        """Return whether a prefill chunk of `n` tokens may end although budget is left."""
+        """Return whether a prefill chunk may end after `n` tokens with token budget left."""
         spec = self._spec
         is_aligned = spec.recurrent_cache == "align" and account.scheduled % spec.block_size == 0
         return is_aligned or n == spec.long_prefill_token_threshold
@@ -232,7 +232,7 @@ class Properties:
         return any(first <= tick <= last for first, last in self._stalls.get(account.submit.request, ()))
 
     def processed(self, observed: Observation) -> Violation | None:
-        """Return the property that a processed step's results break, or None."""
+        """Return the property that a processed step's results violate, or None."""
         values, rows = observed.values, {row.request: row for row in self._processed_rows}
         for request, tokens, reason in zip(observed.requests, values["tokens"], values["finish_reason"], strict=True):
             account, row = self._accounts[request], rows[request]

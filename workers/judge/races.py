@@ -43,7 +43,7 @@ class _Cell:
 
 
 class RaceDetector:
-    """Observer of simulated streams; keeps the first race and counts accesses.
+    """Watches the simulated streams; keeps the first race, and counts accesses.
 
     The local time of a lane is its number of event records: a wait on a record covers all accesses before it.
     """
@@ -104,7 +104,7 @@ class RaceDetector:
         self.waited(self._host, record)
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
-        """Check a host access; the last write to the memory must be of step `written_in`."""
+        """Check a host access; the last write to its memory must be by step `written_in`."""
         self.launched(self._host, "access", ((span, mode),), step)
         if written_in is not None and span.watched.writes:
             newest = max(span.watched.writes.values())
@@ -154,7 +154,7 @@ class Races(Judge):
 
 
 def _cell_of(span: Span) -> _Cell:
-    """Return the cell of a memory range; link a new cell to the cells it overlaps."""
+    """Return the `_Cell` of a memory range; link a new one to all cells that it overlaps."""
     buffer = span.buffer
     if buffer.accesses is None:
         buffer.accesses = {}

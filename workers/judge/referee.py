@@ -115,7 +115,7 @@ class Referee:
         return tuple(Waiting(request=requests[request].name, reason=reason) for request, reason in skipped)
 
     def _out_of_place(self, entry: Entry) -> Violation | None:
-        """Return a violation if an entry separates a step's decision from its launch."""
+        """Return a violation if an entry comes between a step's decision and its launch."""
         scheduled = self._scheduled
         if scheduled is not None and scheduled.step > self._launched and not isinstance(entry, Launched):
             return violation(Rule.BEFORE_LAUNCH, step=scheduled.step)
@@ -161,7 +161,7 @@ class Referee:
         return None
 
     def _decide(self, entry: Scheduled) -> Decision:
-        """Recompute a step's decision, without reading the engine's rows."""
+        """Recompute a step's decision independently of the rows that the engine chose."""
         requests = self._oracle.requests
         stale: set[int] = set()
         if self._queue:
@@ -242,7 +242,7 @@ class Referee:
 
     @staticmethod
     def _share(row: ScheduledRow, share: Share) -> Violation:
-        """Return the rule broken by a row's number of tokens, drafts or padding drafts."""
+        """Return the rule that a row's number of tokens, drafts or padding drafts violates."""
         if row.n != share.n:
             return violation(Rule.NUM_TOKENS, count=row.n, due=share.n, budget=share.budget)
         if row.d != share.d:
@@ -250,7 +250,7 @@ class Referee:
         return violation(Rule.PADDED if row.padded else Rule.NOT_PADDED)
 
     def _spoils(self, row: ScheduledRow, share: Share) -> Violation | None:
-        """Check a row's corruption events: of its logits if it samples, of a draft if it has one."""
+        """Check which pending corruption events a row applies to its logits and drafts."""
         waiting = self._obligations.spoils.pop(row.request, UNSPOILED)
         due, left = (UNSPOILED, waiting) if share.is_chunk else (waiting, UNSPOILED)
         if not share.d:
@@ -385,6 +385,6 @@ class Referee:
 
 
 def _spoiled(spoils: Spoils) -> tuple[str | None, str | None]:
-    """Return the events that corrupt a row's logit and draft token, as JSON."""
+    """Return the events that corrupt a row's logit and its draft token, as JSON."""
     logit, draft = (event.model_dump_json() if event is not None else None for event in (spoils.logit, spoils.draft))
     return logit, draft

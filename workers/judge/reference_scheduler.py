@@ -46,7 +46,7 @@ def victim_of(spec: EngineSpec, running: Sequence[RequestState]) -> RequestState
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """A request's tokens in a step: `n` in total, the last `d` of them drafts; new blocks.
+    """One request's part of a step: `n` tokens, of which the last `d` are drafts; new blocks.
 
     `budget` is the token budget left before it. With a prefix cache, `shared` has the blocks of its prefix-cache hit
     and `blocks` the new blocks, once they are allocated.
@@ -136,7 +136,7 @@ class Decision:
             self._num_free = self._cache.num_free
 
     def admit(self, queue: Iterable[int], state_of: Callable[[int], RequestState]) -> None:
-        """Admit waiting requests in order until one does not fit; skip stalled and stale ones."""
+        """Admit waiting requests in order until one does not fit; some are skipped (`waits`)."""
         closed: SkipReason | None = "preempted" if self.victims else None
         for request in queue:
             reason = closed or self._try_admit(state_of(request))
@@ -276,7 +276,7 @@ class RowOrder:
         return self._requests
 
     def _filled(self, joining: dict[tuple[int, int], None]) -> list[tuple[int, int]]:
-        """Return the rows after filling freed ones with joining requests, then with last rows."""
+        """Return the rows after joining requests, then last rows, have moved into freed rows."""
         places: list[tuple[int, int] | None] = []
         for key in self._rows:
             stays = key in joining

@@ -1,4 +1,4 @@
-"""Check that an engine shows each required capture and observation, in order and once.
+"""Check that an engine reports each required capture and observation, in order and once.
 
 A *capture* is a copy of device variables, an *observation* one of host variables.
 
@@ -39,7 +39,7 @@ Required: TypeAlias = tuple[str, int, tuple[int, ...]]
 
 
 class RequiredCaptures:
-    """The captures and host observations that the engine still has to show.
+    """Captures and host observations that the engine must still report.
 
     `points` are the observation points that the engine supports: nothing is required or allowed at any other point.
     `on_host` is the point and the step of the observation that the host must show next, or None.
@@ -63,7 +63,7 @@ class RequiredCaptures:
         return tuple(point for point in points if point in self._points)
 
     def before(self, entry: Entry) -> Fact | None:
-        """Return the host observation still missing before a log entry, or None."""
+        """Return the observation that must precede a log entry and is missing, or None."""
         due = self.on_host
         # Requests that a step ends free their blocks before the step's results are shown.
         if due is not None and due[0] == "processed" and isinstance(entry, Freed):
@@ -71,7 +71,7 @@ class RequiredCaptures:
         return self.next_observation()
 
     def after(self, entry: Entry, steps: Mapping[int, StepTruth]) -> None:
-        """Add the captures and host observations that must follow a log entry.
+        """Require the captures and host observations that must follow a log entry.
 
         `steps` are the oracle's expected steps.
         """
@@ -102,32 +102,32 @@ class RequiredCaptures:
             self.on_host = point, step
 
     def observed(self, observation: Observation) -> Fact | None:
-        """Mark a host observation as shown; return the required one if it differs."""
+        """Accept a host observation; return the required one if it is another."""
         if observation[:2] != self.on_host:
             return self.next_observation() or fact("no_observation")
         self.on_host = None
         return None
 
     def captured(self, capture: Observation) -> Fact | None:
-        """Mark a device capture as shown; return the required one if it differs."""
+        """Accept a device capture; return the required one if it is another."""
         if not self._on_device or capture[:3] != self._on_device[0]:
             return self.next_capture() or fact("no_capture")
         self._on_device.popleft()
         return None
 
     def next_observation(self) -> Fact | None:
-        """Return the observation that the host must show next, or None."""
+        """Return the observation that the host must report next, or None."""
         return None if self.on_host is None else fact("observation", point=self.on_host[0], step=self.on_host[1])
 
     def next_capture(self) -> Fact | None:
-        """Return the capture that the device must show next, or None."""
+        """Return the capture that the device must report next, or None."""
         if not self._on_device:
             return None
         point, step, requests = self._on_device[0]
         return fact("capture", point=point, step=step, requests=requests)
 
     def left_over(self) -> tuple[str, Fact] | None:
-        """Return the first capture or observation missing after draining, or None.
+        """Return the first capture or observation missing at the end, or None.
 
         It comes with its variable: `observations` or `captures`.
         """
@@ -143,7 +143,7 @@ class RequiredCaptures:
 
 
 def draws_tokens(step: StepTruth, spec: EngineSpec) -> bool:
-    """Return whether some row of a step samples at a temperature.
+    """Return whether any row of a step samples at random (temperature, or synthetic acceptance).
 
     With synthetic acceptance rates every step does.
     """

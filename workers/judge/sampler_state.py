@@ -31,7 +31,7 @@ PLANE = "sampler"
 
 
 class SamplerState(HistoryJudge):
-    """Judge of the parameters that a sampler stores for each batch row."""
+    """Judge that checks the parameters that a sampler stores for each batch row."""
 
     @classmethod
     def of(cls, case: Case) -> "SamplerState | None":

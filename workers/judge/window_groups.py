@@ -35,7 +35,7 @@ _Holders = Mapping[int, Mapping[tuple[int, int], int]]
 
 
 class Group(NamedTuple):
-    """A KV-cache group: its block size, and its window in tokens, None for full attention."""
+    """A KV-cache group: block size, and attention window in tokens (None for full attention)."""
 
     size: int
     window: int | None
@@ -118,7 +118,7 @@ class _Caches:
             yield from self._seen(step.number, number, group_row)
 
     def _planned(self, step: int, number: int, group_row: _GroupRow, holders: _Holders) -> Iterator[Difference]:
-        """Yield wrong or shared blocks in a row's window, and slots that disagree with them."""
+        """Yield blocks in a row's window that are wrong or shared, and slots outside them."""
         group = self._groups[number]
         stop = group_row.first + len(group_row.slots)
         for index in range(group.first_seen(group_row.first) // group.size, -(-stop // group.size)):
@@ -157,7 +157,7 @@ class _Caches:
             entries[slot % size] = prefix
 
     def _seen(self, step: int, number: int, group_row: _GroupRow) -> Iterator[Difference]:
-        """Yield a difference for each attended entry computed from other tokens."""
+        """Yield a difference for each attended KV entry computed from other tokens."""
         group, known = self._groups[number], self._known[group_row.request]
         for position in range(group.first_seen(group_row.first), group_row.first):
             index, place = divmod(position, group.size)
@@ -169,7 +169,7 @@ class _Caches:
 
 
 def _holders(step: Step) -> _Holders:
-    """Return {block: {(request, group): index in its block table}} of a step's plan."""
+    """Return, for each block, the (request, group) pairs that hold it and their table indexes."""
     found: dict[int, dict[tuple[int, int], int]] = {}
     windows = dict(step.plan.windows)
     for request, blocks in step.plan.blocks:

@@ -1,4 +1,4 @@
-"""Reference drafters, one class each: expected drafter KV entries and expected draft tokens.
+"""Reference drafters, one class each: expected KV entries and draft tokens.
 
 A *word* is a 64-bit integer in place of a vector: the model is an integer model, compared exactly.
 
@@ -22,7 +22,7 @@ SUFFIX_MAX = 4
 
 
 class TargetValues(Protocol):
-    """The target model's tokens, KV entries, states and hidden states by position, for drafters."""
+    """The target's tokens, KV entries, recurrent and hidden states by position, for drafters."""
 
     tokens: list[int]
     kv: list[int]
@@ -40,7 +40,7 @@ class TargetValues(Protocol):
 
 
 class Drafts(NamedTuple):
-    """Draft tokens after a position, with hidden states, and a draft model's own predictions.
+    """Draft tokens after a position, with hidden states and the draft model's predictions.
 
     `drawn` has the distributions that sampled draft tokens were sampled from.
     """
@@ -52,7 +52,7 @@ class Drafts(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Arguments of a drafter: propose `k_step` draft tokens after `kept` tokens.
+    """What to propose: `k_step` draft tokens that follow `kept` tokens of a request.
 
     `num_drafts` of them are below max_model_len.
 
@@ -69,7 +69,7 @@ class Ask(NamedTuple):
 
 
 class DrafterTruth:
-    """Expected drafter state for one prompt: KV entries by position, draft tokens (cached)."""
+    """Expected KV entries of a drafter, and its draft tokens, for one request."""
 
     def __init__(self, model_values: TargetValues, spec: EngineSpec) -> None:
         self.words: list[int] = []
@@ -80,13 +80,13 @@ class DrafterTruth:
         self._sum = self._sum_position = 0
 
     def follow(self, position: int) -> None:
-        """Append the drafter's KV entry for a position whose token and next token are known.
+        """Append the drafter's KV entry at a position; its token and the next one are known.
 
         By default nothing is cached.
         """
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the KV entry at a prefill chunk's end, where the next token is a guess."""
+        """Return the KV entry at the end of a prefill chunk, where the next token is guessed."""
         return self.words[position]
 
     def drafts(
@@ -125,14 +125,14 @@ def _scripted(ask: Ask) -> tuple[int, ...]:
 
 
 class Eagle(DrafterTruth):
-    """EAGLE drafter: combines the target's hidden state with the next token, then its own output."""
+    """EAGLE drafter: its input is the target's hidden state with the next token, then its own."""
 
     def follow(self, position: int) -> None:
         vector = model.draft_hidden(self._values.hidden[position], self._values.tokens[position + 1])
         self._append(model.kv_entry(vector, position, model.DRAFTER_LAYER))
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the KV entry at a prefill chunk's end, computed with a guessed next token."""
+        """Return the KV entry at the end of a prefill chunk, computed with a guessed next token."""
         vector = model.draft_hidden(self._values.hidden[position], next_token)
         return model.kv_entry(vector, position, model.DRAFTER_LAYER)
 
@@ -200,7 +200,7 @@ class DraftModel(DrafterTruth):
 
 
 class Mtp(DrafterTruth):
-    """MTP drafter: combines a token with the preceding hidden state of the target, then its own."""
+    """MTP drafter: its input is a token with the preceding hidden state: target's, then its own."""
 
     def follow(self, position: int) -> None:
         before = self._values.hidden[position - 1] if position else 0
@@ -224,7 +224,7 @@ class Mtp(DrafterTruth):
 
 
 class Dflash(DrafterTruth):
-    """Block drafter: attends to the target's hidden states; predicts all mask tokens at once."""
+    """Block drafter: attends to target hidden states; predicts all mask tokens at once."""
 
     def follow(self, position: int) -> None:
         self._append(model.kv_entry(self._values.hidden[position], position, model.DRAFTER_LAYER))
@@ -244,7 +244,7 @@ class Dflash(DrafterTruth):
 
 
 class HiddenStates(DrafterTruth):
-    """Hidden-state extraction: caches target hidden states; proposes the token just sampled."""
+    """Hidden-state extraction: caches target hidden states; proposes the sampled token."""
 
     def __init__(self, model_values: TargetValues, spec: EngineSpec) -> None:
         super().__init__(model_values, spec)
@@ -302,7 +302,7 @@ class Suffix(History):
 
 
 class Medusa(HiddenStates):
-    """Medusa heads: each head proposes from the last kept token's hidden state; no KV cache."""
+    """Medusa heads: each predicts from the hidden state of the last kept token; no KV cache."""
 
     def _drafts(self, ask: Ask) -> Drafts:
         hidden = self._values.hidden[ask.kept - 1]

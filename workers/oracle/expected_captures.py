@@ -1,4 +1,4 @@
-"""Expected values of each capture (copy of device variables), in the engine's layout.
+"""Expected values of captures (copies of device variables), in the layout of the engine.
 
 Values outside the domain of a variable are not compared. Token ids of logprobs and their order must be exact, each
 logprob within TOLERANCE.
@@ -279,12 +279,12 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _num_compared(spec: EngineSpec) -> int:
-    """Return how many blocks 1 + K verified tokens and the token before them can span."""
+    """Return how many blocks at most 1 + K verified tokens and the one before span."""
     return 1 + (spec.num_speculative_tokens + spec.block_size) // spec.block_size
 
 
 def _ends_of_kept(row: RowTruth, size: int) -> list[int]:
-    """Return, for each block with verified tokens, the position after which its state is stored."""
+    """Return, per block with verified tokens, the number of tokens its stored state includes."""
     first = max(0, row.base - 1) // size
     return [min((column + 1) * size, row.kept) for column in range(first, -(-row.kept // size))]
 
@@ -308,12 +308,12 @@ def _ends_of_blocks(release: Release, size: int) -> list[int]:
 
 
 def _where(values: Sequence[int], defined: Sequence[int]) -> list[Any]:
-    """Return each row's value, or SCRATCH (not compared) for rows with `defined` 0."""
+    """Return the values, with SCRATCH (not compared) where `defined` is 0."""
     return [value if here else SCRATCH for value, here in zip(values, defined, strict=True)]
 
 
 def row_and_position(variable: str, index: int, owners: StepTruth | Release, spec: EngineSpec) -> Place:
-    """Return the row (or request) and position of element `index` in a captured variable."""
+    """Return row (or request) and position of element `index` in a captured variable."""
     if isinstance(owners, StepTruth):
         return _place_in_step(variable, index, owners, spec)
     return _place_in_release(variable, index, owners, spec)

@@ -18,12 +18,12 @@ from workers.oracle.truth import Truth
 
 
 def depends_on_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
-    """Return whether draft tokens influence a request's sampled tokens (not greedy or strict)."""
+    """Return whether a request's output tokens depend on its draft tokens."""
     return spec.sampling == "synthetic" or (spec.sampling != "strict" and params.temperature > 0)
 
 
 def script_of(event: Submit, spec: EngineSpec, value_cache: ModelValueCache) -> list[int]:
-    """Return the draft token to propose at each position; for a draft model, its token offsets.
+    """Return the scripted draft token by position; for a draft model, the token's offset.
 
     A correct draft token is the request's next token. If tokens depend on draft tokens, it is the token of the largest
     logit: a draft token derived from the noise that verifies it would bias the output distribution.
@@ -43,7 +43,7 @@ def script_of(event: Submit, spec: EngineSpec, value_cache: ModelValueCache) -> 
 
 
 def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return an offset to add to a draft model's token at each position: 0 right, 1 wrong."""
+    """Return a draft model's token offset by position: 0 keeps it right, 1 makes it wrong."""
     after_prompt = cycle([int(bit == "0") for bit in bits])
     return [*islice(chain(repeat(0, num_prompt), after_prompt), spec.max_model_len)]
 
@@ -57,7 +57,7 @@ def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
 
 
 class IncrementalValues(ModelValues):
-    """Model values of all known tokens of a request, extended after each verified row.
+    """Model values of a request's known tokens, extended as each batch row is verified.
 
     The drafter's KV entries end one position earlier, because each of them also needs the next token.
     """
@@ -71,7 +71,7 @@ class IncrementalValues(ModelValues):
                 self.drafter.follow(position)
 
     def append(self, token: int, line: Sequence[float]) -> None:
-        """Append a token sampled from these processed logits; compute its model values."""
+        """Append a sampled token, given the logits it was sampled from; compute its values."""
         if self._rules is not None:
             if changes_logits(self._rules.params):
                 self.logits.append(hash_of(line))
@@ -83,7 +83,7 @@ class IncrementalValues(ModelValues):
     def append_verified(
         self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoiled: SpoiledLogit | None
     ) -> VerifiedTokens:
-        """Verify draft tokens; append the accepted ones and the token after them."""
+        """Verify draft tokens; append the accepted ones and the token that follows them."""
         spec, lines = self._spec, self.lines(drafts, spoiled)
         rates, cuts = keep_rates(spec), cuts_of(spec)
         found = verify(spec.sampling, lines, drafts, params, rates, len(self.tokens), proposals=drawn, cuts=cuts)
@@ -92,7 +92,7 @@ class IncrementalValues(ModelValues):
         return found
 
     def lines(self, drafts: Sequence[int], spoiled: SpoiledLogit | None = None) -> list[list[float]]:
-        """Return the processed logits after the known tokens and after each valid draft."""
+        """Return the logits after the known tokens, and after each valid draft token."""
         known, sums = len(self.tokens), (self._sum_kv, self._sum_kv_position)
         found = [self._line(spoiled, 0)]
         for column, draft in enumerate(drafts, 1):
@@ -118,7 +118,7 @@ class IncrementalValues(ModelValues):
 
 
 class RowOutcome(NamedTuple):
-    """Result of verifying a row: numbers of valid and sampled tokens, situations seen.
+    """Result of verifying a row's drafts: numbers of valid and of sampled tokens, and probes.
 
     Without a target distribution (`has_target` False), the request ends where a token should be sampled.
     """
@@ -133,7 +133,7 @@ class RowOutcome(NamedTuple):
 def verify_row(
     truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal], spoiled: SpoiledLogit | None = None
 ) -> RowOutcome:
-    """Verify a row's draft tokens from position `first` on; return how many tokens are valid.
+    """Verify a row's draft tokens from position `first` on; return the valid tokens' number.
 
     A logit that an event corrupts leaves its column without a target distribution.
     """
@@ -161,6 +161,6 @@ def verify_row(
 
 
 def _of_drawn(drawn: Sequence[Proposal], valid: int) -> tuple[str, ...]:
-    """Return the situations ("probes") that a row's sampled draft tokens cover."""
+    """Return the probes (counted situations) of a row with sampled draft tokens."""
     found = ("drawn_draft_accept",) if drawn and valid > 1 else ()
     return (*found, "drawn_draft_reject") if 0 < valid <= len(drawn) else found

@@ -21,7 +21,7 @@ Edges: TypeAlias = Sequence[Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The parameters that determine a request's next token: equal ones give equal outputs."""
+    """Parameters that decide a request's next token; equal ones share model values."""
 
     params: SamplingParams
     stop: frozenset[int]
@@ -91,12 +91,12 @@ def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:
 
 
 def edges_of(grammar: Grammar) -> Edges:
-    """Return, for each grammar state, {allowed token: next state}."""
+    """Return, for each grammar state, the allowed tokens with the states they lead to."""
     return tuple([{edge[0]: edge[1] for edge in state} for state in grammar])
 
 
 def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None:
-    """Return {allowed token: next state} after `output`; None after the grammar's end."""
+    """Return the allowed tokens after `output`, with next states; None after the end."""
     following = edges[0]
     for token in output:
         if token not in following:
@@ -108,7 +108,7 @@ def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None
 
 
 def cut_off(edges: Edges, output: Sequence[int], drafts: Sequence[int], no_draft: int) -> list[int]:
-    """Return the draft tokens up to the first that the grammar forbids, padded with `no_draft`."""
+    """Return the draft tokens before the first forbidden by the grammar, padded with `no_draft`."""
     kept: list[int] = []
     for draft in drafts:
         following = edges_after(edges, [*output, *kept])

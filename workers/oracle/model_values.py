@@ -77,7 +77,7 @@ class ModelValues:
         return self.inputs[end - count : end] if end >= count else [0] * (count - end) + self.inputs[:end]
 
     def logits_at(self, position: int, count: int) -> list[int]:
-        """Return the logits hashes of `count` positions, from `position` on."""
+        """Return the hashes of the logits at `count` positions, the first at `position`."""
         first = position - self._first_logits
         return self.logits[first : first + count]
 
@@ -94,7 +94,7 @@ class ModelValues:
         return found
 
     def line_at(self, position: int, spoiled: SpoiledLogit | None = None) -> list[float]:
-        """Return the processed logits after a position, one of them corrupted if given."""
+        """Return the processed logits after a position, with one corrupted if `spoiled` is given."""
         logits = self._logits(self.hidden[position]).tolist()
         if spoiled is not None:
             logits[spoiled.token] = spoiled.value
@@ -137,7 +137,7 @@ class ModelValues:
         return found
 
     def _choose(self, hidden: int, rules: Rules) -> int:
-        """Return the next token: the argmax of processed logits, or sampled with its noise."""
+        """Return the next token: argmax, or sampled with the noise of its position."""
         logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1, self.edges)
         if changes_logits(rules.params):
             self.logits.append(hash_of(logits))
@@ -171,7 +171,7 @@ class ModelValues:
 
 
 class ModelValueCache:
-    """Bounded cache of value_cache (model values by position), by prompt and sampling rules."""
+    """Bounded cache of `ModelValues`, by prompt and sampling rules."""
 
     def __init__(self) -> None:
         self._value_cache: dict[tuple[object, ...], ModelValues] = {}
@@ -180,7 +180,7 @@ class ModelValueCache:
     def model_values(
         self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None
     ) -> ModelValues:
-        """Return the values of all positions below `length` for a prompt under sampling rules.
+        """Return a prompt's model values under sampling rules, at all positions below `length`.
 
         Never longer values, though it would serve a correct engine: the verdict on a faulty engine must not depend on
         earlier runs.
@@ -199,12 +199,12 @@ class ModelValueCache:
 
 
 def max_positions(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
-    """Return how many positions a run can reach, with the draft tokens still in flight."""
+    """Return the number of positions a request can reach, with draft tokens in flight."""
     return length_limit(spec, num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
 
 
 def script(model_values: ModelValues, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return the draft token to propose at each position: right for bit 1, wrong for bit 0."""
+    """Return the scripted draft token by position: right for bit 1, wrong for bit 0."""
     tokens, vocab_size = model_values.tokens[: spec.max_model_len], spec.vocab_size
     for position in compress(range(num_prompt, len(tokens)), map("0".__eq__, cycle(bits))):
         tokens[position] = (tokens[position] + 1) % vocab_size

@@ -1,4 +1,4 @@
-"""Reference prefix cache: free blocks, cached blocks by token prefix, expected contents.
+"""Reference prefix cache: free and cached blocks, by token prefix, with expected contents.
 
 Blocks without contents are given out first, last freed first; then unreferenced cached blocks are evicted, least
 recently used first. A request frees its blocks from the last one on.
@@ -11,7 +11,7 @@ from workers.oracle.model_values import ModelValues
 
 
 class Prefixes:
-    """Numbers that identify full-block token prefixes: equal tokens have equal numbers."""
+    """Ids of token prefixes that end at a block end; equal tokens have equal ids."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
@@ -19,7 +19,7 @@ class Prefixes:
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def extend(self, prefixes: list[int], tokens: Sequence[int], length: int) -> None:
-        """Append the prefix number of each further full block below `length`."""
+        """Append the prefix id of each further full block that ends at or before `length`."""
         for start in range(len(prefixes) * self.block_size, length - self.block_size + 1, self.block_size):
             block = prefixes[-1] if prefixes else 0, tuple(tokens[start : start + self.block_size])
             prefixes.append(self._numbers.setdefault(block, 1 + len(self._numbers)))
@@ -67,7 +67,7 @@ class CachedBlocks:
         return (*self.empty[::-1][:from_empty], *self.idle[: count - from_empty])
 
     def claim(self, blocks: Sequence[int]) -> None:
-        """Allocate blocks; a cached block that is reused loses its registration."""
+        """Allocate blocks; a reused cached block is no longer found by prefix."""
         for block in blocks:
             if block in self.empty:
                 self.empty.remove(block)
@@ -79,7 +79,7 @@ class CachedBlocks:
             self.num_holders[block] = 1
 
     def chain(self, prefixes: Sequence[int]) -> tuple[int, ...]:
-        """Return the blocks of the longest prefix-cache hit for a request's prefix numbers."""
+        """Return the blocks of the longest prefix-cache hit; `prefixes` has an id per full block."""
         length = next((at for at, each in enumerate(prefixes) if each not in self.block_of), len(prefixes))
         return tuple(self.block_of[each] for each in prefixes[:length])
 
@@ -98,7 +98,7 @@ class CachedBlocks:
                 (self.idle if self.prefix_of[block] else self.empty).append(block)
 
     def register(self, block: int, prefix: int, contents: BlockContents | None) -> None:
-        """Register a full block under its prefix number, unless another block has it."""
+        """Register a full block under its prefix id, unless another block has that id."""
         if prefix not in self.block_of:
             self.block_of[prefix], self.prefix_of[block] = block, prefix
             self.contents[block] = contents

@@ -42,7 +42,7 @@ class Selection:
 
 
 class Mass(NamedTuple):
-    """An unnormalised probability, or a sum of them, with its possible float32 error.
+    """A token's unnormalised probability, or a sum of them, with its possible float32 error.
 
     A 0 without error is also 0 in float32.
     """
@@ -100,7 +100,7 @@ def total(masses: Sequence[Mass]) -> Mass:
 
 
 def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
-    """Return the first index whose running sum exceeds number * total, and if that is ambiguous.
+    """Return the first index whose running sum exceeds number * total, and if ambiguous.
 
     Also return whether that is ambiguous.
 
@@ -179,7 +179,7 @@ def weights(logits: Sequence[float], floor: float, temperature: float) -> list[M
 
 
 class Cuts(NamedTuple):
-    """Sizes of the vocabulary blocks and tiles over which a sampler sums probabilities.
+    """Sizes of vocabulary blocks and of tiles in them, by which a sampler sums probabilities.
 
     Both are powers of two.
     """
@@ -204,7 +204,7 @@ def cuts_of(spec: EngineSpec) -> Cuts:
 
 
 def select(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts = USUAL) -> tuple[int, bool]:
-    """Sample a token with three random numbers: block, tile, token; also return if ambiguous."""
+    """Sample a token by three random numbers (for block, tile, token); also return if ambiguous."""
     first, is_ambiguous = 0, False
     for size, number in zip((cuts.block_size(len(masses)), cuts.tile, 1), numbers, strict=False):
         if len(masses) <= size:
@@ -217,7 +217,7 @@ def select(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts = USUAL)
 
 
 def choose(logits: Sequence[float], params: SamplingParams, position: int, cuts: Cuts = USUAL) -> Selection:
-    """Sample a token from the target distribution with the random numbers of its position."""
+    """Sample a token from the target distribution, with the random numbers of its position."""
     target = target_of(logits, params)
     if target is None:
         return Selection(None, is_ambiguous=False)

@@ -39,7 +39,7 @@ CERTAIN = Mass(1.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class VerifiedTokens:
-    """The tokens that a row emits, and whether float32 rounding could change them.
+    """The tokens that a batch row emits, and whether float32 rounding could change them.
 
     Without a target distribution, no token follows the kept draft tokens. `happened` has the probes for the way a token
     was found after a rejected sampled draft token.
@@ -52,7 +52,7 @@ class VerifiedTokens:
 
 
 class Draft:
-    """A draft token with the target's distribution and its own (None if not sampled)."""
+    """A draft token with its target distribution and, if it was sampled, its draft distribution."""
 
     def __init__(self, token: int, target: TargetDistribution, proposal: Proposal | None = None) -> None:
         self.token, self.target, self.proposal = token, target, proposal
@@ -89,7 +89,7 @@ def verify(
     proposals: Sequence[Proposal] = (),
     cuts: Cuts = USUAL,
 ) -> VerifiedTokens:
-    """Return the emitted tokens of a row: accepted drafts, then a recovered or bonus token.
+    """Return the tokens that a row emits: accepted drafts, then a recovered or bonus token.
 
     `lines` has the logits of each draft token's column and of one more; `position` is the position of the first
     column's token. An invalid draft token ends the draft tokens, as does one without a target or draft distribution:
@@ -168,7 +168,7 @@ def accept_block(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int
 def recovered(
     draft: Draft, joint_ratio: Mass, params: SamplingParams, position: int, cuts: Cuts
 ) -> tuple[int, bool, tuple[str, ...]]:
-    """Sample the recovered token after a rejection; also return ambiguity and situations seen.
+    """Sample the recovered token after a rejected draft; also return if ambiguous, and probes.
 
     The residual of a certain draft token is every other token. For a sampled draft token it is the part of p above q: a
     token sampled from p is kept with probability residual / p, and after NUM_TRIES the residual is summed.

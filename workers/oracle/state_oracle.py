@@ -51,7 +51,7 @@ OUTSIDE, NO_TARGET, UNDEFINED = 1, 2, 4
 
 
 def spoiled_logit_of(row: ScheduledRow, spec: EngineSpec) -> SpoiledLogit | None:
-    """Return the logit of this row that an event sets to NaN or infinity, if any."""
+    """Return the logit of a row that a trace event sets to NaN or infinity, or None."""
     event = row.spoils.logit
     if event is None:
         return None
@@ -61,7 +61,7 @@ def spoiled_logit_of(row: ScheduledRow, spec: EngineSpec) -> SpoiledLogit | None
 def drafts_of(
     truth: Truth, row: ScheduledRow, base: int, was_sampled: bool, spec: EngineSpec
 ) -> tuple[list[int], Drawn]:
-    """Return the draft tokens that a row verifies, and the distributions of sampled ones.
+    """Return the draft tokens that a row verifies, and the distributions they were sampled from.
 
     The device has a request's proposal only if the request `was_sampled` in the previous step.
     """
@@ -79,7 +79,7 @@ def drafts_of(
 
 
 def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], drawn: Drawn) -> tuple[list[int], Drawn]:
-    """Apply an event that corrupts a row's draft: an invalid id, or NaN/inf in its logits."""
+    """Apply an event that makes a draft token invalid, or a draft logit NaN or infinite."""
     event = row.spoils.draft
     if event is None:
         return drafts, drawn
@@ -97,7 +97,7 @@ def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], d
 
 
 def status_of(row: ScheduledRow, spec: EngineSpec, drafts: Sequence[int], drawn: Drawn, outcome: RowOutcome) -> int:
-    """Return a row's sampler error bits: draft out of vocabulary, no target, NaN drafts."""
+    """Return a row's sampler error bits: draft id invalid, target or draft logits undefined."""
     if row.spoils.no_valid_token:
         return 0
     status = 0 if outcome.has_target else NO_TARGET
@@ -110,7 +110,7 @@ def status_of(row: ScheduledRow, spec: EngineSpec, drafts: Sequence[int], drawn:
 
 
 def happened_in(status: int, valid: int) -> Iterator[str]:
-    """Yield the situations ("probes") for the coverage count that a row's status shows."""
+    """Yield the probes (counted situations) that a row's sampler error bits show."""
     if status & OUTSIDE:
         yield "draft_outside"
     if status & UNDEFINED:
@@ -268,7 +268,7 @@ class Oracle:
             self._register(truth, blocks, truth.sched_computed + row.blocks.hit_length + row.n)
 
     def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
-        """Check that a prefix-cache hit has the request's tokens; remember the blocks' contents."""
+        """Check that the blocks of a prefix-cache hit contain the request's tokens."""
         size = self.spec.block_size
         for index, block in enumerate(row.blocks.shared):
             found, first = cache.contents[block], index * size
@@ -281,7 +281,7 @@ class Oracle:
             truth.inherited.append(found)
 
     def _register(self, truth: Truth, blocks: Sequence[int], computed: int) -> None:
-        """Register full blocks whose tokens no later step recomputes."""
+        """Register a request's full blocks of which no later step computes a token again."""
         size, cache = self.spec.block_size, self.cache
         assert cache is not None
         prefixes = truth.prefixes_until(min(computed, truth.committed - 1), self.prefixes)
@@ -305,7 +305,7 @@ class Oracle:
         self._in_batch = {(row.row.request, row.row.epoch): not row.discard for row in rows}
 
     def _inherit(self, planned: Sequence[Planned]) -> None:
-        """Note where reused blocks hold other drafter KV entries than the request would compute.
+        """Record where a hit's blocks have other drafter KV entries than the request would compute.
 
         Words that this step writes are included.
         """

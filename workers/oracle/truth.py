@@ -1,4 +1,4 @@
-"""Expected (true) state of a request, a row, a step, and of KV blocks when they are freed."""
+"""Expected (true) values of a request, a batch row, a step, and of KV blocks being freed."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -17,7 +17,7 @@ Planned: TypeAlias = tuple[ScheduledRow, int, int, int]
 
 @dataclass(slots=True, eq=False)
 class Truth:
-    """Expected state of one request; `incarnation` counts earlier requests of its name.
+    """Expected state of one request; `incarnation` counts earlier requests of the same name.
 
     - `computed`: tokens with a correct state after every launched step.
     - `sched_computed`, `sched_placeholders`: the scheduler's expected counts.
@@ -72,7 +72,7 @@ class Truth:
 
     @property
     def commit_key(self) -> str:
-        """Key of a value that belongs to no row, as in reports: request/incarnation/epoch."""
+        """Key of the request's values in reports: name/incarnation/epoch."""
         return f"{self.request_label}/{self.epoch}"
 
     def chunk_end(self, kept: int, committed: int) -> int:
@@ -89,14 +89,14 @@ class Truth:
         return word
 
     def prefixes_until(self, length: int, numbers: Prefixes) -> list[int]:
-        """Return the prefix numbers of the request's full blocks below position `length`."""
+        """Return the prefix ids of the request's full blocks below position `length`."""
         numbers.extend(self.prefixes, self.model_values.tokens, length)
         return self.prefixes[: length // numbers.block_size]
 
 
 @dataclass(slots=True, eq=False)
 class RowTruth:
-    """Expected values of one row of one step: its counts before and its results; immutable.
+    """Expected values of one batch row in one step: counts before it, and results; immutable.
 
     - Tokens at positions `computed` to `kept - 1` are kept; `base` is the position of the first verified token.
     - `drafts`: draft tokens as scheduled, NO_DRAFT included; `drawn`: the distributions of sampled ones.
@@ -128,12 +128,12 @@ class RowTruth:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The row's (request, epoch); the epoch counts preemptions."""
+        """The row's (request, epoch); a preemption begins a new epoch."""
         return self.row.request, self.row.epoch
 
     @property
     def commit_key(self) -> str:
-        """Key of the row's results, as printed in reports: request/incarnation/epoch/step."""
+        """Key of the row's results in reports: name/incarnation/epoch/step."""
         return f"{self.truth.request_label}/{self.row.epoch}/{self.row.step_in_epoch}"
 
 

@@ -1,4 +1,4 @@
-"""Observations that an engine in a child process sends about its steps, strictly validated.
+"""Engine records: what an engine in a child process reports of its steps, validated.
 
 An engine whose scheduler decides for itself shows no log of decisions. It shows each plan, each set of model inputs,
 each result and each transfer instead, and the judges build one history of the run from them (`workers.judge.history`).
@@ -43,7 +43,7 @@ class OpenedValues(Value):
 
 
 class ScheduledValues(Value):
-    """The scheduler output of one step: which tokens of which request it runs.
+    """Scheduler output of one step: the tokens that it runs of each request.
 
     By row: the computed tokens (`scheduled_computed`) and the number of drafts. By request number: `begun` has all
     tokens of each request that is scheduled for the first time or again after a preemption; `blocks` are the blocks of
@@ -94,7 +94,7 @@ class WindowColumns(Value):
 
 
 class InputsValues(Value):
-    """Inputs of the model in a step: tokens `starts[r]` to `starts[r + 1]` are of row `r`.
+    """Model inputs of a step; tokens `starts[r]` to `starts[r + 1] - 1` are of batch row `r`.
 
     `slots` is the slot mapping of full attention, `tables` its block tables, `bounds` the host's upper bounds of
     `seq_lens` if it has any. `copied` says by row how many tokens a state includes that is copied to a new block, 0 if
@@ -169,14 +169,14 @@ class SamplerValues(Value):
 
 
 class ContextValues(Value):
-    """Where a drafter stores the target's hidden states: positions and slots, by input token."""
+    """Positions and KV slots at which a parallel drafter stores the target's hidden states."""
 
     positions: Integers
     slots: Integers
 
 
 class MarginsValues(Value):
-    """By row, the logit of the likeliest draft token minus the second largest logit."""
+    """Largest minus second largest logit of each row in one draft pass."""
 
     margins: list[float]
 
@@ -188,7 +188,7 @@ class ProposedValues(Value):
 
 
 class CorrectedValues(Value):
-    """Host counts of computed tokens, by row, after they were corrected by sampling results."""
+    """Host's computed-token counts by row, corrected by the previous step's sampling results."""
 
     mirror_computed: Integers
 
@@ -200,7 +200,7 @@ class ProcessedValues(Value):
 
 
 class CountedValues(Value):
-    """Speculation metrics of a step: rows with draft tokens, draft tokens, accepted ones."""
+    """Metrics of a step: rows with draft tokens, draft tokens, and accepted draft tokens."""
 
     counted: Annotated[Integers, Field(min_length=3, max_length=3)]
 
@@ -223,7 +223,7 @@ class DrainedValues(Value):
 
 
 class TransferValues(Value):
-    """A KV transfer (load, store or hand-off) of a request begins, copies its bytes, or ends.
+    """Start, copy or end of one KV transfer (load, store or hand-off) of a request.
 
     `blocks` are blocks of the cache; `slots` has for each the slot of the store that it is copied from or to, or the
     producer's block that it is loaded from. `lost` holds indexes of blocks that were lost. The last `num_states` blocks
@@ -242,7 +242,7 @@ class TransferValues(Value):
 
 
 class InFlightValues(Value):
-    """Errors of KV transfers in flight: (transfer, block) pairs with a free or registered block."""
+    """Wrong blocks of KV transfers in flight: blocks already freed, or registered too early."""
 
     free: list[tuple[int, int]]
     registered: list[tuple[int, int]]
@@ -257,7 +257,7 @@ class StoredValues(Value):
 
 
 class OfferedValues(Value):
-    """Token chunks of a request that were offered to a KV store; the request ended by itself.
+    """Token chunks that a finished request offered to a KV store.
 
     `prompt` and `tokens` count its tokens, `found` those that were in the cache or the store when it was admitted.
     """
@@ -269,7 +269,7 @@ class OfferedValues(Value):
 
 
 class CopiedValues(Value):
-    """Block copies before a step writes: pairs of (source block, target block)."""
+    """Block copies that precede a step's writes: pairs of (source block, target block)."""
 
     blocks: list[tuple[int, int]]
 
@@ -281,13 +281,13 @@ class ZeroedValues(Value):
 
 
 class PreemptedValues(Value):
-    """Blocks held by a preempted request only that were not freed by its preemption."""
+    """Blocks that a preemption should have freed, as no other request uses them, but did not."""
 
     kept: Integers
 
 
 class _EngineRecord(Value, Generic[V]):
-    """Values observed at one point of one step; `requests` are request numbers by batch row.
+    """Record of one point of one step; `requests` has the request number of each batch row.
 
     `writers` has the last writes of what was read, newest first, by the variable names that judges use. It is empty
     where they are not recorded.
@@ -301,121 +301,121 @@ class _EngineRecord(Value, Generic[V]):
 
 
 class Opened(_EngineRecord[OpenedValues]):
-    """Observation before the first step: sizes of the engine."""
+    """Engine record before the first step: sizes of the engine."""
 
     point: Literal["opened"] = "opened"
 
 
 class Scheduled(_EngineRecord[ScheduledValues]):
-    """Observation of the scheduler output of a step."""
+    """Engine record of the scheduler output of a step."""
 
     point: Literal["scheduled"] = "scheduled"
 
 
 class Inputs(_EngineRecord[InputsValues]):
-    """Observation of the model inputs of a step."""
+    """Engine record of the model inputs of a step."""
 
     point: Literal["inputs"] = "inputs"
 
 
 class Sampler(_EngineRecord[SamplerValues]):
-    """Observation of the sampler's state in a step."""
+    """Engine record of the sampler's state in a step."""
 
     point: Literal["sampler"] = "sampler"
 
 
 class Context(_EngineRecord[ContextValues]):
-    """Observation of where a parallel drafter stores the target's hidden states."""
+    """Engine record of where a parallel drafter stores the target's hidden states."""
 
     point: Literal["context"] = "context"
 
 
 class Drafting(_EngineRecord[DraftingValues]):
-    """Observation of the inputs of one pass of the drafter's model."""
+    """Engine record of the inputs of one pass of the drafter's model."""
 
     point: Literal["drafting"] = "drafting"
 
 
 class Margins(_EngineRecord[MarginsValues]):
-    """Observation of the logit margins in one draft pass."""
+    """Engine record of the logit margins (largest minus second largest logit) in a draft pass."""
 
     point: Literal["margins"] = "margins"
 
 
 class Proposed(_EngineRecord[ProposedValues]):
-    """Record of the draft tokens that the drafter proposed in a step."""
+    """Engine record of the draft tokens that the drafter proposed in a step."""
 
     point: Literal["proposed"] = "proposed"
 
 
 class Corrected(_EngineRecord[CorrectedValues]):
-    """Observation of the host's counts, when sampling results have corrected them."""
+    """Engine record of the host's counts, after sampling results have corrected them."""
 
     point: Literal["corrected"] = "corrected"
 
 
 class Processed(_EngineRecord[ProcessedValues]):
-    """Observation of a step's sampled tokens, when the scheduler processes them."""
+    """Engine record of a step's sampled tokens, when the scheduler processes them."""
 
     point: Literal["processed"] = "processed"
 
 
 class Counted(_EngineRecord[CountedValues]):
-    """Observation of a step's speculation metrics, when its result is processed."""
+    """Engine record of a step's speculation metrics, when its result is processed."""
 
     point: Literal["counted"] = "counted"
 
 
 class Controlled(_EngineRecord[ControlledValues]):
-    """Observation of a control call between two steps, e.g. a pause."""
+    """Engine record of a control call between two steps, e.g. a pause."""
 
     point: Literal["controlled"] = "controlled"
 
 
 class Drained(_EngineRecord[DrainedValues]):
-    """Observation of objects that the engine still holds after its last request."""
+    """Engine record of the objects that the engine still holds after its last request."""
 
     point: Literal["drained"] = "drained"
 
 
 class Transfer(_EngineRecord[TransferValues]):
-    """Observation of a KV connector's transfer that begins, copies, or ends."""
+    """Engine record of the start, copy or end of a KV connector's transfer."""
 
     point: Literal["transfer"] = "transfer"
 
 
 class InFlight(_EngineRecord[InFlightValues]):
-    """Observation, after a plan, of blocks in transfer that must not be free or registered."""
+    """Engine record of blocks that are free or registered during their KV transfer: an error."""
 
     point: Literal["in_flight"] = "in_flight"
 
 
 class Stored(_EngineRecord[StoredValues]):
-    """Observation of blocks that a KV connector copies to a store."""
+    """Engine record of the blocks that a KV connector copies to a store."""
 
     point: Literal["stored"] = "stored"
 
 
 class Offered(_EngineRecord[OfferedValues]):
-    """Observation of the chunks of a request that were offered to a store before its end."""
+    """Engine record of the token chunks that a finished request offered to a KV store."""
 
     point: Literal["offered"] = "offered"
 
 
 class Copied(_EngineRecord[CopiedValues]):
-    """Observation of block copies within the KV cache before a step."""
+    """Engine record of block copies within the KV cache before a step."""
 
     point: Literal["copied"] = "copied"
 
 
 class Zeroed(_EngineRecord[ZeroedValues]):
-    """Observation of KV-cache blocks that are zeroed before a step."""
+    """Engine record of KV-cache blocks that are zeroed before a step."""
 
     point: Literal["zeroed"] = "zeroed"
 
 
 class Preempted(_EngineRecord[PreemptedValues]):
-    """Observation of a request that the scheduler preempted while it scheduled a step."""
+    """Engine record of a request that the scheduler preempted while it scheduled a step."""
 
     point: Literal["preempted"] = "preempted"
 

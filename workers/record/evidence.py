@@ -40,7 +40,7 @@ class Site(Value):
 
 
 class Access(Value):
-    """One read or write of memory by a device op or the host, with its step and source location.
+    """One read or write of memory, by an op or the host, with its step and source location.
 
     `replaced` is the step that the reader expected to be the last writer; `callers` are the callers of the site,
     nearest first, if recorded.
@@ -56,12 +56,12 @@ class Access(Value):
 
     @property
     def actor(self) -> str:
-        """Name of the function that made the access, if known; else of its lane (stream)."""
+        """Name of the function that made the access; if unknown, of its lane (stream)."""
         return self.site.function if self.site is not None else self.lane
 
 
 class Harm(Value):
-    """What a race changes when the device runs its tasks in another order.
+    """Effect of a race: which results change if the device runs its tasks in another order.
 
     - `masked`: a task changes, but nothing that the host receives. `harmful`: the host receives other bytes.
     - `task` is the first task that differs, `what` says how; `given` is the first task that gives the host other bytes.
@@ -77,7 +77,7 @@ class Harm(Value):
 
 
 class MissingOrder(Value):
-    """A race: two accesses of the same memory, at least one a write, that nothing orders.
+    """A race: two accesses to the same memory, at least one a write, not ordered by any wait.
 
     `memory` is the name for the first access, `reused_as` for the second if the memory was allocated again in between;
     `allocated` is the source location of the allocation of unnamed memory.
@@ -92,7 +92,7 @@ class MissingOrder(Value):
 
 
 class Fact(Value):
-    """Something expected or found, as a kind (key of `words.FACTS`) and its values."""
+    """Message about an expected or actual value: template (key of `words.FACTS`) and values."""
 
     kind: str
     values: "dict[str, Fact | Plain]" = {}
@@ -109,12 +109,12 @@ EvidenceValue: TypeAlias = Fact | Plain
 
 
 def fact(kind: str, **values: object) -> Fact:
-    """Return a `Fact` of a kind; its values become plain values or other facts."""
+    """Return the message `kind` (key of `words.FACTS`) with these values."""
     return Fact(kind=kind, values={name: plain_value(value) for name, value in values.items()})
 
 
 def plain_value(value: object) -> EvidenceValue:
-    """Return a value as evidence stores it: lists as tuples, NumPy numbers as Python numbers."""
+    """Convert a value for storage in evidence: lists to tuples, NumPy to Python numbers."""
     match value:
         case None | bool() | int() | str() | Fact():
             return value
@@ -169,7 +169,7 @@ def violation(rule: Rule, **values: object) -> Violation:
 
 
 class Elsewhere(Value):
-    """Whether another run keeps a contract (promise to the client) that this run breaks.
+    """Whether a reference run keeps the output rule (contract) that this run breaks.
 
     If it breaks a different contract, `contract` and `request` name it.
     """
@@ -208,5 +208,5 @@ class Difference(Value):
 
     @property
     def is_kept_elsewhere(self) -> bool:
-        """Whether the other checked run keeps the contract (promise to the client)."""
+        """Whether the reference run keeps the output rule (contract) that this run breaks."""
         return self.elsewhere is not None and self.elsewhere.how == "keeps"

@@ -19,18 +19,18 @@ TAPS = tuple((2 * index + 1) * GOLDEN & MASK for index in range(8))
 
 
 def mix(x: int) -> int:
-    """Return 64 bits scrambled by a bijection."""
+    """Scramble 64 bits by a fixed bijection (a hash)."""
     x = ((x ^ (x >> 23)) * 0x2127599BF4325C37) & MASK
     return x ^ (x >> 47)
 
 
 def embed(token: int) -> int:
-    """Return the hidden state (one 64-bit word) of a token id."""
+    """Return the hidden state (one 64-bit integer) of a token id."""
     return mix((token + 1) * GOLDEN & MASK)
 
 
 def kv_entry(hidden: int, position: int, layer: int) -> int:
-    """Return what an attention layer stores in the KV cache for a token at a position."""
+    """Return the KV entry (one 64-bit integer) of an attention layer for a token at a position."""
     return mix((hidden + (2 * position + 1) * POSITION + layer * LAYER) & MASK)
 
 
@@ -45,7 +45,7 @@ def after_attention(hidden: int, output: int) -> int:
 
 
 def convolve(window: list[int]) -> int:
-    """Return what a convolution window (oldest input first) adds to the recurrent state.
+    """Return what a convolution window (inputs, oldest first) adds to the recurrent state.
 
     TAPS[0] is the weight of the newest input.
     """
@@ -53,7 +53,7 @@ def convolve(window: list[int]) -> int:
 
 
 def advance(state: int, window: list[int]) -> int:
-    """Return the recurrent state after one more token, the newest in the convolution window."""
+    """Return the recurrent state after one more token, the last input of the convolution window."""
     return (DECAY * state + convolve(window)) & MASK
 
 
@@ -63,7 +63,7 @@ def after_recurrent(hidden: int, state: int) -> int:
 
 
 def logit(hidden: int, token: int) -> int:
-    """Return a token's logit times 2^24: an integer below 2^24, which float32 holds exactly."""
+    """Return a token's logit as an integer below 2^24, which float32 holds exactly."""
     return mix((hidden + (token + 1) * VOCABULARY) & MASK) >> LOGIT_SHIFT
 
 

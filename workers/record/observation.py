@@ -14,7 +14,7 @@ from workers.record.evidence import Access
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One observed variable: its state category (plane), owner, point, and domain.
+    """One compared variable: category of state, owner, capture point, and the values compared.
 
     Values outside the domain are scratch and never compared.
     """
@@ -112,7 +112,7 @@ class Observation(NamedTuple):
 
 
 class Recorder:
-    """Collects copies of device buffers (captures, not CUDA graphs) in stream order.
+    """Collects copies of device buffers (`captures`) in stream order; no CUDA graphs.
 
     `blame` maps a variable to the last writers of its memory; with it, `writers` has them for each capture, by (step,
     variable).
@@ -128,7 +128,7 @@ class Recorder:
     def capture(
         self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
     ) -> None:
-        """Store copies of arrays; the machine calls this between two ops of the compute stream."""
+        """Store copies of device arrays, taken between two ops of the compute stream."""
         hashed = b"".join(map(_bytes_of, arrays))
         values = dict(zip(names, map(_values_of, arrays), strict=True))
         self._digest.update(hashed)
@@ -148,7 +148,7 @@ class Recorder:
 
 
 def logprobs_per_token(logprobs: Sequence[int | float], num_tokens: int) -> int | None:
-    """Return the number of logprobs for each token; None if tokens have different numbers."""
+    """Return how many logprobs each token has; None if not all have equally many."""
     if not num_tokens:
         return None if logprobs else 0
     return None if len(logprobs) % (2 * num_tokens) else len(logprobs) // (2 * num_tokens)

@@ -1,4 +1,4 @@
-"""Sentence templates for reports: one for each kind of fact, rule and reference run.
+"""Sentence templates of reports: expected and actual values, broken rules, reference runs.
 
 Values are in braces, by name. Any template may be reworded.
 """
@@ -291,5 +291,5 @@ RULES: Mapping[Rule, str] = {
 
 @cache
 def template_values(template: str) -> tuple[tuple[str, bool], ...]:
-    """Return each value name in a template, and whether the value must be a number."""
+    """Return (name, whether it must be a number) of each value that a template uses."""
     return tuple((name, bool(spec)) for _, name, spec, _ in Formatter().parse(template) if name)

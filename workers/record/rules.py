@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Reference(StrEnum):
-    """Which other run of the same requests the run is compared with."""
+    """The reference run with which the outputs of a run are compared."""
 
     SYNCHRONOUS = "synchronous"
     WITHOUT_SPECULATION = "without_speculation"
@@ -12,7 +12,7 @@ class Reference(StrEnum):
 
 
 class Rule(StrEnum):
-    """Rules that a decision can break, as sentences; values enter fingerprints and never change.
+    """Rules that a scheduler decision can break; their texts enter fingerprints: never change.
 
     R stands for a request, N for numbers; a value in braces distinguishes bugs.
     """

@@ -110,7 +110,7 @@ class LaneWait(Value):
 
 
 class LanesWait(Value):
-    """Deadlock of lanes (streams); `host` is the lane that the host waits for, if any."""
+    """Deadlock: each lane (stream) waits for another; the host waits for lane `host`."""
 
     kind: Literal["lanes_wait"] = "lanes_wait"
     host: str | None = None
@@ -135,7 +135,7 @@ class Stuck(Value):
 
 
 class Vacuous(Value):
-    """Verdict: nothing is wrong, but a situation that the trace expects did not occur.
+    """Verdict: no difference, but a situation that the trace expects did not occur.
 
     `missing` has each expected and actual fact.
     """
@@ -145,13 +145,13 @@ class Vacuous(Value):
     missing: tuple[Fact, ...]
 
     def reached(self, fault: str) -> bool:
-        """Return whether the code of a planted fault ran."""
+        """Return whether the code of a planted fault was executed."""
         ruled_out = {each.values["fault"] for each in self.missing if each.kind == "fault_requires"}
         return fault not in ruled_out and fact("fault_not_reached", fault=fault) not in self.missing
 
 
 class Lost(Value):
-    """No verdict was reached, for a reason outside the trace, e.g. a dead worker."""
+    """The trace could not be judged, for a reason outside it, e.g. a dead worker process."""
 
     kind: Literal["lost"] = "lost"
     reason: str
@@ -167,7 +167,7 @@ def is_finding(verdict: Verdict) -> bool:
 
 
 def plane(verdict: Verdict) -> str:
-    """Return the plane of a finding: the kind of state that is wrong, e.g. `tokens` or `kv`."""
+    """Return the category of the first wrong state (its plane), e.g. `tokens` or `kv`."""
     match verdict:
         case Diverged(difference=difference):
             return difference.plane
@@ -180,32 +180,32 @@ def plane(verdict: Verdict) -> str:
 
 
 def known_causes(verdict: Verdict) -> tuple[str, ...]:
-    """Return the known bugs that cause a finding, by name; empty if the verdict is no finding."""
+    """Return the names of the known bugs that cause a finding; empty if none do."""
     return verdict.known if isinstance(verdict, Diverged | Crashed | Stuck) else ()
 
 
 def with_known_causes(verdict: Verdict, known: tuple[str, ...]) -> Verdict:
-    """Return a copy of a finding that names the known bugs that cause it."""
+    """Return a finding with the names of the known bugs that cause it."""
     return verdict.model_copy(update={"known": known}) if known else verdict
 
 
 def required_fixes(verdict: Verdict) -> tuple[str, ...]:
-    """Return the known bugs that must be fixed before a finding reproduces; empty for others."""
+    """Return the known bugs without whose fixes a finding does not reproduce."""
     return verdict.needs if isinstance(verdict, Diverged | Crashed | Stuck) else ()
 
 
 def with_required_fixes(verdict: Verdict, needs: tuple[str, ...]) -> Verdict:
-    """Return a copy of a finding that names known bugs to be fixed before it reproduces."""
+    """Return a finding with the known bugs without whose fixes it does not reproduce."""
     return verdict.model_copy(update={"needs": needs}) if needs else verdict
 
 
 def unconfirmed_reason(verdict: Verdict) -> Fact | None:
-    """Return why a finding was reported without confirmation; None if it needed none."""
+    """Return why a finding has no confirmation by a slower run; None if it needs none."""
     return verdict.unconfirmed if isinstance(verdict, Diverged | Crashed | Stuck) else None
 
 
 def detected_race(verdict: Verdict) -> MissingOrder | None:
-    """Return the race of a finding (two unordered accesses), None if none was detected."""
+    """Return the race (two unordered accesses) of a finding; None without one."""
     match verdict:
         case Diverged(difference=difference):
             return difference.missing_order
@@ -216,7 +216,7 @@ def detected_race(verdict: Verdict) -> MissingOrder | None:
 
 
 def with_detected_race(verdict: Verdict, order: MissingOrder | None) -> Verdict:
-    """Return a copy of a finding with a race added, unless it already has one.
+    """Return a finding with a race added, unless it already has one.
 
     Other verdicts unchanged.
     """
@@ -236,7 +236,7 @@ DECISIONS_PER_AMBIGUOUS = 1000
 
 
 def is_too_ambiguous(stats: Iterable[Stats]) -> bool:
-    """Return whether too many sampled tokens could also have been other tokens.
+    """Return whether too many sampled tokens were within rounding error of another token.
 
     Other tokens may have been correct instead of an ambiguous one.
     """
@@ -269,7 +269,7 @@ class Outcome(Value):
 
 
 def decisive_lane_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Return pairs of lanes (streams) that decide by their order if a finding reproduces.
+    """Return lane (stream) pairs: a finding reproduces exactly if the first precedes the second.
 
     Empty if there are none.
 

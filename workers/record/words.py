@@ -53,7 +53,7 @@ def value_text(value: Plain) -> str:
 
 
 def _argument(value: Plain) -> str:
-    """Return a value as text within a sequence; inner sequences get brackets."""
+    """Return an element of a sequence as text; an inner sequence in brackets."""
     match value:
         case tuple():
             return f"[{', '.join(map(_argument, value))}]"
@@ -63,7 +63,7 @@ def _argument(value: Plain) -> str:
 
 
 def shown_text(value: EvidenceValue | Violation) -> str:
-    """Return the sentence for an expected or actual value."""
+    """Return the sentence that describes an expected or actual value."""
     match value:
         case Fact(kind=kind, values=values):
             return FACTS[kind].format(**{name: _within(each) for name, each in values.items()})
@@ -73,7 +73,7 @@ def shown_text(value: EvidenceValue | Violation) -> str:
 
 
 def _within(value: EvidenceValue) -> object:
-    """Return a value to insert into a template; numbers stay numbers for their format."""
+    """Convert a value for insertion into a template; numbers stay numbers, for format codes."""
     if isinstance(value, str) and value in NOT_FINITE:
         return float(value)
     if value is None:
@@ -94,7 +94,7 @@ def site_text(site: Site) -> str:
 
 
 def writer_text(access: Access) -> str:
-    """Return a writer of memory as text: its function or lane, op and step."""
+    """Return the author of a write to memory as text: function or lane, op and step."""
     return f"{access.actor}:{access.op}@{access.step}"
 
 
@@ -119,7 +119,7 @@ def missing_order_text(order: MissingOrder) -> str:
 
 
 def elsewhere_text(elsewhere: Elsewhere) -> str:
-    """Return a sentence: whether another run keeps the contract (promise to the client)."""
+    """Return a sentence: whether the reference run keeps the broken output rule (contract)."""
     return f"{REFERENCES[elsewhere.reference]} {ELSEWHERE[elsewhere.how].format(**dict(elsewhere))}"
 
 

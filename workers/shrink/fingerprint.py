@@ -1,4 +1,4 @@
-"""Signature of a finding, for deduplication: one bug has one signature, on every trace.
+"""Signature of a finding, for deduplication: equal for one bug on different traces.
 
 It is made of evidence only, never of sentences about a finding.
 """
@@ -29,7 +29,7 @@ _HARM = "harm"
 
 
 class Signature(Value):
-    """What failed first in a run (plane, variable, rule), without one trace's details.
+    """What failed first in a run (state category, variable, rule), without trace details.
 
     - `variable`: the first wrong variable; `writer`: the lane and op that wrote it last, if recorded.
     - `lanes`: the actors of the first unordered pair of accesses.
@@ -46,14 +46,14 @@ class Signature(Value):
 
     @property
     def bug(self) -> str:
-        """Return a text that identifies the bug; a race counts before its consequences."""
+        """The text that identifies the bug; if there is a race, by the race alone."""
         if self.lanes:
             return f"lanes {' before '.join(self.lanes)}"
         unlike = f"unlike {self.reference}" if self.reference is not None else self.rule
         return f"{self.plane} {self.variable} {unlike}".rstrip()
 
     def matches(self, other: "Signature") -> bool:
-        """Return whether a smaller trace has the same failure: plane, variable and rule.
+        """Return whether another trace fails in the same way: category of state, variable, rule.
 
         A race is the same between the same lanes, for any memory, and also if it makes a value wrong. A failure after a
         race matches only a failure after the same race.
@@ -65,7 +65,7 @@ class Signature(Value):
         return self.is_bare_race or self._cause == other._cause
 
     def is_still(self, other: "Signature") -> bool:
-        """Return whether the same trace, on a patched engine, still has this failure.
+        """Return whether `other`, on a patched engine, is the same failure of the same trace.
 
         A failure still is the same after another race, or without one; a race is the same between the same lanes.
         """
@@ -78,7 +78,7 @@ class Signature(Value):
 
     @property
     def harm(self) -> "Signature":
-        """Return a signature that matches any failure caused by this race, not the race alone."""
+        """Return a signature that any failure caused by this race matches, except the race itself."""
         return Signature(plane=_HARM, variable="", lanes=self.lanes)
 
     @property
@@ -138,7 +138,7 @@ def _lanes(order: MissingOrder | None) -> tuple[str, ...]:
 
 
 def _general(text: str, trace: Trace) -> str:
-    """Return an exception's message with request names and numbers replaced."""
+    """Return an exception's message with request names and numbers replaced by placeholders."""
     for event in trace.events:
         name = getattr(event, "request", None)
         if name:

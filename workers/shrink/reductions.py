@@ -47,7 +47,7 @@ def _simpler(name: str, value: object) -> Iterator[object]:
 
 
 def _shorter(value: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    """Yield the tuple with one run of elements removed, never empty."""
+    """Yield copies of a tuple without some consecutive elements; never an empty one."""
     for size in CHUNKS:
         for start in range(0, len(value), size) if len(value) > size else ():
             yield value[:start] + value[start + size :]
@@ -104,12 +104,12 @@ def _with(trace: Trace, **changes: object) -> Trace:
 
 
 def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace under the default schedule "eager": each op runs as soon as it can."""
+    """Yield the trace under the schedule "eager": each device op runs as early as possible."""
     yield _with(trace, schedule=Schedule()) if trace.schedule != Schedule() else None
 
 
 def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield traces that may make a race visible: late device, more output or other draft tokens.
+    """Yield variants in which a race may become visible: late ops, more output, other drafts.
 
     They have a late device, more output tokens, or other accepted drafts.
 
@@ -124,13 +124,13 @@ def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _running(event: Submit, script: str | None, longer: int, **changes: object) -> Submit:
-    """Return a submit with other accepted draft tokens (`script`), `longer` more output tokens."""
+    """Return a submit with a new acceptance script, if given, and `longer` more output tokens."""
     accept = event.accept if script is None else script
     return event.model_copy(update={"accept": accept, "max_tokens": event.max_tokens + longer, **changes})
 
 
 def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield eager schedules that delay only one op: the first access of the race."""
+    """Yield eager schedules with one delayed op: the first access of the race."""
     plain = trace.schedule.policy == "eager" and len(trace.schedule.holds) <= 1
     order = detected_race(verdict)
     for hold in () if plain or order is None else _delayed(order):
@@ -138,7 +138,7 @@ def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _delayed(order: MissingOrder) -> Iterator[Hold]:
-    """Yield ways to delay a race's first op: until its second op, or until a host point."""
+    """Yield delays of a race's first op: until its second op, or until a point of the host."""
     first, second = order.first, order.second
     if HOST in (first.lane, first.op):
         return
@@ -150,7 +150,7 @@ def _delayed(order: MissingOrder) -> Iterator[Hold]:
 
 
 def to_lazy(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace under policy "lazy": each op runs only when something waits for it."""
+    """Yield the trace under the schedule "lazy": ops run only when something waits for them."""
     is_worse = trace.schedule.policy not in ("eager", "lazy")
     yield _with(trace, schedule=Schedule(policy="lazy")) if is_worse else None
 
@@ -163,7 +163,7 @@ def without_holds(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def up_to_the_failure(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace without expected situations, then without events after the failure."""
+    """Yield the trace without `expect` (expected probes), then without events after the failure."""
     yield _with(trace, expect={}) if trace.expect else None
     if isinstance(verdict, Diverged):
         events = tuple(event for event in trace.events if event.tick <= verdict.difference.step)
@@ -183,7 +183,7 @@ def without_requests(size: int) -> Pass:
 
 
 def without_events(size: int) -> Pass:
-    """Return a pass that removes `size` consecutive events, but no request's only submit."""
+    """Return a pass that removes `size` consecutive events, but never a request's only submit."""
 
     def candidates(trace: Trace, verdict: Verdict) -> Candidates:
         submits = Counter(event.request for event in trace.events if event.do == "submit")
@@ -196,7 +196,7 @@ def without_events(size: int) -> Pass:
 
 
 def to_default_spec(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace on an engine with all options at their defaults."""
+    """Yield the trace with all engine options at their defaults."""
     yield _with(trace, spec=EngineSpec()) if trace.spec != EngineSpec() else None
 
 
@@ -210,7 +210,7 @@ def to_default_keys(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with seed 0; then with no planted bug ("fault"); then with one fewer."""
+    """Yield the trace with seed 0, then without planted faults, then with one fault less."""
     yield _with(trace, seed=0) if trace.seed else None
     yield _with(trace, faults=()) if trace.faults else None
     for fault in trace.faults if len(trace.faults) > 1 else ():
@@ -218,7 +218,7 @@ def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def earlier(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with each idle gap between events removed, first the one at the start."""
+    """Yield the trace without one of its gaps between events (ticks that have no event)."""
     ticks = sorted({event.tick for event in trace.events})
     for before, after in zip([-1, *ticks], ticks, strict=False):
         pause = after if before < 0 else after - before - 1
@@ -227,7 +227,7 @@ def earlier(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def lower_fields(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with one event field set to its default, a lower or a shorter value."""
+    """Yield the trace with one event field at its default, or at a lower or shorter value."""
     for index, event in enumerate(trace.events):
         for key in type(event).model_fields:
             if key not in ("do", "request"):
@@ -294,7 +294,7 @@ def two_fields(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _simplest(trace: Trace) -> Iterator[Callable[[Trace], Trace]]:
-    """Yield functions that each set one field to its simplest value, if it has another."""
+    """Yield functions that each set one field of a trace to its simplest value."""
     for index, event in enumerate(trace.events):
         for key in type(event).model_fields:
             value = None if key in ("do", "request") else _plainest(event, key)
@@ -306,7 +306,7 @@ def _simplest(trace: Trace) -> Iterator[Callable[[Trace], Trace]]:
 
 
 def _plainest(event: AnyEvent, key: str) -> object:
-    """Return the simplest value of a field; for a list that must not be empty, one element."""
+    """Return the simplest value of a field; one element for a list that must not be empty."""
     value = getattr(event, key)
     if isinstance(value, tuple) and type(event).model_fields[key].is_required():
         return value[:1]
@@ -339,7 +339,7 @@ def _replaced(trace: Trace, index: int, key: str, value: object) -> Trace | None
 
 
 def _lower(event: AnyEvent, key: str) -> tuple[object, ...]:
-    """Return simpler values for a field, the simplest first.
+    """Return simpler values for an event field, the simplest first.
 
     The same number for every field of a kind.
     """

@@ -24,7 +24,7 @@ Finding = Annotated[Diverged | Crashed | Stuck, Field(discriminator="kind")]
 
 
 class Tried(Value):
-    """Result of running `count` candidates in order; `found` is a failing last one's verdict.
+    """Result of running `count` candidates in order, until one failed with verdict `found`.
 
     Only the last may have failed, with verdict `found`.
     """
@@ -34,7 +34,7 @@ class Tried(Value):
 
 
 class Shrinking(Value):
-    """Immutable state of shrinking one trace: the smallest so far, and the next candidate.
+    """Immutable state of shrinking a trace: the smallest one so far, the next candidate.
 
     - `trace`: the smallest so far; it fails with `verdict`.
     - `made_at`: the pass and slot that made it. Its candidates are those from there to the last pass (lap 0), then
@@ -65,7 +65,7 @@ class Shrinking(Value):
 
     @property
     def wanted(self) -> Signature:
-        """Return the signature that a candidate must fail with, to be accepted next."""
+        """The signature with which the next candidate must fail to be accepted."""
         if self.met is None:
             return self.target
         at, _ = next(self._untried(), (self.at, None))
@@ -97,7 +97,7 @@ class Shrinking(Value):
         return found
 
     def _untried(self) -> Iterator[tuple[tuple[int, int, int], Trace]]:
-        """Yield the smallest trace's remaining candidates, each with (lap, pass, slot)."""
+        """Yield the candidates left for the smallest trace, each with its (lap, pass, slot)."""
         first, _ = self.made_at
         laps = [(0, index) for index in range(first, len(PASSES))] + [(1, index) for index in range(first + 1)]
         for lap, index in laps:
@@ -110,7 +110,7 @@ class Shrinking(Value):
         yield from self._harmful()
 
     def _harmful(self) -> Iterator[tuple[tuple[int, int, int], Trace]]:
-        """Yield remaining candidates in which a race may cause a wrong value."""
+        """Yield the candidates left in which a race may lead to a wrong value."""
         for lap, trace in zip(_SEEKING, (self.trace, self.met), strict=True):
             for slot, candidate in enumerate(to_harm(trace, self.verdict) if self.met and trace else ()):
                 if (lap, 0, slot) >= self.at and candidate is not None and valid(candidate):
@@ -128,5 +128,5 @@ def shrink(state: Shrinking, attempt: Try, most: int = 1) -> Shrinking:
 
 
 def num_exceptions(trace: Trace) -> int:
-    """Return how far a schedule is from plain: delayed ops, plus 1 if not eager."""
+    """Return a schedule's distance from the simplest: its delayed ops, plus 1 unless eager."""
     return len(trace.schedule.holds) + (trace.schedule.policy != "eager")

@@ -1,4 +1,4 @@
-"""Bans: tokens forbidden as a request's next token, each with the broken rule (contract)."""
+"""Bans: tokens that may not follow in a request's output, each with the output rule."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ NO_STATE = -1
 
 
 class Bans:
-    """The masks and biases of one request; `follow` advances them by an output token.
+    """Banned next tokens of one request (masks, biases); `follow` appends an output token.
 
     - A mask gives a token probability 0. A bias of -100 (`banned_by_bias` tokens) allows a token only if no other is
       allowed; a bias of 100 (`forced_by_bias` tokens) forbids all other tokens.
@@ -43,7 +43,7 @@ class Bans:
         self._longest = max((len(word) for word in self.bad_words), default=0)
 
     def bans_anything(self) -> bool:
-        """Return whether the request can forbid any token, by a mask or a bias of +-100."""
+        """Return whether a mask or a bias of +-100 can ban any token at all."""
         masks = self.bad_words or self._has_no_repeats or self.allowed or self.edges or (self.min_tokens and self.stop)
         return bool(masks or self.banned_by_bias or self.forced_by_bias)
 
@@ -114,6 +114,6 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int, reasoning_end: int | None = None) -> Bans | None:
-    """Return the bans of a request; None if it has no mask and no bias of +-100."""
+    """Return the `Bans` of a request; None if it has no mask and no bias of +-100."""
     bans = Bans(submit, words_from_prompt, vocab_size, reasoning_end)
     return bans if bans.bans_anything() else None

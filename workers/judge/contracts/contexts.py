@@ -50,7 +50,7 @@ def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | Non
 
 
 def _rows(submit: Submit, output: Output, terms: Terms) -> Iterator[tuple[int, list[tuple[int, float]]]]:
-    """Yield (position in prompt and output, reported tokens) where logits are unchanged."""
+    """Yield (position, reported tokens with logits) where no sampling parameter changes logits."""
     assert isinstance(submit.prompt, tuple), "the trace is explicit"
     width = 2 * submit.params.num_prompt_logprobs
     for place in range(1, len(submit.prompt)) if width else ():
@@ -78,7 +78,7 @@ def _is_close(logit: float, before: float, tolerance: float) -> bool:
 
 
 def _breach(given: Delivery, place: int, token: int, before: float, logit: float) -> Breach:
-    """Return the breach for one token; `place` counts prompt and output tokens together."""
+    """Return the breach of a token whose logit differs; `place` includes prompt tokens."""
     due, seen = fact("logit_of_context", token=token, logit=before), fact("with_logprob", logprob=logit)
     behind = place - len(given.submit.prompt) if isinstance(given.submit.prompt, tuple) else 0
     if behind < 0:

@@ -56,11 +56,11 @@ class Contracts(Judge):
         return cls(terms, sees_steps=not case.capabilities.logs_decisions)
 
     def is_known(self, name: str) -> bool:
-        """Return whether a request of this name was accepted before."""
+        """Return whether the engine has accepted a request of this name before."""
         return name in self.newest
 
     def submitted(self, event: Submit, before: Output | None, after: Output | None) -> None:
-        """Register a submitted request, given the output of its name before and after the submit."""
+        """Register a submit; `before` and `after` are the outputs under its name around it."""
         known = self.newest.get(event.request)
         if known is not None:
             if before is not None and before.finish_reason is None:
@@ -73,13 +73,13 @@ class Contracts(Judge):
         self.taken.append(self.newest[event.request])
 
     def aborted(self, event: Abort, before: Output | None) -> None:
-        """Mark the request of this name as aborted, given its output before the abort."""
+        """Record an abort, and the output that the request had just before it."""
         known = self.newest.get(event.request)
         if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
             known.at_abort = before
 
     def all_aborted(self, outputs: Mapping[str, Output]) -> None:
-        """Mark all live requests as aborted, given their outputs before the abort."""
+        """Record an abort of all running requests, and their outputs just before it."""
         for name, known in self.newest.items():
             before = outputs.get(name)
             if known.at_abort is None and before is not None and before.finish_reason is None:

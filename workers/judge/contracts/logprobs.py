@@ -46,7 +46,7 @@ Wrong: TypeAlias = tuple[str, Fact, Fact]
 
 
 class PositionLogprobs(NamedTuple):
-    """The logprobs reported at one position: the output token's, and the listed tokens'."""
+    """Logprobs reported at one position: the output token's and the listed tokens'."""
 
     token: int
     own: float
@@ -176,7 +176,7 @@ class _Judged:
         return None
 
     def _beats(self, token: int, logprob: float, reported: PositionLogprobs) -> bool:
-        """Return whether a token must be likelier than the output token despite rounding.
+        """Return whether a token is certainly likelier than the output token, despite rounding.
 
         A repetition penalty above 1 lowers the logits of tokens that occur in the prompt or the output, one below 1
         raises them, both by an unknown amount. It keeps the order of two such tokens.
@@ -233,7 +233,7 @@ class _Judged:
 
 
 def _named_breach(reported: PositionLogprobs, named: tuple[int, ...]) -> Wrong | None:
-    """Return the broken rule unless exactly the requested token ids are listed in order."""
+    """Return the broken rule unless the requested token ids are listed, in their order."""
     if reported.ids[: len(named)] != named:
         return "logprob_tokens", fact("these_tokens", tokens=named), fact("these_tokens", tokens=reported.ids)
     return _repeated_breach(reported)

@@ -85,7 +85,7 @@ def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None
 
 
 def _stops(submit: Submit, output: Output) -> list[int | tuple[int, ...]]:
-    """Return the stop token and the stop words that the last token of an output completes.
+    """Return the stop token and stop words that the output's last token completes.
 
     A grammar may end an output at any token: then the result is that token, or nothing (an empty tuple).
     """
@@ -177,5 +177,5 @@ def _ends_of_grammar(submit: Submit, tokens: Sequence[int], reasoning_end: int |
 
 
 def _bans_every_token(bans: Bans) -> bool:
-    """Return whether the masks leave no allowed next token."""
+    """Return whether the masks ban every token as the next one."""
     return all(bans.mask_on(token) is not None for token in range(bans.vocab_size))
