@@ -16,7 +16,7 @@ from scenarios.events import AcceptRate, AnyEvent, PromptDraw, Submit
 from scenarios.generation.base import random_trace
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed
 from workers.run.check import check
@@ -81,7 +81,7 @@ def drawn(trace: Trace, value_cache: ModelValueCache) -> tuple[float, float]:
 
 def unchecked(trace: Trace, value_cache: ModelValueCache) -> tuple[float, float]:
     """Return the rates of the engine alone, with observations but without judges."""
-    run = Run(trace, value_cache, Options(races=False), Specstorm(Parts()))
+    run = Run(trace, value_cache, Options(races=False), Specstorm(EngineFunctions()))
     start = time.process_time()
     while not run.feed.drained():
         run.feed.step()

@@ -22,7 +22,7 @@ from scenarios.events import AnyEvent, NanLogits, SpoilDraft, SpoilLogit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.faults.fault import op_like
 from workers.kernels.argument import Arguments
 from workers.oracle.model_values import ModelValueCache
@@ -99,7 +99,7 @@ class Recorder:
         self._seen: dict[str, int] = defaultdict(int)
         self._num_rows = 0
 
-    def parts(self) -> Parts:
+    def functions(self) -> EngineFunctions:
         """Return the engine's ops for a new trace, each wrapped to record its calls."""
         self._seen.clear()
         ops: dict[str, Any] = {name: op_like(op, self._recorded(name, op)) for name, op in ops_of(CLEAN).items()}
@@ -124,7 +124,7 @@ def recorded() -> dict[str, list[Arguments]]:
     """Return recorded calls of every op that an engine launches in a step of four rows."""
     recorder = Recorder()
     for trace in traces():
-        verdict = check(trace, ModelValueCache(), Options(races=False), Specstorm(recorder.parts()))
+        verdict = check(trace, ModelValueCache(), Options(races=False), Specstorm(recorder.functions()))
         assert isinstance(verdict, Agreed), verdict
     return recorder.calls
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class Pool:
-    """A stack of free indexes: the last one released is taken first; at the start, the highest.
+    """A stack of free block or slot indexes: the last one released is allocated first.
 
     Immediate reuse is the hardest case for steps still in flight.
     """

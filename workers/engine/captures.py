@@ -29,7 +29,7 @@ Requests = tuple[int, ...]
 
 
 class Captures:
-    """Copies device variables of each step for the judges, with the requests of the batch rows."""
+    """Copies device variables of each step for the judges, in stream order (not CUDA graphs)."""
 
     def __init__(self, spec: EngineSpec, memory: Memory, compute: Lane, recorder: Recorder) -> None:
         self._spec = spec
@@ -135,7 +135,7 @@ class Captures:
         self._compute.capture(look, view.own, view.state_slot, view.accepted, *caches)
 
     def block_states(self, view: View, step: int, requests: Requests) -> None:
-        """Copy the recurrent states that a step may have stored with its rows' blocks."""
+        """Copy the recurrent states that a step may have stored with its rows' KV blocks."""
         spec, max_blocks = self._spec, self._memory.max_blocks
         size, length = spec.block_size, spec.conv_width - 1
         columns = np.arange(num_block_columns(size, spec.num_speculative_tokens))
@@ -179,7 +179,7 @@ class Captures:
 
 
 def hashes(logits: Array, vocab_size: int) -> Array:
-    """Return a 64-bit hash of every V logits: the sum of float bits times 1, 3, 5 ..."""
+    """Return a 64-bit hash of each row of V logits: the sum of float bits times 1, 3, 5 ..."""
     bits = logits.view(np.uint32).reshape(-1, vocab_size).astype(np.uint64)
     # NaN has many bit patterns; the one that an op produces depends on the device.
     bits[np.isnan(logits).reshape(bits.shape)] = NAN_BITS

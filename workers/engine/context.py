@@ -1,4 +1,4 @@
-"""Context of a model runner: what its ops share: specification, memory, streams, captures."""
+"""Context that a model runner's ops share: specification, buffers, streams, captures."""
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from scenarios.spec import EngineSpec
 from workers.engine.captures import Captures
+from workers.engine.functions import EngineFunctions
 from workers.engine.memory import Memory, ShapeView, View
-from workers.engine.parts import Parts
 from workers.kernels.argument import Arguments
 from workers.lanes.lane import A, Lane, Span
 
@@ -24,7 +24,7 @@ class Context:
     """Specification, buffers, streams and captures that a model runner's ops share."""
 
     spec: EngineSpec
-    parts: Parts
+    functions: EngineFunctions
     memory: Memory
     captures: Captures
     compute: Lane
@@ -34,8 +34,8 @@ class Context:
     built: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     fixed: dict[type[Arguments], dict[str, Span | int]] = field(default_factory=dict)
 
-    def once(self, build: Callable[["Context", *Ts], A], *given: *Ts) -> A:
-        """Return the result of `build(context, values)`, cached per values.
+    def cached(self, build: Callable[["Context", *Ts], A], *given: *Ts) -> A:
+        """Return `build(context, values)`, computed once for equal values.
 
         A lane identifies an arguments object by its identity, and checks an object that it has not seen before.
         """
@@ -43,8 +43,8 @@ class Context:
         # Calling with one tuple makes no list; calling with `self` and a tuple would.
         return self._keep((build, given), partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
 
-    def of_view(self, build: Callable[["Context", V], A], view: V) -> A:
-        """Return the result of `build(context, view)`, cached in the view (spans of a batch shape)."""
+    def cached_in_view(self, build: Callable[["Context", V], A], view: V) -> A:
+        """Return `build(context, view)`, computed once per view (buffer spans of one batch shape)."""
         found: A | None = view.built.get(build)
         if found is None:
             assert view.num_rows <= self.memory.rows_max, (
@@ -54,14 +54,14 @@ class Context:
         return found
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
-        """Return the arguments object of an op for these values, cached per values."""
+        """Return the arguments object of an op for these values, the same one for equal values."""
         found: A | None = self.built.get((op, given))
         return self._keep((op, given), op(*given)) if found is None else found
 
     def bound(
         self, op: type[B], view: ShapeView, own: Mapping[str, Span | int] | None = None, /, **named: Span | int
     ) -> B:
-        """Build an op's arguments: from `named`, else `own`, the view or memory, by name.
+        """Build an op's arguments by name: from `named`, `own`, the view or the memory.
 
         Such a value is one of the caller's `own`, a span of the view, a buffer, or a number of memory or specification.
 
@@ -77,7 +77,7 @@ class Context:
         return op(*map(values.__getitem__, op.declared))
 
     def _fixed(self, op: type[Arguments], view: ShapeView, given: Container[str]) -> Iterator[tuple[str, Any]]:
-        """Yield the op arguments (name, value) that are the same for every batch shape."""
+        """Yield (name, value) of the op arguments that do not depend on the batch shape."""
         for name, declared in op.declared.items():
             if name in given or (declared is not None and not declared.of and hasattr(view, name)):
                 continue
@@ -97,7 +97,7 @@ class Context:
 
 
 def arguments_of(op: type[B], *names: str, **spans: str) -> Callable[..., B]:
-    """Return a function that builds an op's arguments from context, view and named values.
+    """Return a function that builds the arguments of `op` from context, view and values.
 
     `spans` maps an argument to the span of the view that it uses, if that has another name; see `Context.bound`.
     """
@@ -109,8 +109,8 @@ def arguments_of(op: type[B], *names: str, **spans: str) -> Callable[..., B]:
     return build
 
 
-class NamedRows(NamedTuple):
-    """Batch rows with sampling parameters, logprobs, a grammar, or corrupted logits.
+class SpecialRows(NamedTuple):
+    """Indexes of batch rows with sampling parameters, logprobs, a grammar, or corrupted logits.
 
     The groups in `memory.NAMED` are copied to the device.
 
@@ -128,7 +128,7 @@ class NamedRows(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """One step on the device: its padded buffers, the requests of its rows, and bounds.
+    """One step on the device: padded buffers, requests by row, and upper bounds.
 
     `num_blocks_max` bounds the KV-cache blocks that any row reads, `num_queries_max` its tokens; `k_step` draft tokens
     are proposed. The first `num_common_blocks` blocks are full and the same for every row.
@@ -138,7 +138,7 @@ class Forward(NamedTuple):
     view: View
     requests: tuple[int, ...]
     k_step: int
-    named: NamedRows
+    named: SpecialRows
     num_blocks_max: int = 1
     num_queries_max: int = 1
     num_common_blocks: int = 0

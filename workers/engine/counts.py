@@ -9,7 +9,7 @@ from workers.lanes.lane import LaneEvent, Machine, Span
 
 @dataclass(frozen=True, slots=True)
 class CountsInFlight:
-    """The previous step's accepted counts while they are being copied to the host."""
+    """Accepted-token counts of the previous step while they are copied to the host."""
 
     machine: Machine
     landed: LaneEvent
@@ -23,7 +23,7 @@ def gather_counts(
     rows: Sequence[PlanRow],
     moves: Sequence[tuple[int, int]],
 ) -> Sequence[int]:
-    """Return each row's accepted count, looked up at the request's previous row.
+    """Return each row's accepted-token count, looked up at the request's previous row.
 
     `moves` lists (row, previous row) of rows that moved. The pinned buffer is not reordered, because only its copy may
     write to it. A row that was not sampled in the previous step has its last processed count.
@@ -41,7 +41,7 @@ def gather_counts(
 
 
 def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
-    """Return the index of a row's backup token, which its drafter uses if none is sampled.
+    """Return the index of the token from which a row's drafter continues if none is sampled.
 
     The drafter continues from the backup token if nothing is sampled.
     Source: vLLM PR #38556.

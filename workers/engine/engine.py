@@ -27,10 +27,10 @@ from scenarios.events import (
 )
 from scenarios.spec import EngineSpec
 from workers.engine import host_observations
+from workers.engine.functions import EngineFunctions
 from workers.engine.grammar_rules import keep_drafts
 from workers.engine.logprobs import TokenLogprobs, wanted_logprobs
 from workers.engine.observer import EngineObserver
-from workers.engine.parts import Parts
 from workers.engine.request import Plan, Request
 from workers.engine.runner import ModelRunner
 from workers.engine.scheduler import Scheduler
@@ -49,7 +49,7 @@ class Engine:
     def __init__(
         self,
         spec: EngineSpec,
-        parts: Parts,
+        functions: EngineFunctions,
         machine: Machine,
         recorder: Recorder,
         probes: dict[str, int],
@@ -60,11 +60,11 @@ class Engine:
         self.num_submitted = 0
         self.requests: dict[str, Request] = {}
         self.observer = EngineObserver(spec, probes)
-        self.scheduler = Scheduler(spec, parts, self.log, self.observer)
-        self.runner = ModelRunner(spec, parts, machine, recorder, self.log, self.observer)
+        self.scheduler = Scheduler(spec, functions, self.log, self.observer)
+        self.runner = ModelRunner(spec, functions, machine, recorder, self.log, self.observer)
         self.scheduler.on_release = self.runner.release
         self._spec = spec
-        self._parts = parts
+        self._functions = functions
         self._seed = seed
         self._machine = machine
         self._in_flight: deque[Step] = deque()
@@ -76,7 +76,7 @@ class Engine:
         return not self.scheduler.has_requests() and not any(step.rows for step in self._in_flight)
 
     def left_over(self) -> Observation:
-        """Return an observation of the requests, blocks and slots that the host still holds.
+        """Observe the requests, blocks and slots that the host still holds.
 
         It must be nothing once the engine has drained.
         """
@@ -95,7 +95,7 @@ class Engine:
         happen("before_schedule")
         self._in_flight.append(self._launch(self._schedule()))
         happen("after_launch")
-        ready = self._parts.must_process(len(self._in_flight), self._spec.depth)
+        ready = self._functions.must_process(len(self._in_flight), self._spec.depth)
         outputs = self._wait(self._in_flight[0]) if ready else ()
         happen("before_process")
         if ready:
@@ -114,7 +114,7 @@ class Engine:
         return plan
 
     def _launch(self, plan: Plan) -> Step:
-        """Launch a step; apply an event that permutes rows or asks for a dummy step.
+        """Launch a step; apply a pending event that permutes its rows or runs a dummy step.
 
         A reorder waits for the next step with rows, a dummy step for the next step without rows.
         """
@@ -157,7 +157,7 @@ class Engine:
         self.log.append(host_observations.processed(step, delivered, wanted, drafts, self.scheduler))
 
     def _num_gaps(self) -> int:
-        """Return how many requests sampled in the previous step could run now but are skipped."""
+        """Return how many running requests of the previous step this step skips."""
         previous = self.runner.batch.previous
         return sum(
             request.last_step != self.tick
@@ -198,7 +198,7 @@ class Engine:
         request = self.requests.get(name)
         if request is None:
             return
-        reason = self._parts.reason_of_abort(request)
+        reason = self._functions.abort_reason(request)
         self.observer.aborted(request)
         if request.finish_reason is not None:
             assert not request.running, f"request {name} has ended ({request.finish_reason}) but is still running"
@@ -251,7 +251,7 @@ class Engine:
 
 
 def permutation(how: str, seed: int, tick: int, count: int) -> Sequence[int]:
-    """Return the old index of each new row when an event permutes the batch."""
+    """Return, for each new row, its old index after an event that permutes the batch."""
     match how:
         case "reverse":
             return range(count - 1, -1, -1)

@@ -25,30 +25,30 @@ _attention = arguments_of(Attention, "num_blocks_max", output="attended")
 
 def launch_inputs(context: Context, forward: Forward) -> None:
     """Enqueue the op that corrects the host's optimistic counts and builds model inputs."""
-    context.compute.launch(context.parts.prepare_inputs, context.of_view(_prepare_inputs, forward.view))
+    context.compute.launch(context.functions.prepare_inputs, context.cached_in_view(_prepare_inputs, forward.view))
 
 
 def launch_target(context: Context, forward: Forward) -> None:
     """Enqueue the target model: KV write, attention, recurrent layer if any, logits."""
-    launch, parts, spec = context.compute.launch, context.parts, context.spec
+    launch, functions, spec = context.compute.launch, context.functions, context.spec
     view = forward.view
-    launch(parts.kv_write, context.of_view(_kv_write, view.shape))
+    launch(functions.kv_write, context.cached_in_view(_kv_write, view.shape))
     _launch_attention(context, forward)
     if spec.layers == "hybrid":
-        launch(parts.recurrent_update, context.once(_recurrent_update, view, forward.num_queries_max))
-    launch(parts.compute_logits, context.of_view(_compute_logits, view.shape))
+        launch(functions.recurrent_update, context.cached(_recurrent_update, view, forward.num_queries_max))
+    launch(functions.compute_logits, context.cached_in_view(_compute_logits, view.shape))
 
 
 def launch_state_copy(context: Context, forward: Forward) -> None:
     """Enqueue the op that stores recurrent states with the blocks of accepted tokens."""
     view = forward.view
-    context.compute.launch(context.parts.state_copy, context.of_view(_state_copy, view))
+    context.compute.launch(context.functions.state_copy, context.cached_in_view(_state_copy, view))
     context.captures.block_states(view, forward.step, forward.requests)
 
 
 def launch_state_restore(context: Context, forward: Forward) -> None:
     """Enqueue the op that loads recurrent states from the blocks of a prefix-cache hit."""
-    context.compute.launch(context.parts.state_restore, context.of_view(_state_restore, forward.view.shape))
+    context.compute.launch(context.functions.state_restore, context.cached_in_view(_state_restore, forward.view.shape))
 
 
 def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
@@ -56,18 +56,18 @@ def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
     memory, length = context.memory, context.spec.conv_width - 1
     states, windows = memory.block_states.all, memory.block_windows.all
     poisoned = context.arguments(PoisonStates, blocks, states, windows, num_blocks, length)
-    context.compute.launch(context.parts.poison_states, poisoned)
+    context.compute.launch(context.functions.poison_states, poisoned)
 
 
 def _launch_attention(context: Context, forward: Forward) -> None:
-    parts, view = context.parts, forward.view
+    functions, view = context.functions, forward.view
     if forward.num_common_blocks:
         context.compute.launch(
-            parts.cascade_attention,
-            context.once(_cascade_attention, view.shape, forward.num_blocks_max, forward.num_common_blocks),
+            functions.cascade_attention,
+            context.cached(_cascade_attention, view.shape, forward.num_blocks_max, forward.num_common_blocks),
         )
     else:
-        context.compute.launch(parts.attention, context.once(_attention, view.shape, forward.num_blocks_max))
+        context.compute.launch(functions.attention, context.cached(_attention, view.shape, forward.num_blocks_max))
 
 
 def _prepare_inputs(context: Context, view: View) -> PrepareInputs:

@@ -19,7 +19,7 @@ _grammar_drafts = arguments_of(GrammarDrafts, "rows")
 
 
 class Grammars:
-    """Buffers and ops of structured output; a step without grammar rows enqueues none."""
+    """Buffers and ops of structured output; a step without grammar rows runs none of the ops."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -37,7 +37,7 @@ class Grammars:
         context, spec = self._context, self._context.spec
         planned = tuple(row for row in plan.rows if row.request.params.grammar and not row.discard)
         place = {row.key: index for index, row in enumerate(rows)}
-        masks = tuple(chain.from_iterable(context.parts.mask_rows(row, spec.vocab_size) for row in planned))
+        masks = tuple(chain.from_iterable(context.functions.mask_rows(row, spec.vocab_size) for row in planned))
         staging = self._staging[plan.step % len(self._staging)]
         at = start = 0
         with self._machine.host(staging.all, "w") as staged:
@@ -51,16 +51,16 @@ class Grammars:
                 for index in range(1 + row.scheduled.d):
                     staged[at], words[at] = first + index, masks[start + index]
                     at += 1
-                start += context.parts.num_masks(row)
+                start += context.functions.num_masks(row)
         self._num_masks = at
-        context.h2d.launch(context.parts.copy_masks, context.arguments(CopyMasks, staging.all, self._masks.all))
+        context.h2d.launch(context.functions.copy_masks, context.arguments(CopyMasks, staging.all, self._masks.all))
 
     def launch_drafts(self, forward: Forward) -> None:
-        """Enqueue the op that uses the host's checked draft tokens for grammar rows."""
+        """Enqueue the op that replaces grammar rows' draft tokens by those the host has checked."""
         context, view, named = self._context, forward.view, forward.named.grammar
         if named:
-            rows = context.memory.named_rows("grammar", len(named))
-            context.compute.launch(context.parts.grammar_drafts, context.once(_grammar_drafts, view.shape, rows))
+            rows = context.memory.special_rows("grammar", len(named))
+            context.compute.launch(context.functions.grammar_drafts, context.cached(_grammar_drafts, view.shape, rows))
 
     def launch_masks(self, forward: Forward) -> None:
         """Enqueue the op that sets logits of forbidden tokens to -inf."""
@@ -69,4 +69,4 @@ class Grammars:
             columns = self._masks.span(0, count, "columns")
             masks = self._masks.span(first, first + count * self._num_words, "masks")
             arguments = context.arguments(ApplyMasks, columns, masks, forward.view.logits, context.spec.vocab_size)
-            context.compute.launch(context.parts.apply_masks, arguments)
+            context.compute.launch(context.functions.apply_masks, arguments)

@@ -30,7 +30,7 @@ def state_of(request: Request) -> int:
 
 
 def edges_of(grammar: Grammar, state: int) -> tuple[Tokens, ...]:
-    """Return {allowed token: next state} of a grammar state.
+    """Return the allowed tokens in a grammar state, with the states they lead to.
 
     Empty after a grammar has ended.
     """
@@ -38,7 +38,7 @@ def edges_of(grammar: Grammar, state: int) -> tuple[Tokens, ...]:
 
 
 def waits_for_tokens(request: Request) -> bool:
-    """Return whether a request must wait for sampled tokens in flight before its bitmask.
+    """Return whether a request waits for tokens in flight, on which its grammar bitmask depends.
 
     Source: SGLang PR #25361.
     """
@@ -46,7 +46,7 @@ def waits_for_tokens(request: Request) -> bool:
 
 
 def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
-    """Return the draft tokens up to the first that the grammar forbids, padded with NO_DRAFT."""
+    """Return the draft tokens before the first forbidden by the grammar, padded with NO_DRAFT."""
     grammar, state = request.params.grammar, state_of(request)
     kept: tuple[int, ...] = ()
     for draft in islice(request.drafts, num_drafts):
@@ -59,10 +59,10 @@ def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
 
 
 def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> None:
-    """Store the draft tokens of grammar requests until they are scheduled again."""
+    """Store the draft tokens of grammar requests until these are scheduled again."""
     for row, proposed in zip(rows, drafts, strict=False):
-        is_over = row.request.finish_reason is not None
-        if row.request.params.grammar and row.scheduled.epoch == row.request.epoch and not is_over:
+        has_ended = row.request.finish_reason is not None
+        if row.request.params.grammar and row.scheduled.epoch == row.request.epoch and not has_ended:
             row.request.drafts[:] = () if row.discard else proposed
 
 
@@ -76,7 +76,7 @@ def num_masks(row: PlanRow) -> int:
 
 
 def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
-    """Yield the bitmask before each draft token of a row, and the one after the last.
+    """Yield a row's bitmasks of allowed tokens: before each draft token, and after the last.
 
     After a removed draft token, all tokens are allowed.
     """
@@ -88,7 +88,7 @@ def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
 
 
 def length_in_grammar(request: Request, sampled: Sequence[int]) -> int:
-    """Return how many sampled tokens there are up to the end of the grammar.
+    """Return how many of the sampled tokens the grammar admits before it ends.
 
     One more than sampled if it goes past.
     """

@@ -1,4 +1,4 @@
-"""Observations: copies of host counts at fixed points of the log, for the judges only.
+"""Observations of the host's counts at fixed points of a step, for the judges only.
 
 They copy state, as the device captures do; a production engine would not need them.
 """
@@ -73,7 +73,7 @@ def processed(
 
 
 def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts_of: Iterable[int]) -> Observation:
-    """Observe the requests, blocks and slots that the host holds after draining.
+    """Observe the requests, blocks and slots that the host still holds after the last request.
 
     `drafts_of` are requests with kept draft tokens.
     """
@@ -91,7 +91,7 @@ def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts
 
 
 def _cached(cache: Prefixes) -> dict[str, tuple[int, ...]]:
-    """Return the prefix cache's reference counts and hashes by block, and its eviction order."""
+    """Return the prefix cache's reference counts and hashes by block, and its order of eviction."""
     pool = cache.pool
     return {
         "block_references": tuple(pool.references),

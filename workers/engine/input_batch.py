@@ -11,7 +11,7 @@ Key = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One batch row on the host: (request, epoch), plan of the step, token counts, blocks.
+    """One batch row on the host: its (request, epoch), scheduled tokens, token counts, blocks.
 
     `num_computed` is optimistic from a launch until the previous step has been corrected. `tokens` are those known when
     the row was added; `num_tokens_no_spec` counts these and every token sampled since, whether or not the host has seen
@@ -30,8 +30,8 @@ class Row:
         return self.tokens[index] if index < len(self.tokens) else UNKNOWN_TOKEN
 
 
-def tokens_of(planned: PlanRow) -> list[int]:
-    """Return the tokens that a row stores when its request joins: all known ones."""
+def initial_tokens(planned: PlanRow) -> list[int]:
+    """Return the tokens that a new row stores: all tokens of its request that the host knows."""
     return list(planned.request.tokens)
 
 
@@ -57,18 +57,18 @@ def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
 # A row moves on the host while copies of the previous step, in that step's row order, may still be in flight: their
 # results are read through prev_positions, or through the rows that a Step keeps.
 class InputBatch:
-    """The persistent batch: rows 0 to n - 1, without holes between steps.
+    """The persistent batch: rows 0 to n - 1, with no empty row between steps.
 
     `previous` maps each request that was sampled in the last non-empty step to its row there.
     """
 
     def __init__(
         self,
-        tokens_of: Callable[[PlanRow], list[int]] = tokens_of,
+        initial_tokens: Callable[[PlanRow], list[int]] = initial_tokens,
         permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows,
         previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row,
     ) -> None:
-        self._tokens_of = tokens_of
+        self._tokens_of = initial_tokens
         self._permute_rows = permute_rows
         self._previous_row = previous_row
         self.rows: list[Row] = []
@@ -76,7 +76,7 @@ class InputBatch:
         self.moves: Sequence[tuple[int, int]] = ()
 
     def update(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> None:
-        """Apply a plan: remove and refresh rows, fill holes with new ones, condense, permute."""
+        """Update the rows to a step: remove, refresh, fill empty rows, condense, permute."""
         wanted = {(row.request.index, row.scheduled.epoch): row for row in plan.rows}
         assert len(wanted) == len(plan.rows), f"step {plan.step}: {len(plan.rows)} rows for {len(wanted)} requests"
         if permute is None and len(wanted) == len(self.rows) and all(row.key in wanted for row in self.rows):
@@ -138,7 +138,7 @@ class InputBatch:
         return tuple(self._previous_row(row, self.previous) for row in self.rows)
 
     def remember(self) -> None:
-        """Store which rows this step samples, for the next step's lookup.
+        """Store the index of each row that this step samples, for the next step.
 
         A grammar row is left out, because it continues from tokens that the host knows.
         """

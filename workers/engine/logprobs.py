@@ -27,7 +27,7 @@ TokenLogprobs: TypeAlias = tuple[int | float, ...]
 
 @dataclass(frozen=True, slots=True)
 class LogprobsInFlight:
-    """A launched step's logprobs rows, and the pinned memory of their results."""
+    """The rows of a launched step that return logprobs, and pinned memory for the results."""
 
     rows: tuple[int, ...]
     ids: Span
@@ -35,7 +35,7 @@ class LogprobsInFlight:
 
 
 class Logprobs:
-    """Buffers and ops of logprobs; a step without logprobs rows enqueues none."""
+    """Buffers and ops of logprobs; without logprobs rows, a step enqueues none of the ops."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -52,11 +52,11 @@ class Logprobs:
         self._host = [machine.buffer(f"logprobs[{n}]", device_array(size, np.float32), pinned=True) for n in slots]
 
     def keep(self, forward: Forward) -> None:
-        """Enqueue a copy of the unprocessed logits, if raw logprobs are requested."""
+        """Enqueue a copy of the logits before they are processed, if raw logprobs are requested."""
         context, view = self._context, forward.view
         if self._reads_raw(forward):
             context.compute.launch(
-                context.parts.keep_logits, context.arguments(KeepLogits, view.logits, self._raw_of(view))
+                context.functions.keep_logits, context.arguments(KeepLogits, view.logits, self._raw_of(view))
             )
 
     def _reads_raw(self, forward: Forward) -> bool:
@@ -73,21 +73,23 @@ class Logprobs:
         if not named:
             return
         context, view = self._context, forward.view
-        launch, parts, memory = context.compute.launch, context.parts, context.memory
-        logits = parts.logits_of(view.logits, self._raw_of(view)) if self._reads_raw(forward) else view.logits
-        rows = memory.named_rows("logprobs", len(named))
+        launch, functions, memory = context.compute.launch, context.functions, context.memory
+        logits = (
+            functions.logits_for_logprobs(view.logits, self._raw_of(view)) if self._reads_raw(forward) else view.logits
+        )
+        rows = memory.special_rows("logprobs", len(named))
         ids, logprobs = self._ids.all, self._logprobs.all
-        launch(parts.token_logprobs, context.once(_token_logprobs, view, rows, logits, ids, logprobs))
+        launch(functions.token_logprobs, context.cached(_token_logprobs, view, rows, logits, ids, logprobs))
         flat_ids, flat, width = self._flat_ids.all, self._flat.all, 1 + context.spec.num_speculative_tokens
-        flattened = context.once(_flatten_logprobs, view, rows, ids, logprobs, flat_ids, flat, width)
-        launch(parts.flatten_logprobs, flattened)
+        flattened = context.cached(_flatten_logprobs, view, rows, ids, logprobs, flat_ids, flat, width)
+        launch(functions.flatten_logprobs, flattened)
 
     def launch_copies(self, forward: Forward) -> LogprobsInFlight | None:
         """Enqueue the copies of the logprobs to the host."""
         if not forward.named.logprobs:
             return None
         context = self._context
-        lane, copy = context.d2h_output, context.parts.copy_logprobs
+        lane, copy = context.d2h_output, context.functions.copy_logprobs
         slot = forward.step % len(self._host)
         in_flight = LogprobsInFlight(forward.named.logprobs, self._host_ids[slot].all, self._host[slot].all)
         lane.launch(copy, context.arguments(CopyLogprobs, self._flat_ids.all, in_flight.ids))
@@ -97,14 +99,14 @@ class Logprobs:
     def read(
         self, in_flight: LogprobsInFlight, step: int, outputs: Sequence[Sequence[int]], num_rows_now: int
     ) -> Sequence[Sequence[TokenLogprobs]]:
-        """Wait for a step's logprobs; return them by row, for each sampled token."""
+        """Wait for a step's logprobs to arrive on the host; return them by row and sampled token."""
         with self._machine.host(in_flight.ids, "r", step) as landed:
             ids = tuple(landed.data)
         with self._machine.host(in_flight.logprobs, "r", step) as landed:
             logprobs = tuple(landed.data)
         found: dict[int, tuple[TokenLogprobs, ...]] = {}
         start = 0
-        for row in self._context.parts.logprob_rows(in_flight.rows, num_rows_now):
+        for row in self._context.functions.logprob_rows(in_flight.rows, num_rows_now):
             end = start + len(outputs[row]) * LOGPROBS_MAX
             found[row] = tuple(_pairs(ids, logprobs, first) for first in range(start, end, LOGPROBS_MAX))
             start = end
@@ -112,11 +114,11 @@ class Logprobs:
 
 
 def _pairs(ids: Sequence[int], logprobs: Sequence[float], first: int) -> TokenLogprobs:
-    """Return one token's (id, logprob) pairs as a flat tuple, from index `first` on."""
+    """Return the (id, logprob) pairs of one sampled token, flat, stored from index `first` on."""
     places = range(first, first + LOGPROBS_MAX)
     return tuple(chain.from_iterable((ids[place], logprobs[place]) for place in places if ids[place] != NO_TOKEN))
 
 
 def wanted_logprobs(num_logprobs: int, tokens: Sequence[TokenLogprobs]) -> TokenLogprobs:
-    """Return each token's first `num_logprobs` pairs, concatenated."""
+    """Return the first `num_logprobs` pairs of each token, in one flat tuple."""
     return tuple(value for token in tokens for value in token[: 2 * num_logprobs])

@@ -53,12 +53,12 @@ def device_array(length: int, dtype: type = np.int64, fill: float = 0) -> NDArra
 
 
 def capture_size(num_rows: int) -> int:
-    """Return a row count padded to a power of two, as for CUDA graph sizes."""
+    """Return a number of rows padded to a power of two, like a CUDA graph size."""
     return 1 << (num_rows - 1).bit_length()
 
 
 class Layout:
-    """Offsets of each input within a step's staging buffer.
+    """Offsets of a step's inputs in its pinned staging buffer.
 
     In order: fields of rows; token ids; the row of each token; the block table; blocks that get a new owner; the rows
     of each group in NAMED; draft tokens from the host (by rows of the previous step); fields of random sampling; rates
@@ -73,8 +73,8 @@ class Layout:
         self.token_row = self.tokens + tokens_max
         self.block_table = self.token_row + tokens_max
         self.fresh_blocks = self.block_table + rows_max * max_blocks
-        self.named_rows = self.fresh_blocks + num_blocks
-        self.host_drafts = self.named_rows + len(NAMED) * rows_max
+        self.special_rows = self.fresh_blocks + num_blocks
+        self.host_drafts = self.special_rows + len(NAMED) * rows_max
         self.sampling = self.host_drafts + drafts
         self.rates = self.sampling + len(SAMPLING_FIELDS) * rows_max
         self.length = self.rates + rates
@@ -82,7 +82,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Pinned buffers in which the host writes the inputs of one step (one of a ring)."""
+    """One step's pinned buffers, to which the host writes its inputs; steps use them in turn."""
 
     inputs: Buffer
     scripts: Buffer
@@ -185,7 +185,7 @@ class Memory:
         self.draft_noise = machine.buffer("draft_noise", noise, lane="compute")
 
     def _rings(self, spec: EngineSpec, machine: Machine, script: int) -> None:
-        """Allocate the pinned host buffers that consecutive steps use in turn."""
+        """Allocate the pinned host buffers that successive steps use in turn (rings)."""
         rows = self.rows_max
 
         def ring(name: str, kind: str, length: int) -> list[Buffer]:
@@ -199,9 +199,9 @@ class Memory:
         self.counts = ring("counts", "counts", rows)
         self.accepted_counts = machine.buffer("accepted_counts", device_array(rows), pinned=True)
 
-    def named_rows(self, name: str, count: int) -> Span:
-        """Return the device span of row indexes in one group of special rows."""
-        start = self.layout.named_rows + NAMED.index(name) * self.rows_max
+    def special_rows(self, name: str, count: int) -> Span:
+        """Return the device span with the row indexes of one group in `SpecialRows`."""
+        start = self.layout.special_rows + NAMED.index(name) * self.rows_max
         return self.inputs.span(start, start + count, f"{name}_rows")
 
     def sampling_field(self, name: str, num_rows: int) -> Span:
@@ -236,12 +236,12 @@ class Memory:
 #
 # At depth 1 staging and output have one slot; the other two are the same.
 def ring_size(ring: str, spec: EngineSpec) -> int:
-    """Return how many pinned buffers a ring needs for the steps in flight."""
+    """Return how many buffers a ring has: one per step in flight, or two for counts."""
     return 2 if ring == "counts" else spec.depth
 
 
 class ShapeView:
-    """Buffer spans of one padded batch shape (rows, tokens), equal in every step.
+    """Buffer spans of one padded batch shape (rows, tokens) that do not change between steps.
 
     `built` caches objects that are built from the view, by the function that builds them.
     """
@@ -298,7 +298,7 @@ class ShapeView:
 
 
 class View(ShapeView):
-    """Buffer spans of one padded batch shape, with this step's half of `num_computed`.
+    """Buffer spans of one padded batch shape, including this step's half of `num_computed`.
 
     `shape` has the spans that are the same in every step: arguments that need only these are shared objects.
     """

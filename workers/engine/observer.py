@@ -1,4 +1,4 @@
-"""Observer of an engine: counts the situations ("probes") that its steps have covered.
+"""Observer of an engine: counts the probes (named situations) that occur in its steps.
 
 Scheduler, loop and runner call it, one line per place; the engine never reads it.
 """
@@ -6,7 +6,7 @@ Scheduler, loop and runner call it, one line per place; the engine never reads i
 from collections.abc import Iterable, Iterator, Sequence
 
 from scenarios.spec import EngineSpec
-from workers.engine.context import NamedRows
+from workers.engine.context import SpecialRows
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 from workers.engine.step import Step
@@ -22,7 +22,7 @@ _SHORT_REQUEST = 64
 
 
 class EngineObserver:
-    """Counts situations in `probes`, by the names of `scenarios.probes.PROBES`.
+    """Counts how often each probe (named situation, see `scenarios.probes`) occurred.
 
     `run_ahead_max` is the largest number of launched steps that the device had not begun when another step was
     scheduled; `num_commits` counts processed results of requests.
@@ -39,8 +39,8 @@ class EngineObserver:
 
     # Scheduler decisions.
 
-    def left_out(self, request: Request, reason: SkipReason) -> None:
-        """Count a request that the step skips."""
+    def request_skipped(self, request: Request, reason: SkipReason) -> None:
+        """Count a request that the step does not schedule, by reason."""
         probe = (_LEFT_OUT_RUNNING if request.running else _LEFT_OUT_WAITING).get(reason)
         if probe is not None:
             self.probes[probe] += 1
@@ -50,14 +50,14 @@ class EngineObserver:
         self.probes["clipped_chunk"] += 1
 
     def admitted(self, request: Request, behind: Iterable[Request]) -> None:
-        """Count an admission: first or resumed, or before an earlier waiting request."""
+        """Count an admission: first, resumed, or before a request that waited longer."""
         probes = self.probes
         probes["resume" if request.epoch else "admit"] += 1
         probes["overtaking"] += any(other.index < request.index for other in behind)
         probes["resume_in_flight"] += request.num_dropped > 0
 
     def row_planned(self, row: PlanRow) -> None:
-        """Count the situations of a row added to the step."""
+        """Count the probes of a row that the scheduler added to the step."""
         probes, request = self.probes, row.request
         scheduled, spoils = row.scheduled, row.scheduled.spoils
         if spoils is not UNSPOILED:
@@ -86,7 +86,7 @@ class EngineObserver:
         self.probes["taken_out"] += 1
 
     def budget_returned(self) -> None:
-        """Count a row that uses token budget freed by a removed row."""
+        """Count a row that uses the token budget of a row removed from the step."""
         self.probes["budget_returned"] += 1
 
     def preempted(self, request: Request, cause: Cause) -> None:
@@ -98,7 +98,7 @@ class EngineObserver:
     # Prefix-cache changes.
 
     def blocks_wanted(self, pool: CachingPool, count: int) -> None:
-        """Count an eviction, if allocating `count` blocks evicts cached ones."""
+        """Count an eviction, if the allocation of `count` blocks evicts cached blocks."""
         self.probes["eviction"] += pool.num_free - len(pool.idle) < count <= pool.num_free
 
     def cache_reset(self, pool: CachingPool, preempts: bool) -> None:
@@ -107,7 +107,7 @@ class EngineObserver:
         self.probes["cache_reset_in_flight"] += preempts
 
     def joined(self, pool: CachingPool, shared: Sequence[int], rows: Sequence[PlanRow]) -> None:
-        """Count a prefix-cache hit of the last row's request, which reuses `shared` blocks."""
+        """Count a prefix-cache hit with `shared` blocks, by the request of the last row."""
         if not shared:
             return
         probes, row = self.probes, rows[-1]
@@ -123,7 +123,7 @@ class EngineObserver:
     # Engine-loop events.
 
     def submitted(self, num_prompt: int, is_reused_name: bool) -> None:
-        """Count the situations of a submitted request."""
+        """Count the probes of a submitted request."""
         self.probes["name_reused"] += is_reused_name
         self.probes["short_model"] += self._spec.max_model_len <= 1 + self._spec.num_speculative_tokens
         for edge in _prompt_edges(num_prompt, self._spec):
@@ -146,7 +146,7 @@ class EngineObserver:
         self.probes["k_again"] += after > 0 == before and has_running
 
     def scheduled(self, rows: Sequence[PlanRow], in_flight: Iterable[Step], step_begun: int, num_gaps: int) -> None:
-        """Count the situations of a scheduled step, given the steps in flight.
+        """Count the probes of a scheduled step, given the steps in flight.
 
         `num_gaps` requests could run but are left out.
         """
@@ -166,7 +166,7 @@ class EngineObserver:
             probes["discard_while_drafting"] += 1
 
     def committed(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
-        """Count the situations of a processed step's results."""
+        """Count the probes of a processed step's results."""
         assert len(outputs) == len(step.rows), f"step {step.number}: {len(outputs)} results for {len(step.rows)} rows"
         self.num_commits += len(step.rows)
         for row, sampled in zip(step.rows, outputs, strict=True):
@@ -203,7 +203,7 @@ class EngineObserver:
     def enqueued(
         self, rows: Sequence[PlanRow], num_rows: int, is_uniform: bool, num_common_blocks: int, is_restored: bool
     ) -> None:
-        """Count the situations of a launched batch: padding, shared blocks, restored states."""
+        """Count the probes of a launched batch: padding, shared blocks, restored states."""
         probes = self.probes
         if num_rows > len(rows):
             probes["padding"] += 1
@@ -215,8 +215,8 @@ class EngineObserver:
         if is_restored:
             probes["state_taken_over"] += 1
 
-    def sampled_by_name(self, named: NamedRows, rows: Sequence[PlanRow]) -> None:
-        """Count batch rows of each group with special sampling."""
+    def sampled_by_name(self, named: SpecialRows, rows: Sequence[PlanRow]) -> None:
+        """Count the batch rows of each group in `SpecialRows`."""
         probes = self.probes
         probes["processed_logits"] += bool(named.processed)
         probes["processed_drafts"] += any(rows[index].scheduled.d for index in named.processed)
@@ -264,13 +264,13 @@ class EngineObserver:
         self.probes["no_logit"] += 1
 
     def ended(self, request: Request, row: PlanRow, sampled: Sequence[int], count: int) -> None:
-        """Count how a request ended, `count` tokens into its row's sample."""
+        """Count how a request ended: at the `count`-th token that its row sampled."""
         for probe in _end_edges(request, row, sampled, count, self._spec):
             self.probes[probe] += 1
 
 
 def _prompt_edges(length: int, spec: EngineSpec) -> list[str]:
-    """Return the probe names of a prompt length at a boundary (block size, chunk ...)."""
+    """Return the probes of a prompt length (1, K, block size ...), else "other"."""
     k, block = spec.num_speculative_tokens, spec.block_size
     edges = {
         "one": 1,
@@ -284,7 +284,7 @@ def _prompt_edges(length: int, spec: EngineSpec) -> list[str]:
 
 
 def _end_edges(request: Request, row: PlanRow, sampled: Sequence[int], count: int, spec: EngineSpec) -> Iterator[str]:
-    """Yield the probe names of a request that ends at a boundary."""
+    """Yield the probes of how a request ended: inside accepted drafts, at a block end ..."""
     if count < len(sampled):
         yield f"{request.finish_reason}_inside_run"
     if row.scheduled.d and len(sampled) <= row.scheduled.d and len(request.tokens) % spec.block_size == 0:

@@ -1,4 +1,4 @@
-"""Line of a request in the device's parameter table: masks, penalties, bad words, tokens."""
+"""A request's line of the device parameter table: masks, penalties, bad words, tokens."""
 
 from collections.abc import Iterable
 from math import frexp
@@ -11,7 +11,7 @@ from workers.kernels.sentinels import UNKNOWN_TOKEN
 
 
 def mask_words(tokens: Iterable[int], vocab_size: int) -> tuple[int, ...]:
-    """Return a token bitmask as integers of BITS bits."""
+    """Return a set of tokens as a bitmask, in integers of BITS bits."""
     mask, word = 0, (1 << BITS) - 1
     for token in tokens:
         mask |= 1 << token

@@ -34,7 +34,7 @@ class CachingPool(Pool):
         return len(self._free) + len(self.idle)
 
     def take(self, count: int) -> tuple[int, ...] | None:
-        """Allocate `count` blocks, evicting idle cached ones if needed; None if too few."""
+        """Allocate `count` blocks, evicting idle cached ones if necessary; None if too few exist."""
         if count > self.num_free:
             return None
         taken = tuple(self._free.pop() if self._free else self._evict() for _ in range(count))
@@ -64,7 +64,7 @@ class CachingPool(Pool):
                 self.idle[block] = None
 
     def find(self, hashes: Sequence[int]) -> list[int]:
-        """Return the cached blocks of the longest prefix of `hashes` in the cache."""
+        """Return the cached blocks of the longest cached prefix of a list of block hashes."""
         found = []
         for each in hashes:
             if each not in self._block_of:
@@ -80,7 +80,7 @@ class CachingPool(Pool):
         return count <= self.num_free - sum(not self.references[block] for block in shared)
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Add a reference to each block of a hit."""
+        """Add a reference to each block of a prefix-cache hit."""
         for block in blocks:
             assert self.hash_of[block] is not None, f"block {block} is shared but has no contents"
             if not self.references[block]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from scenarios.spec import EngineSpec
+from workers.engine.functions import EngineFunctions
 from workers.engine.observer import EngineObserver
-from workers.engine.parts import Parts
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 
@@ -13,22 +13,22 @@ from workers.engine.request import PlanRow, Request
 class Prefixes:
     """The scheduler's prefix cache, on top of a block pool."""
 
-    def __init__(self, spec: EngineSpec, parts: Parts, observer: EngineObserver) -> None:
+    def __init__(self, spec: EngineSpec, functions: EngineFunctions, observer: EngineObserver) -> None:
         self.pool = CachingPool(spec.num_blocks)
         self._size = spec.block_size
         self._is_aligned = spec.is_aligned
         self._drops_last_match = spec.last_match == "dropped"
         self._registered_now: set[int] = set()
-        self._parts = parts
+        self._functions = functions
         self._observer = observer
 
     def hits(self, request: Request) -> list[int]:
-        """Return the blocks of a request's hit; at least one token is left to compute."""
+        """Return the blocks of a request's prefix-cache hit; one token remains to compute."""
         count = (len(request.tokens) - 1) // self._size
         self._extend_hashes(request.block_hashes, request.tokens, count)
         found = self.pool.find(request.block_hashes[:count])
         if self._drops_last_match:
-            found = self._parts.usable_hits(found)
+            found = self._functions.usable_hits(found)
         if self._is_aligned:
             # A recurrent state is read at the start of a step and stored at its end, so states of this step are not
             # available yet.
@@ -41,27 +41,27 @@ class Prefixes:
         while len(hashes) < count:
             start = len(hashes) * self._size
             block = map(tokens.__getitem__, range(start, start + self._size))
-            hashes.append(self._parts.block_hash(hashes[-1] if hashes else 0, block))
+            hashes.append(self._functions.block_hash(hashes[-1] if hashes else 0, block))
 
     def begin_step(self) -> None:
-        """Allow hits on blocks registered by earlier steps: those are launched now."""
+        """Begin a step: blocks registered in earlier steps may be hit from now on."""
         num_free, size = self.pool.num_free, self.pool.size
         assert num_free <= size, f"{num_free} of {size} blocks are free: one was released twice"
         self._registered_now.clear()
 
     def take(self, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-        """Hold the `shared` blocks of a hit and allocate `count` more; None if there are fewer."""
+        """Reference the `shared` blocks of a hit and allocate `count` more; None if too few."""
         self._observer.blocks_wanted(self.pool, count)
-        return self._parts.take_blocks(self.pool, shared, count)
+        return self._functions.take_blocks(self.pool, shared, count)
 
     def register(self, request: Request, tokens: list[int], num_computed: int) -> None:
-        """Register full blocks whose tokens are final once the launched steps have run.
+        """Register a request's full blocks whose tokens are final after the launched steps.
 
         Stream order makes later readers see them.
         """
         cached, held = request.num_cached, len(request.blocks)
         assert cached <= held, f"request {request.name}: {cached} blocks are registered, but it has only {held}"
-        count = min(self._parts.num_cacheable(len(tokens), num_computed) // self._size, len(request.blocks))
+        count = min(self._functions.num_cacheable(len(tokens), num_computed) // self._size, len(request.blocks))
         if count > request.num_cached:
             self._extend_hashes(request.block_hashes, tokens, count)
             for index in range(request.num_cached, count):
@@ -75,7 +75,7 @@ class Prefixes:
         return self.pool.reset()
 
     def joined(self, request: Request, shared: list[int], rows: Sequence[PlanRow]) -> None:
-        """Record a joining request's hit, and register the blocks that its row fills.
+        """Record an admitted request's hit, and register the blocks that its row fills.
 
         Its row is the last of `rows`.
         """

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from workers.engine.context import Context, Forward, NamedRows, arguments_of
+from workers.engine.context import Context, Forward, SpecialRows, arguments_of
 from workers.engine.input_batch import Row
 from workers.engine.memory import Staging
 from workers.engine.request import Plan
@@ -14,18 +14,18 @@ from workers.lanes.lane import Machine
 _write_history = arguments_of(WriteHistory, "rows")
 _process_logits = arguments_of(ProcessLogits, "rows")
 
-NO_ROWS = NamedRows((), (), (), (), (), ())
+NO_ROWS = SpecialRows((), (), (), (), (), ())
 
 
-def named_rows(rows: Sequence[Row]) -> NamedRows:
-    """Return the rows of each group with special sampling, by parameters or event."""
+def special_rows(rows: Sequence[Row]) -> SpecialRows:
+    """Return the indexes of rows with special sampling, by group."""
     for row in rows:
         if row.plan.request.has_params or row.plan.scheduled.spoils.nan_logits:
             break
     else:
         return NO_ROWS
     sampled = tuple((index, row.plan) for index, row in enumerate(rows) if not row.plan.discard)
-    return NamedRows(
+    return SpecialRows(
         processed=tuple(index for index, plan in sampled if plan.request.params.changes_logits),
         spoiled=tuple(index for index, plan in sampled if plan.scheduled.spoils.nan_logits),
         logprobs=tuple(index for index, plan in sampled if plan.request.params.num_logprobs),
@@ -36,16 +36,16 @@ def named_rows(rows: Sequence[Row]) -> NamedRows:
 
 
 def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging) -> None:
-    """Write and copy the parameter lines of requests that start or resume."""
+    """Write the parameter lines of requests that start or resume, and enqueue their copies."""
     length = context.memory.line_length
     for row in plan.rows:
         if row.scheduled.step_in_epoch == 0 and row.request.params.changes_logits:
             first = row.request.state_slot * length
             line = staging.lines.span(first, first + length)
             with machine.host(line, "w") as staged:
-                staged[:] = context.parts.params_line(row.request, context.spec)
+                staged[:] = context.functions.params_line(row.request, context.spec)
             target = context.memory.lines.span(first, first + length)
-            context.h2d.launch(context.parts.copy_line, context.arguments(CopyLine, line, target))
+            context.h2d.launch(context.functions.copy_line, context.arguments(CopyLine, line, target))
 
 
 def launch(context: Context, forward: Forward) -> None:
@@ -53,14 +53,14 @@ def launch(context: Context, forward: Forward) -> None:
 
     A step without such rows enqueues nothing.
     """
-    launch, parts, memory, view = context.compute.launch, context.parts, context.memory, forward.view
+    launch, functions, memory, view = context.compute.launch, context.functions, context.memory, forward.view
     named = forward.named
     if named.spoiled:
-        rows = memory.named_rows("spoiled", len(named.spoiled))
+        rows = memory.special_rows("spoiled", len(named.spoiled))
         num_logits = (1 + context.spec.num_speculative_tokens) * context.spec.vocab_size
-        launch(parts.spoil_logits, context.arguments(SpoilLogits, rows, view.logits, num_logits))
+        launch(functions.spoil_logits, context.arguments(SpoilLogits, rows, view.logits, num_logits))
     if not named.processed:
         return
-    rows = memory.named_rows("processed", len(named.processed))
-    launch(parts.write_history, context.once(_write_history, view, rows))
-    launch(parts.process_logits, context.once(_process_logits, view, rows))
+    rows = memory.special_rows("processed", len(named.processed))
+    launch(functions.write_history, context.cached(_write_history, view, rows))
+    launch(functions.process_logits, context.cached(_process_logits, view, rows))

@@ -1,4 +1,4 @@
-"""Random sampling: staging of parameters by row, and the rejection sampler's ops."""
+"""Random sampling: sampling parameters by row, and the ops of the rejection sampler."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -9,7 +9,7 @@ import numpy as np
 
 from scenarios.sampling import SamplingParams
 from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
-from workers.engine.context import B, Context, Forward, NamedRows
+from workers.engine.context import B, Context, Forward, SpecialRows
 from workers.engine.input_batch import Row
 from workers.engine.memory import SAMPLING_FIELDS, Array, View, device_array
 from workers.kernels.draw_noise.definition import DrawNoise
@@ -37,13 +37,13 @@ GREEDY = SamplingParams()
 Call = Callable[[], None]
 
 
-def bits_of(number: float) -> int:
+def float_bits(number: float) -> int:
     """Return the float32 bits of a non-negative number."""
     bits: int = unpack("i", pack("f", number))[0]
     return bits
 
 
-def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
+def samples_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
     """Return whether a request's draft tokens are sampled, not the drafter's argmax.
 
     Draft tokens that the host removes because of a grammar are not rejected: the next token is then sampled from the
@@ -53,18 +53,18 @@ def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
 
 
 def write_sampling(table: Array, params: Iterable[SamplingParams], spec: EngineSpec) -> None:
-    """Write `memory.SAMPLING_FIELDS` of each row into a table [fields, rows]."""
+    """Write the sampling parameters of each row into a table [fields, rows]."""
     temperature, top_p, top_k, seed, point_mass = table
     point_mass.fill(1)
     for index, each in enumerate(params):
-        temperature[index], top_p[index] = bits_of(each.temperature * ONE), bits_of(each.top_p)
+        temperature[index], top_p[index] = float_bits(each.temperature * ONE), float_bits(each.top_p)
         top_k[index], seed[index] = each.top_k, each.seed
-        if draws_drafts(each, spec):
+        if samples_drafts(each, spec):
             point_mass[index] = 0
 
 
 class RandomSampling:
-    """Buffers and ops of random sampling; a step with only greedy rows enqueues none."""
+    """Buffers and ops of random sampling; a step with greedy rows only runs none of the ops."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -104,7 +104,7 @@ class RandomSampling:
         self._kept_rates = machine.buffer("rates", device_array(k, np.float32), lane="compute").all
         self._calls: dict[tuple[View, bool], tuple[Sequence[Call], Sequence[Span]]] = {}
 
-    def is_needed(self, named: NamedRows) -> bool:
+    def is_needed(self, named: SpecialRows) -> bool:
         """Return whether the step samples at random: temperatures or synthetic acceptance.
 
         Synthetic rates need it for all rows.
@@ -117,7 +117,7 @@ class RandomSampling:
         Padding rows are greedy.
         """
         memory = self._context.memory
-        params = self._context.parts.row_params(rows)
+        params = self._context.functions.row_params(rows)
         first, size = memory.layout.sampling, len(SAMPLING_FIELDS) * memory.rows_max
         table = staged[first : first + size].reshape(len(SAMPLING_FIELDS), -1)
         write_sampling(table, chain(params, repeat(GREEDY, memory.rows_max - len(rows))), self._context.spec)
@@ -137,11 +137,11 @@ class RandomSampling:
         self._context.captures.sampling(forward.view, forward.step, forward.requests, seen)
 
     def _bind(self, view: View, is_limited: bool) -> tuple[Sequence[Call], Sequence[Span]]:
-        """Return the op launches for this batch shape, and the spans to copy for the judges.
+        """Return the op launches of one batch shape, and the spans to capture for the judges.
 
         Reused at every step.
         """
-        parts, lane, spec = self._context.parts, self._context.compute, self._context.spec
+        functions, lane, spec = self._context.functions, self._context.compute, self._context.spec
         spans = {name: self._buffers[name].span(0, view.num_rows * width) for name, width in self._widths.items()}
         spans |= {name: self._context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
         own = {**self._numbers, **spans, "rates": self._kept_rates}
@@ -151,15 +151,15 @@ class RandomSampling:
         def call(op: Callable[[B], None], arguments: type[B], **named: Span) -> Call:
             return partial(lane.launch, op, self._context.bound(arguments, view, own, **named))
 
-        calls = [call(parts.sampling_inputs, SamplingInputs, rates_in_steps=rates, positions=positions)]
+        calls = [call(functions.sampling_inputs, SamplingInputs, rates_in_steps=rates, positions=positions)]
         if is_limited:
-            calls.append(call(parts.logit_floors, LogitFloors, workspace=spans["floors_workspace"]))
-        calls.append(call(parts.sampler_stats, SamplerStats, draft_slots=slots))
+            calls.append(call(functions.logit_floors, LogitFloors, workspace=spans["floors_workspace"]))
+        calls.append(call(functions.sampler_stats, SamplerStats, draft_slots=slots))
         # On a GPU it overlaps with the pass over the logits.
-        calls.append(call(parts.draw_noise, DrawNoise, positions=positions))
+        calls.append(call(functions.draw_noise, DrawNoise, positions=positions))
         # Before the first draft token there is no residual to sum.
         if spec.sampling == "block" and spec.num_speculative_tokens > 1:
-            calls.append(call(parts.residual_mass, ResidualMass, draft_slots=slots, drafts=drafts))
-        calls.append(call(parts.verify_drafts, VerifyDrafts, draft_slots=slots, drafts=drafts, status=status))
+            calls.append(call(functions.residual_mass, ResidualMass, draft_slots=slots, drafts=drafts))
+        calls.append(call(functions.verify_drafts, VerifyDrafts, draft_slots=slots, drafts=drafts, status=status))
         seen = (spans["temperature"], spans["top_p"], spans["top_k"], spans["seeds"], spans["noise_positions"])
         return calls, (*seen, spans["accept_noise"], spans["select_noise"], spans["sampler_status"])

@@ -60,7 +60,7 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class PlanRow:
-    """One request's scheduled tokens, drafts and blocks in a step; immutable.
+    """One request's part of a step: scheduled tokens, drafts and blocks; immutable.
 
     `scheduled` is its entry in the log. `num_computed` is the value before the step; `num_tokens_no_spec` counts the
     committed tokens and those in flight; `num_accepted` is the number of tokens sampled by the request's last processed
@@ -77,7 +77,7 @@ class PlanRow:
 
 
 class Plan(NamedTuple):
-    """Scheduler output of a step: rows in order, drafts to propose, blocks to poison.
+    """Scheduler output of one step: its rows, number of drafts to propose, blocks to poison.
 
     `is_spoiled` says that an event corrupts logits or draft tokens of some row.
     """
@@ -110,7 +110,7 @@ class PlanWorkspace:
         self.skipped.clear()
 
     def take_spoils(self, request: Request, verifies: bool) -> Spoils:
-        """Return a request's pending corruption events, for a row that samples.
+        """Remove and return a request's pending corruption events, for a row that samples.
 
         The corruption of a draft token stays pending unless the row `verifies` some.
         """
@@ -122,7 +122,7 @@ class PlanWorkspace:
 
     @staticmethod
     def return_spoils(request: Request, taken: Spoils) -> None:
-        """Put back the corruption events of a removed row, unless newer ones exist."""
+        """Return a removed row's corruption events to its request, unless newer ones exist."""
         newer = request.spoils_next
         if taken is not UNSPOILED:
             request.spoils_next = Spoils(
@@ -134,6 +134,6 @@ class PlanWorkspace:
             assert request.spoils_next != UNSPOILED, "corruptions of a removed row were lost"
 
 
-def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]]) -> Scheduled:
-    """Return a plan's log entry: its rows, and why each other request waits."""
+def log_entry(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]]) -> Scheduled:
+    """Return the log entry of a scheduler output: its rows, and why each other request waits."""
     return Scheduled(plan.step, tick, plan.k_step, tuple(row.scheduled for row in plan.rows), tuple(skipped))

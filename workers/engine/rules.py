@@ -13,7 +13,7 @@ from workers.lanes.lane import Span
 
 
 def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
-    """Return how many blocks a request needs for a step of `n` tokens and its drafts.
+    """Return the number of blocks a request needs for `n` more tokens and the drafts after them.
 
     They cover all tokens in flight, the `n` tokens, and the draft tokens that follow.
     """
@@ -22,12 +22,12 @@ def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
 
 
 def blocks_to_free(request: Request, block_size: int) -> list[int]:
-    """Return all blocks of a request, including unused ones after its last token."""
+    """Return the blocks that a request frees: all, also those after its last token."""
     return request.blocks
 
 
 def clip_to_block(request: Request, n: int, block_size: int) -> int:
-    """Return how many of `n` prompt tokens to compute, so that the chunk ends at a block end.
+    """Return `n`, shortened so that a prefill chunk ends at the next block end.
 
     Used if recurrent states are stored with blocks.
 
@@ -36,8 +36,8 @@ def clip_to_block(request: Request, n: int, block_size: int) -> int:
     return min(n, block_size - request.num_computed % block_size)
 
 
-def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
-    """Return the block whose recurrent state a prefix-cache hit continues from, else PAD_BLOCK.
+def block_to_resume_from(row: PlanRow, block_size: int) -> int:
+    """Return the last block of a row's prefix-cache hit, for its recurrent state, or PAD_BLOCK.
 
     It is the last shared block.
     """
@@ -45,7 +45,7 @@ def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
 
 
 def usable_hits(blocks: list[int]) -> list[int]:
-    """Return the blocks of a prefix-cache hit that may be shared: all but the last.
+    """Return the blocks of a prefix-cache hit that a request may use: all but the last.
 
     The drafter's KV entry of the last token depends on the token that follows, which may differ here.
     """
@@ -53,12 +53,12 @@ def usable_hits(blocks: list[int]) -> list[int]:
 
 
 def tokens_to_cache(request: Request, cut: Sequence[int]) -> list[int]:
-    """Return the tokens whose full blocks may be registered: all committed ones."""
+    """Return the tokens whose full blocks the prefix cache may register: all committed ones."""
     return request.tokens
 
 
 def num_cacheable(num_tokens: int, num_computed: int) -> int:
-    """Return how many tokens have KV entries that no later step rewrites.
+    """Return the number of tokens whose KV entries no later step rewrites.
 
     The last known token may have to be computed again: it is the first that its step verifies, and if no sampled token
     is valid, its drafter's KV entry is not written.
@@ -67,7 +67,7 @@ def num_cacheable(num_tokens: int, num_computed: int) -> int:
 
 
 def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-    """Hold the `shared` blocks of a hit and allocate `count` more.
+    """Reference the `shared` blocks of a hit and allocate `count` more; None if too few.
 
     None, without any change, if there are fewer.
     """
@@ -77,8 +77,8 @@ def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[i
     return pool.take(count)
 
 
-def history_of(request: Request) -> Sequence[int]:
-    """Return the tokens that a host drafter searches: the request's committed tokens."""
+def tokens_to_search(request: Request) -> Sequence[int]:
+    """Return the tokens in which a host drafter searches: all committed tokens of a request."""
     return request.tokens
 
 
@@ -91,20 +91,20 @@ def forgets_drafts(request: Request) -> bool:
 
 
 def drafts_after(row: PlanRow, k_step: int) -> int:
-    """Return the number of draft tokens that the next step verifies after this row.
+    """Return the number of draft tokens that the step after this row verifies.
 
     0 after a non-final prefill chunk.
     """
     return 0 if row.discard else k_step
 
 
-def budgeted(n: int, d: int) -> int:
-    """Return the token budget that a row uses: all `n` tokens, drafts included."""
+def budget_used(n: int, d: int) -> int:
+    """Return the token budget of a row with `n` tokens, `d` of them drafts: all `n`."""
     return n
 
 
 def room_for(request: Request, wanted: int, max_model_len: int) -> int:
-    """Return how many of `wanted` tokens fit below the model's maximum length."""
+    """Return how many of `wanted` tokens fit within the model's maximum length."""
     return min(wanted, max_model_len - request.num_computed)
 
 
@@ -125,8 +125,8 @@ def has_state(request: Request, slots: Pool) -> bool:
     return request.state_slot >= 0 or slots.num_free > 0
 
 
-def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-    """Subtract a preempted row's tokens from the request's tokens in flight.
+def subtract_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
+    """Subtract the row's scheduled tokens from its preempted request's tokens in flight.
 
     All its scheduled tokens count, not only the accepted ones.
     """
@@ -134,21 +134,21 @@ def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
 
 
 def reset_counts(request: Request, mode: PreemptMode) -> None:
-    """Reset a preempted request's counts; its tokens in flight become stale."""
+    """Reset the counts of a preempted request; results of its tokens in flight become stale."""
     request.num_computed = request.num_placeholders = request.num_drafts_next = 0
 
 
-def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
-    """Return the tokens of a row launched before a preemption; none in drop mode."""
+def deliver_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
+    """Return a preempted row's tokens for delivery; none if the preemption drops them."""
     return () if row.scheduled.epoch < request.drop_before else sampled
 
 
-def is_over(request: Request) -> bool:
-    """Return whether a request ignores further results: it has ended or was aborted."""
+def has_ended(request: Request) -> bool:
+    """Return whether a request has ended or was aborted, and so ignores further results."""
     return request.finish_reason is not None
 
 
-def reason_of_abort(request: Request) -> str:
+def abort_reason(request: Request) -> str:
     """Return the finish reason of an aborted request.
 
     One that has already ended keeps its reason.
@@ -157,15 +157,15 @@ def reason_of_abort(request: Request) -> str:
 
 
 def runs_drafter(rows: Sequence[PlanRow]) -> bool:
-    """Return whether a step runs the drafter: if it has any row, to complete its KV cache.
+    """Return whether a step runs the drafter: whenever it has a row.
 
     The drafter's KV cache must hold every token that the target has computed, including prefill chunks.
     """
     return len(rows) > 0
 
 
-def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
-    """Return how many sampled tokens a request accepts, and the finish reason if it ends."""
+def accepted_length(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
+    """Return how many sampled tokens a request accepts, and the finish reason if it ends there."""
     stop, left = request.stop, request.length_limit - len(request.tokens)
     if len(sampled) < left and stop.isdisjoint(sampled) and not request.params.grammar:
         return len(sampled), None
@@ -178,8 +178,8 @@ def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
     return len(sampled), None
 
 
-def logits_of(logits: Span, kept: Span) -> Span:
-    """Return the logits for raw logprobs: the copy from before logits processing.
+def logits_for_logprobs(logits: Span, kept: Span) -> Span:
+    """Return the logits that raw logprobs are computed from: the copy from before processing.
 
     Source: vLLM PR #30846.
     """
@@ -187,5 +187,5 @@ def logits_of(logits: Span, kept: Span) -> Span:
 
 
 def logprob_rows(rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
-    """Return the rows of copied logprobs, numbered as in their own step."""
+    """Return the row indexes of copied logprobs, which are those of the step itself."""
     return rows

@@ -8,25 +8,25 @@ from numpy.typing import NDArray
 from scenarios.spec import EngineSpec
 from workers.engine import host_observations, processing, spoiling
 from workers.engine.captures import Captures
-from workers.engine.context import Context, Forward, NamedRows
+from workers.engine.context import Context, Forward, SpecialRows
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
 from workers.engine.drafters.host_drafters import DraftsToHost, HostDrafts
 from workers.engine.forward import launch_inputs, launch_poison, launch_state_copy, launch_state_restore, launch_target
+from workers.engine.functions import EngineFunctions
 from workers.engine.grammar import Grammars
 from workers.engine.input_batch import InputBatch
 from workers.engine.logprobs import TokenLogprobs
 from workers.engine.memory import FIELDS, NAMED, Memory, Staging
 from workers.engine.observer import EngineObserver
-from workers.engine.parts import Parts
 from workers.engine.request import Plan, Request
 from workers.engine.sampler import Sampler
 from workers.engine.staging import (
     Shape,
     backup_tokens,
     blocks_to_poison,
-    extent_of,
-    shape_of,
+    max_lengths,
+    padded_shape,
     write_block_table,
     write_rows,
     write_tokens,
@@ -48,7 +48,7 @@ class ModelRunner:
     def __init__(
         self,
         spec: EngineSpec,
-        parts: Parts,
+        functions: EngineFunctions,
         machine: Machine,
         recorder: Recorder,
         log: list[Entry | Observation],
@@ -56,8 +56,8 @@ class ModelRunner:
     ) -> None:
         self.spec = spec
         self.memory = Memory(spec, machine)
-        self.batch = InputBatch(parts.tokens_of, parts.permute_rows, parts.previous_row)
-        self._parts = parts
+        self.batch = InputBatch(functions.initial_tokens, functions.permute_rows, functions.previous_row)
+        self._functions = functions
         self._is_aligned = spec.is_aligned
         self._machine = machine
         self._log = log
@@ -69,7 +69,7 @@ class ModelRunner:
         captures = Captures(spec, self.memory, self.compute, recorder)
         self.context = Context(
             spec,
-            parts,
+            functions,
             self.memory,
             captures,
             compute=self.compute,
@@ -81,11 +81,11 @@ class ModelRunner:
         self._grammars = Grammars(self.context, machine)
         self._drafts_to_host = DraftsToHost(self.context, machine)
         self._drafter = drafter_of(spec)
-        self.host_drafts = HostDrafts(spec, parts)
+        self.host_drafts = HostDrafts(spec, functions)
         self._previous: Step | None = None
 
     def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None, is_dummy: bool = False) -> Step:
-        """Enqueue a step, then correct the host's counts by the previous step's results.
+        """Enqueue a step; then correct the host's counts by the previous step's results.
 
         A dummy step runs without rows.
         """
@@ -115,16 +115,16 @@ class ModelRunner:
         return Step(plan.step)
 
     def _enqueue_dummy(self, plan: Plan) -> Step:
-        """Enqueue a dummy run: one padding row, no effect on any request."""
+        """Enqueue a dummy run: one padding row, which changes no request's state."""
         assert not self.batch.rows, "a dummy step has no rows"
         memory, layout = self.memory, self.memory.layout
         shape = Shape(1, self.spec.token_multiple, (), False)
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
         self._log.append(Launched(plan.step, (), shape.num_rows, shape.num_tokens, False))
-        staging = memory.staging[self._parts.staging_slot(plan.step, len(memory.staging))]
+        staging = memory.staging[self._functions.staging_slot(plan.step, len(memory.staging))]
         with self._machine.host(staging.inputs.all, "w") as staged:
             table = staged[: layout.tokens].reshape(len(FIELDS), -1)
-            write_rows(table, (), shape, self._parts.pad_state_slots)
+            write_rows(table, (), shape, self._functions.pad_state_slots)
             # Ids and blocks of tokens without a row are never read.
             staged[layout.token_row : layout.token_row + shape.num_tokens].fill(PAD_ROW)
         self._copy_inputs(staging)
@@ -143,20 +143,20 @@ class ModelRunner:
         batch, memory = self.batch, self.memory
         rows, keys = tuple(row.plan for row in batch.rows), tuple(row.key for row in batch.rows)
         requests = tuple(request for request, _ in keys)
-        shape = shape_of(rows, self.spec, self._parts.is_uniform)
+        shape = padded_shape(rows, self.spec, self._functions.is_uniform)
         assert len(rows) <= shape.num_rows, f"step {plan.step}: {len(rows)} rows, padded to {shape.num_rows}"
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
         step = Step(plan.step, rows, keys, plan.k_step)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
-        named = processing.named_rows(batch.rows)
+        named = processing.special_rows(batch.rows)
         if named is not processing.NO_ROWS:
             self._observer.sampled_by_name(named, rows)
         self._stage(plan, step, previous, shape, named)
-        length_max, num_queries_max = extent_of(batch.rows)
+        length_max, num_queries_max = max_lengths(batch.rows)
         num_blocks = -(-length_max // self.spec.block_size)
         # Any upper bound is correct; powers of two keep the number of different launch arguments small.
         num_blocks_max = min(1 << (num_blocks - 1).bit_length(), memory.max_blocks)
-        common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
+        common = self._functions.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         is_restored = self._is_aligned and any(row.scheduled.blocks.shared for row in rows)
         self._observer.enqueued(rows, shape.num_rows, shape.uniform, common, is_restored)
         forward = Forward(
@@ -185,7 +185,7 @@ class ModelRunner:
         self._sampler.launch(forward, step)
         if self._is_aligned:
             launch_state_copy(self.context, forward)
-        if self._parts.runs_drafter(rows):
+        if self._functions.runs_drafter(rows):
             self._drafter(self.context, forward)
         step.drafts = self._drafts_to_host.launch(forward)
         self.context.captures.drafted(view, plan.step, requests)
@@ -193,21 +193,21 @@ class ModelRunner:
         self._inputs_read.record(self.compute)
         return step
 
-    def _stage(self, plan: Plan, step: Step, previous: Step | None, shape: Shape, named: NamedRows) -> None:
+    def _stage(self, plan: Plan, step: Step, previous: Step | None, shape: Shape, named: SpecialRows) -> None:
         """Write a step's inputs to pinned memory; enqueue their copies to the device."""
-        machine, memory, parts, batch = self._machine, self.memory, self._parts, self.batch
-        staging = memory.staging[parts.staging_slot(plan.step, len(memory.staging))]
+        machine, memory, functions, batch = self._machine, self.memory, self._functions, self.batch
+        staging = memory.staging[functions.staging_slot(plan.step, len(memory.staging))]
         prev_positions = batch.prev_positions()
         accepted: Sequence[int] = ()
         if self.spec.accepted_counts == "host":
             counts = None
             if previous is not None and previous.accepted is not None and previous.counts_done is not None:
                 counts = CountsInFlight(machine, previous.counts_done, previous.accepted, previous.number)
-            accepted = parts.gather_counts(counts, prev_positions, step.rows, batch.moves)
-        backups = backup_tokens(batch.rows, parts.backup_index)
+            accepted = functions.gather_counts(counts, prev_positions, step.rows, batch.moves)
+        backups = backup_tokens(batch.rows, functions.backup_index)
         taken_over: Sequence[int] = ()
         if self.spec.prefix_cache and self._is_aligned:
-            taken_over = tuple(parts.block_to_go_on_from(row, self.spec.block_size) for row in step.rows)
+            taken_over = tuple(functions.block_to_resume_from(row, self.spec.block_size) for row in step.rows)
         self._log.append(host_observations.launched(plan.step, batch.rows, backups))
         fresh = blocks_to_poison(plan)
         before = previous.rows if previous is not None else ()
@@ -217,7 +217,7 @@ class ModelRunner:
                 table,
                 batch.rows,
                 shape,
-                parts.pad_state_slots,
+                functions.pad_state_slots,
                 before=before,
                 prev_positions=prev_positions,
                 backups=backups,
@@ -239,17 +239,17 @@ class ModelRunner:
             span = memory.inputs.span(start, start + len(fresh), "fresh_blocks")
             kv, drafter_kv, size = memory.kv.all, memory.drafter_kv.all, self.spec.block_size
             poisoned = self.context.arguments(Poison, span, kv, drafter_kv, len(fresh), size)
-            self.compute.launch(parts.poison, poisoned)
+            self.compute.launch(functions.poison, poisoned)
             if self._is_aligned:
                 launch_poison(self.context, span, len(fresh))
 
     def _copy_inputs(self, staging: Staging) -> None:
-        """Enqueue the copy of inputs after all readers of the previous step's inputs."""
+        """Enqueue the copy of inputs, after the last op that reads the previous step's inputs."""
         copied = self.context.arguments(CopyInputs, staging.inputs.all, self.memory.inputs.all)
-        self._parts.wait_for_readers(self.h2d, self._inputs_read)
-        self.h2d.launch(self._parts.copy_inputs, copied)
+        self._functions.wait_for_readers(self.h2d, self._inputs_read)
+        self.h2d.launch(self._functions.copy_inputs, copied)
 
-    def _write(self, staged: NDArray[np.int64], shape: Shape, fresh: Sequence[int], named: NamedRows) -> None:
+    def _write(self, staged: NDArray[np.int64], shape: Shape, fresh: Sequence[int], named: SpecialRows) -> None:
         """Write tokens, block table and row fields of a step to pinned memory."""
         rows, layout = self.batch.rows, self.memory.layout
         ids = staged[layout.tokens : layout.tokens + shape.num_tokens]
@@ -264,7 +264,7 @@ class ModelRunner:
             self._sampler.chance.stage(staged, rows)
         for index, indexes in enumerate(named[: len(NAMED)]):
             if indexes:
-                start = layout.named_rows + index * self.memory.rows_max
+                start = layout.special_rows + index * self.memory.rows_max
                 staged[start : start + len(indexes)] = indexes
 
     def _copy_scripts(self, plan: Plan, staging: Staging) -> None:
@@ -277,10 +277,10 @@ class ModelRunner:
                 with self._machine.host(line, "w") as staged:
                     staged[:] = row.request.script
                 target = self.memory.script.span(slot * length, (slot + 1) * length)
-                self.h2d.launch(self._parts.copy_script, self.context.arguments(CopyScript, line, target))
+                self.h2d.launch(self._functions.copy_script, self.context.arguments(CopyScript, line, target))
 
     def _correct(self, step: Step) -> None:
-        """Replace the host's optimistic counts by true ones, for rows still in the batch."""
+        """Replace the host's optimistic computed counts by the true ones, for rows in the batch."""
         if step.counts is not None and step.counts_done is not None:
             step.counts_done.synchronize()
             with self._machine.host(step.counts, "r", step.number) as landed:
@@ -291,18 +291,18 @@ class ModelRunner:
             for index, key in enumerate(step.keys):
                 row = here.get(key)
                 if row is not None:
-                    row.num_computed = self._parts.true_count(step.computed[index], step.rows[index], valid[index])
+                    row.num_computed = self._functions.true_count(step.computed[index], step.rows[index], valid[index])
             self._log += (Corrected(step.number), host_observations.corrected(step, here))
         else:
             self._log.append(Corrected(step.number))
 
     def output(self, step: Step) -> Sequence[Sequence[int]]:
-        """Wait for a step's sampled tokens and return them by row.
+        """Wait for a step's sampled tokens to arrive on the host; return them by row.
 
         Return the valid ones of each row, none for discarded rows.
         """
         if step.output_done is not None:
-            self._parts.wait_for_output(step.output_done)
+            self._functions.wait_for_output(step.output_done)
         if step.output is None:
             return ()
         with self._machine.host(step.output, "r", step.number) as landed:
@@ -320,14 +320,14 @@ class ModelRunner:
         return self._sampler.logprobs.read(step.logprobs, step.number, outputs, len(self.batch.rows))
 
     def drafts(self, step: Step) -> Sequence[Sequence[int]] | None:
-        """Wait for a step's draft tokens and return them by row.
+        """Wait for a step's draft tokens to arrive on the host; return them by row.
 
         None if the host does not use them.
         """
         return self._drafts_to_host.read(step.drafts, step.number) if step.drafts is not None else None
 
     def release(self, request: Request) -> None:
-        """Forget a request whose blocks are freed; copy its KV cache for the judges."""
-        if self._parts.forgets_drafts(request):
+        """Forget a request whose blocks are being freed; capture its KV cache for the judges."""
+        if self._functions.forgets_drafts(request):
             self.host_drafts.forget(request)
         self.context.captures.caches(self._machine.step, request.index, request.blocks, "freed")

@@ -32,7 +32,7 @@ class Sampler:
         `step` records where the copies are stored.
         """
         context, view = self._context, forward.view
-        launch, parts = context.compute.launch, context.parts
+        launch, functions = context.compute.launch, context.functions
         last, self._last = self._last, step
         assert last is None or last.number < step.number, f"step {step.number} is sampled twice"
         if last is not None and last.output_done is not None:
@@ -40,10 +40,10 @@ class Sampler:
         if self.chance.is_needed(forward.named):
             self.chance.launch(forward)
         else:
-            launch(parts.rejection_sample, context.of_view(_rejection_sample, view.shape))
+            launch(functions.rejection_sample, context.cached_in_view(_rejection_sample, view.shape))
         if last is not None and last.counts_done is not None:
             context.compute.wait(last.counts_done)
-        launch(parts.count_sampled, context.of_view(_count_sampled, view.shape))
+        launch(functions.count_sampled, context.cached_in_view(_count_sampled, view.shape))
         context.captures.sampled(view, step.number, forward.requests, bool(forward.named.processed))
         self.logprobs.launch(forward)
         self._sampled_ready.record(context.compute)
@@ -51,7 +51,7 @@ class Sampler:
 
     def _launch_copies(self, forward: Forward, step: Step) -> None:
         context, view = self._context, forward.view
-        parts, memory = context.parts, context.memory
+        functions, memory = context.functions, context.memory
         assert step.output is None, f"step {step.number}: its results are copied twice"
         assert len(step.rows) <= view.num_rows, (
             f"step {step.number}: {len(step.rows)} rows, but only {view.num_rows} are copied"
@@ -61,18 +61,18 @@ class Sampler:
         step.output = memory.outputs[slot].span(0, view.num_rows * width)
         step.output_done = self._output_done[slot]
         context.d2h_output.wait(self._sampled_ready)
-        context.d2h_output.launch(parts.copy_output, context.arguments(CopyOutput, view.sampled, step.output))
+        context.d2h_output.launch(functions.copy_output, context.arguments(CopyOutput, view.sampled, step.output))
         step.logprobs = self.logprobs.launch_copies(forward)
         step.output_done.record(context.d2h_output)
         slot = step.number % len(memory.counts)
         step.counts = memory.counts[slot].span(0, view.num_rows)
         step.counts_done = self._counts_done[slot]
         context.d2h_counts.wait(self._sampled_ready)
-        context.d2h_counts.launch(parts.copy_counts, context.arguments(CopyCounts, view.valid, step.counts))
+        context.d2h_counts.launch(functions.copy_counts, context.arguments(CopyCounts, view.valid, step.counts))
         if context.spec.accepted_counts == "host":
             step.accepted = memory.accepted_counts.span(0, view.num_rows)
             context.d2h_counts.launch(
-                parts.copy_accepted, context.arguments(CopyAccepted, view.accepted, step.accepted)
+                functions.copy_accepted, context.arguments(CopyAccepted, view.accepted, step.accepted)
             )
         step.counts_done.record(context.d2h_counts)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
+from workers.engine.functions import EngineFunctions
 from workers.engine.observer import EngineObserver
-from workers.engine.parts import Parts
 from workers.engine.prefixes import Prefixes
-from workers.engine.request import Plan, PlanRow, PlanWorkspace, Request, entry_of
+from workers.engine.request import Plan, PlanRow, PlanWorkspace, Request, log_entry
 from workers.record.log import (
     NO_BLOCKS,
     UNSPOILED,
@@ -26,13 +26,13 @@ from workers.record.observation import Observation
 
 
 class Scheduler:
-    """Scheduler: request queues, block pool, token budget; logs its decisions."""
+    """Request queues, block pool and token budget of an engine; logs its decisions."""
 
     def __init__(
-        self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], observer: EngineObserver
+        self, spec: EngineSpec, functions: EngineFunctions, log: list[Entry | Observation], observer: EngineObserver
     ) -> None:
         self.spec = spec
-        self.cache = Prefixes(spec, parts, observer) if spec.prefix_cache else None
+        self.cache = Prefixes(spec, functions, observer) if spec.prefix_cache else None
         self.blocks = self.cache.pool if self.cache is not None else Pool(spec.num_blocks)
         self._poisoned: list[int] = []
         self.state_slots = Pool(spec.max_num_seqs)
@@ -44,8 +44,8 @@ class Scheduler:
         self.k_step = spec.num_speculative_tokens
         self.tick = 0
         self.on_release: Callable[[Request], None] = lambda request: None
-        self._choose_victim = parts.choose_victim if spec.policy == "fcfs" else parts.choose_victim_by_priority
-        self._parts = parts
+        self._choose_victim = functions.choose_victim if spec.policy == "fcfs" else functions.choose_victim_by_priority
+        self._functions = functions
         self._log = log
         self._observer = observer
 
@@ -86,7 +86,7 @@ class Scheduler:
         assert explained == alive, (
             f"step {step}: {explained} requests have a row or a reason to wait, {alive} are alive"
         )
-        self._log.append(entry_of(plan, self.tick, work.skipped))
+        self._log.append(log_entry(plan, self.tick, work.skipped))
         for row in plan.rows:
             self._advance(row, step)
         return plan
@@ -97,7 +97,7 @@ class Scheduler:
         if reason is None and work.budget == 0:
             reason = "budget"
         if reason is not None:
-            self._observer.left_out(request, reason)
+            self._observer.request_skipped(request, reason)
             work.skipped.append((request.index, reason))
             return
         wanted = len(request.tokens) + request.num_drafts_next + request.num_placeholders - request.num_computed
@@ -113,13 +113,13 @@ class Scheduler:
         self._take(request, n, blocks, work)
 
     def _take_out(self, victim: Request, work: PlanWorkspace) -> tuple[int, ...]:
-        """Remove a preempted request's row from the step; return the row's new blocks."""
+        """Remove a preempted request's row from the step being planned; return its new blocks."""
         returned: tuple[int, ...] = ()
         work.skipped[:] = [skipped for skipped in work.skipped if skipped[0] != victim.index]
         for row in [row for row in work.rows if row.request is victim]:
             work.rows.remove(row)
             scheduled = row.scheduled
-            work.budget += self._parts.budgeted(scheduled.n, scheduled.d)
+            work.budget += self._functions.budget_used(scheduled.n, scheduled.d)
             work.returned += scheduled.n
             work.return_spoils(victim, scheduled.spoils)
             assert not returned, f"request {victim.name} has two rows in a step"
@@ -135,7 +135,7 @@ class Scheduler:
     def _reason_to_skip(self, request: Request) -> SkipReason | None:
         if request.stalled_until > self.tick:
             return "stalled"
-        if request.has_params and self._parts.waits_for_tokens(request):
+        if request.has_params and self._functions.waits_for_tokens(request):
             return "grammar"
         if self.is_near_limit(request):
             return "limit"
@@ -145,7 +145,7 @@ class Scheduler:
 
     @staticmethod
     def is_near_limit(request: Request) -> bool:
-        """Return whether tokens in flight reach the length limit even with no draft accepted."""
+        """Return whether a request reaches its length limit even if no draft in flight is accepted."""
         ahead = request.num_placeholders
         return ahead > 0 and request.num_computed + 2 - ahead >= request.length_limit
 
@@ -155,11 +155,11 @@ class Scheduler:
         if threshold and is_prefill:
             wanted = min(wanted, threshold)
         if is_prefill and self.spec.is_aligned:
-            clipped = self._parts.clip_to_block(request, wanted, self.spec.block_size)
+            clipped = self._functions.clip_to_block(request, wanted, self.spec.block_size)
             if clipped < wanted:
                 self._observer.chunk_clipped()
             wanted = clipped
-        n = min(self._parts.room_for(request, wanted, self.spec.max_model_len), budget)
+        n = min(self._functions.room_for(request, wanted, self.spec.max_model_len), budget)
         assert n > 0, f"request {request.name}: nothing to schedule"
         return n
 
@@ -170,7 +170,7 @@ class Scheduler:
             request = self.waiting.popleft()
             reason = self._try_admit(request, work)
             if reason is not None:
-                self._observer.left_out(request, reason)
+                self._observer.request_skipped(request, reason)
                 kept.append(request)
                 work.skipped.append((request.index, reason))
             if reason in ("budget", "blocks", "rows"):
@@ -203,7 +203,7 @@ class Scheduler:
         return reason
 
     def _fit(self, request: Request, shared: list[int], work: PlanWorkspace) -> SkipReason | None:
-        """Admit a request with `shared` cached blocks; return why not if it does not fit."""
+        """Admit a request with `shared` cached blocks; return the reason if it does not fit."""
         wanted = len(request.tokens) - request.num_computed
         padded = self._is_padded_decode(request, wanted, work)
         if padded:
@@ -218,7 +218,7 @@ class Scheduler:
         assert request.state_slot < 0, (
             f"request {request.name} is admitted but already has state slot {request.state_slot}"
         )
-        request.state_slot = self._parts.take_state_slot(request, self.state_slots)
+        request.state_slot = self._functions.take_state_slot(request, self.state_slots)
         request.running = True
         self.running.append(request)
         self._observer.admitted(request, self.waiting)
@@ -254,15 +254,15 @@ class Scheduler:
         )
 
     def _allocate(self, request: Request, n: int, shared: Sequence[int] = ()) -> tuple[int, ...] | None:
-        """Allocate blocks for `n` more tokens and the drafts after them.
+        """Allocate a request's blocks for `n` more tokens and the drafts after them.
 
         None if there are too few.
         """
         held = len(request.blocks) + len(shared)
-        count = self._parts.blocks_to_cover(request, n, self.spec) - held
+        count = self._functions.blocks_to_cover(request, n, self.spec) - held
         if count <= 0:
             return ()
-        if not self._parts.has_state(request, self.state_slots):
+        if not self._functions.has_state(request, self.state_slots):
             return None
         return self.blocks.take(count) if self.cache is None else self.cache.take(shared, count)
 
@@ -288,7 +288,7 @@ class Scheduler:
         )
         is_spoiled = request.spoils_next is not UNSPOILED and not discard
         spoils = work.take_spoils(request, d > 0) if is_spoiled else UNSPOILED
-        drafts = tuple(self._parts.checked_drafts(request, d)) if request.params.grammar and not discard else ()
+        drafts = tuple(self._functions.checked_drafts(request, d)) if request.params.grammar and not discard else ()
         given = RowBlocks(blocks, tuple(shared), len(shared) * self.spec.block_size) if blocks or shared else NO_BLOCKS
         epoch, step, slot = request.epoch, request.step_in_epoch, request.state_slot
         scheduled = ScheduledRow(request.index, epoch, step, n, d, slot, given, padded=padded, spoils=spoils)
@@ -296,7 +296,7 @@ class Scheduler:
         work.rows.append(row)
         if work.returned and n > work.budget - work.returned:
             self._observer.budget_returned()
-        work.budget -= self._parts.budgeted(n, d)
+        work.budget -= self._functions.budget_used(n, d)
         work.has_prefill |= n > 1 + d or discard
         self._observer.row_planned(row)
 
@@ -308,15 +308,15 @@ class Scheduler:
         request.num_in_flight += row.scheduled.n
         request.step_in_epoch += 1
         request.last_step = step
-        request.num_drafts_next = self._parts.drafts_after(row, self.k_step)
-        request.num_placeholders += self._parts.placeholders_for(row)
+        request.num_drafts_next = self._functions.drafts_after(row, self.k_step)
+        request.num_placeholders += self._functions.placeholders_for(row)
         if row.discard:
             request.num_accepted_last = 1
 
     def preempt(
         self, request: Request, cause: Cause, mode: PreemptMode = "deliver", returned: tuple[int, ...] = ()
     ) -> None:
-        """Preempt a running request: free its blocks; queue it first among the waiting.
+        """Preempt a running request: free its blocks, and queue it before all waiting ones.
 
         Its results in flight will still be delivered or, in drop mode, discarded; they change no count.
         """
@@ -325,7 +325,7 @@ class Scheduler:
         request.running = False
         request.epoch += 1
         request.step_in_epoch = 0
-        self._parts.reset_counts(request, mode)
+        self._functions.reset_counts(request, mode)
         request.drafts = []
         if mode == "drop":
             request.drop_before, request.num_dropped = request.epoch, request.num_in_flight
@@ -352,7 +352,7 @@ class Scheduler:
         assert not request.running, f"request {request.name} releases its blocks while running"
         self._log.append(Freed(request.index, tuple(request.blocks), request.state_slot))
         self.on_release(request)
-        self.blocks.release(self._parts.blocks_to_free(request, self.spec.block_size))
+        self.blocks.release(self._functions.blocks_to_free(request, self.spec.block_size))
         self.state_slots.release([request.state_slot])
         request.blocks = []
         request.state_slot = -1
@@ -368,13 +368,13 @@ class Scheduler:
         assert request.num_in_flight >= 0, f"request {request.name}: {request.num_in_flight} tokens in flight"
         if stale:
             self._drain(request, row, sampled)
-        if self._parts.is_over(request):
+        if self._functions.has_ended(request):
             return ()
         if stale:
-            sampled = self._parts.delivered_stale(request, row, sampled)
+            sampled = self._functions.deliver_stale(request, row, sampled)
         if not stale and not row.discard:
             request.num_accepted_last = len(sampled)
-            self._parts.roll_back(request, row.scheduled.d, len(sampled))
+            self._functions.roll_back(request, row.scheduled.d, len(sampled))
         appended = self._append(request, row, sampled)
         if not stale:
             request.num_placeholders -= len(appended)
@@ -386,13 +386,13 @@ class Scheduler:
             request.num_dropped -= row.scheduled.n
             self._observer.output_dropped(request, sampled)
         else:
-            self._parts.drain_stale(request, row, sampled)
+            self._functions.subtract_stale(request, row, sampled)
         assert request.num_stale >= 0, f"request {request.name}: {request.num_stale} stale tokens"
         assert request.num_dropped >= 0, f"request {request.name}: {request.num_dropped} tokens to drop"
 
     def _append(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> tuple[int, ...]:
         self._observer.verified(request, row, sampled)
-        count, reason = self._parts.end_of(request, sampled)
+        count, reason = self._functions.accepted_length(request, sampled)
         scheduled = row.scheduled
         if not (sampled or row.discard or scheduled.spoils.no_valid_token or scheduled.epoch < request.drop_before):
             self._observer.had_no_logit()
@@ -401,7 +401,7 @@ class Scheduler:
         taken = tuple(sampled[:count])
         request.tokens.extend(taken)
         if self.cache is not None and request.running and sampled:
-            tokens = self._parts.tokens_to_cache(request, sampled[count:])
+            tokens = self._functions.tokens_to_cache(request, sampled[count:])
             self.cache.register(request, tokens, request.num_computed)
         if reason is not None:
             self.finish(request, reason)

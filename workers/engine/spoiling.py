@@ -1,4 +1,4 @@
-"""Trace events that corrupt single rows: NaN or infinite logits, invalid draft tokens."""
+"""Trace events that corrupt a batch row: NaN or infinite logits, invalid draft tokens."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,7 @@ from scenarios.drafters import TRAITS
 from workers.engine.context import Context, Forward
 from workers.engine.input_batch import Row
 from workers.engine.memory import Array
-from workers.engine.random_sampling import draws_drafts
+from workers.engine.random_sampling import samples_drafts
 from workers.kernels.spoil_logits.definition import SpoilOneDraft, SpoilOneLogit
 
 # An id that is neither a token nor a sentinel.
@@ -14,34 +14,36 @@ BELOW = -2
 
 
 def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous: Sequence[int]) -> None:
-    """Overwrite host-proposed draft tokens in the pinned inputs by invalid ids, for events."""
+    """Overwrite host drafter's tokens in the pinned inputs by invalid ids, as events ask."""
     if TRAITS[context.spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
             staged[context.memory.layout.host_drafts + place] = token
 
 
 def launch_drafts(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> None:
-    """Enqueue the ops that corrupt device draft tokens or draft logits, for events."""
-    launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
+    """Enqueue ops that corrupt draft tokens or draft logits on the device, as events ask."""
+    launch, functions, memory, spec = context.compute.launch, context.functions, context.memory, context.spec
     if not TRAITS[spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
-            launch(parts.spoil_one_draft, context.arguments(SpoilOneDraft, memory.draft_tokens.all, place, token))
+            launch(functions.spoil_one_draft, context.arguments(SpoilOneDraft, memory.draft_tokens.all, place, token))
     for row, at in zip(rows, previous, strict=True):
         event = row.plan.scheduled.spoils.draft
         if event is None or at < 0 or event.what in ("above", "below"):
             continue
-        if draws_drafts(row.plan.request.params, spec):
+        if samples_drafts(row.plan.request.params, spec):
             line = row.plan.request.state_slot * spec.num_speculative_tokens + min(
                 event.draft, row.plan.scheduled.d - 1
             )
             place = line * spec.vocab_size + event.token % spec.vocab_size
             is_infinite = int(event.what == "inf")
-            launch(parts.spoil_one_logit, context.arguments(SpoilOneLogit, memory.draft_logits.all, place, is_infinite))
+            launch(
+                functions.spoil_one_logit, context.arguments(SpoilOneLogit, memory.draft_logits.all, place, is_infinite)
+            )
 
 
 def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> None:
-    """Enqueue the ops that set target logits to NaN or infinity, for events."""
-    spec, parts = context.spec, context.parts
+    """Enqueue ops that set target logits to NaN or infinity, as events ask."""
+    spec, functions = context.spec, context.functions
     for index, row in enumerate(rows):
         event = row.plan.scheduled.spoils.logit
         if event is not None:
@@ -49,11 +51,11 @@ def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> No
             place = line * spec.vocab_size + event.token % spec.vocab_size
             is_infinite = int(event.value == "inf")
             spoiled = context.arguments(SpoilOneLogit, forward.view.logits, place, is_infinite)
-            context.compute.launch(parts.spoil_one_logit, spoiled)
+            context.compute.launch(functions.spoil_one_logit, spoiled)
 
 
 def _ids(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield (index, invalid id) for each draft token of the previous step to corrupt."""
+    """Yield (index, invalid id) for each draft token of the previous step to be corrupted."""
     spec = context.spec
     for row, at in zip(rows, previous, strict=True):
         event = row.plan.scheduled.spoils.draft

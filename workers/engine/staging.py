@@ -56,7 +56,7 @@ class Shape(NamedTuple):
 
 
 def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
-    """Return whether every row has one known token and width - 1 draft tokens.
+    """Return whether each row has one known token and `width` - 1 draft tokens.
 
     A prompt of `width` tokens is not a decode row.
     """
@@ -64,15 +64,17 @@ def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
 
 
 def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
-    """Return the state slots of padding rows: a padding value, so that no state changes.
+    """Return the state slots of padding rows: an invalid slot, so that no state changes.
 
     A dummy step has only padding rows.
     """
     return (PAD_STATE_SLOT,) * num_pads
 
 
-def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[Sequence[PlanRow], int], bool]) -> Shape:
-    """Return the padded shape of a step's rows."""
+def padded_shape(
+    plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[Sequence[PlanRow], int], bool]
+) -> Shape:
+    """Return the padded shape of a step's rows: numbers of rows and tokens, first tokens."""
     width, num_rows = 1 + spec.num_speculative_tokens, len(plans)
     uniform = is_uniform(plans, width)
     padded = capture_size(num_rows) if spec.pad else num_rows
@@ -96,14 +98,14 @@ def shared_prefix(rows: Sequence[Row], block_size: int) -> int:
 
 
 def common_blocks(rows: Sequence[Row], spec: EngineSpec) -> int:
-    """Return the number of shared leading blocks for cascade attention; 0 if it is off."""
+    """Return the number of leading blocks shared by all rows, for cascade attention; 0 if off."""
     if is_switched_off(spec, "cascade"):
         return 0
     return shared_prefix(rows, spec.block_size)
 
 
-def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
-    """Return the maximum sequence length and maximum query length of a batch."""
+def max_lengths(rows: Sequence[Row]) -> tuple[int, int]:
+    """Return the maximum sequence length and the maximum query length of a batch."""
     length_max = num_queries_max = 0
     for row in rows:
         num_queries = row.plan.scheduled.n
@@ -128,7 +130,7 @@ def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
 
 
 def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
-    """Return the newly allocated and evicted blocks, to overwrite stale values in."""
+    """Return newly allocated and evicted blocks, in which stale values are to be overwritten."""
     given = tuple(chain.from_iterable(row.scheduled.blocks.new for row in plan.rows))
     return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
 
@@ -145,7 +147,7 @@ def write_rows(
     accepted: Sequence[int] = (),
     taken_over: Sequence[int] = (),
 ) -> None:
-    """Write `memory.FIELDS` of each row into a padded table [fields, rows].
+    """Write the fields (`memory.FIELDS`) of each row into a padded table [fields, rows].
 
     Two fields belong to the previous step (`before`). `accepted` and `taken_over` may be shorter than `rows`: the rest
     is 0 and PAD_BLOCK.
@@ -183,7 +185,7 @@ def write_rows(
 
 
 def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Sequence[Row], shape: Shape) -> None:
-    """Write input ids known on the host, and each token's row index, padded to the shape."""
+    """Write the input ids that the host knows, and the row index of each token, with padding."""
     end = shape.starts[len(rows) - 1] + rows[-1].plan.scheduled.n
     ids[:end].fill(UNKNOWN_TOKEN)
     if end < shape.num_tokens:
@@ -211,12 +213,12 @@ def write_block_table(table: NDArray[np.int64], rows: Sequence[Row]) -> None:
 
 
 def staging_slot(step: int, num_slots: int) -> int:
-    """Return the index of the pinned buffer in which this step is prepared."""
+    """Return the index of the pinned buffer that this step uses."""
     return step % num_slots
 
 
 def wait_for_readers(h2d: Lane, inputs_read: LaneEvent) -> None:
-    """Enqueue a wait: the next copy of inputs follows the previous step's last reader."""
+    """Enqueue a wait of the next input copy for the last reader of the previous inputs."""
     h2d.wait(inputs_read)
 
 

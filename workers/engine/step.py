@@ -1,4 +1,4 @@
-"""Step in flight: the state of a step between its launch and the processing of its results."""
+"""Step in flight: its data between launch and the processing of its results."""
 
 from dataclasses import dataclass
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Reached, fault, in_place_of, op_like
 from workers.kernels.sentinels import PAD_BLOCK
@@ -26,11 +26,11 @@ ALIGNED = (("layers", "hybrid"), ("recurrent_cache", "align"))
     requires=ALIGNED,
 )
 @in_place_of("state_copy")
-def _rejected_tokens_stay(parts: Parts, reached: Reached, given: StateCopy) -> None:
+def _rejected_tokens_stay(functions: EngineFunctions, reached: Reached, given: StateCopy) -> None:
     rejecting = (given.num_drafts > 0) & (given.accepted < 1 + given.num_drafts)
     if rejecting.any():
         reached()
-    parts.state_copy(replace(given, accepted=np.where(rejecting, 1 + given.num_drafts, given.accepted)))
+    functions.state_copy(replace(given, accepted=np.where(rejecting, 1 + given.num_drafts, given.accepted)))
 
 
 @fault(
@@ -42,14 +42,14 @@ def _rejected_tokens_stay(parts: Parts, reached: Reached, given: StateCopy) -> N
     requires=(*ALIGNED, ("pad", True)),
 )
 @in_place_of("state_copy")
-def _counts_from_the_tail(parts: Parts, reached: Reached, given: StateCopy) -> None:
+def _counts_from_the_tail(functions: EngineFunctions, reached: Reached, given: StateCopy) -> None:
     num_real = np.count_nonzero(given.state_slot >= 0)
     # Padding rows come last, so a slice that ends at the end of the buffer starts too late.
     shifted = given.accepted.copy()
     shifted[:num_real] = given.accepted[len(given.accepted) - num_real :]
     if (shifted != given.accepted).any():
         reached()
-    parts.state_copy(replace(given, accepted=shifted))
+    functions.state_copy(replace(given, accepted=shifted))
 
 
 @fault(
@@ -61,14 +61,14 @@ def _counts_from_the_tail(parts: Parts, reached: Reached, given: StateCopy) -> N
     requires=ALIGNED,
 )
 @in_place_of("state_copy")
-def _columns_of_another_group(parts: Parts, reached: Reached, given: StateCopy) -> None:
+def _columns_of_another_group(functions: EngineFunctions, reached: Reached, given: StateCopy) -> None:
     half = max(1, given.block_size // 2)
     if half < given.block_size:
         reached()
     # After a row's blocks its table has PAD_BLOCK, which as an index selects the last block of the pool.
     last = len(given.block_states) - 1
     table = np.where(given.block_table == PAD_BLOCK, last, given.block_table)
-    parts.state_copy(replace(given, block_size=half, block_table=table))
+    functions.state_copy(replace(given, block_size=half, block_table=table))
 
 
 @fault(
@@ -79,9 +79,9 @@ def _columns_of_another_group(parts: Parts, reached: Reached, given: StateCopy) 
     plane="recurrent",
     requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle")),
 )
-@in_place_of("block_to_go_on_from")
-def _column_of_another_group(parts: Parts, reached: Reached, row: PlanRow, block_size: int) -> int:
-    found = parts.block_to_go_on_from(row, block_size)
+@in_place_of("block_to_resume_from")
+def _column_of_another_group(functions: EngineFunctions, reached: Reached, row: PlanRow, block_size: int) -> int:
+    found = functions.block_to_resume_from(row, block_size)
     if found == PAD_BLOCK:
         return found
     blocks, column = row.request.blocks, (row.num_computed - 1) // max(1, block_size // 2)
@@ -100,9 +100,9 @@ def _column_of_another_group(parts: Parts, reached: Reached, row: PlanRow, block
     requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle"), ("accepted_counts", "device")),
 )
 @in_place_of("state_restore")
-def _count_of_the_last_owner(parts: Parts, reached: Reached, given: StateRestore) -> None:
+def _count_of_the_last_owner(functions: EngineFunctions, reached: Reached, given: StateRestore) -> None:
     before = given.slot_accepted.copy()
-    parts.state_restore(given)
+    functions.state_restore(given)
     if (given.slot_accepted != before).any():
         reached()
     given.slot_accepted[:] = before
@@ -116,7 +116,7 @@ def _count_of_the_last_owner(parts: Parts, reached: Reached, given: StateRestore
     plane="recurrent",
     requires=(*ALIGNED, ("depth", 2)),
 )
-def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
+def _counts_of_the_host(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     rejected_before: dict[int, int] = {}
 
     def body(given: StateCopy) -> None:
@@ -128,9 +128,9 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
         rejected = np.where(given.num_drafts > 0, 1 + given.num_drafts - given.accepted, 0).tolist()
         rejected_before.clear()
         rejected_before.update((slot, count) for slot, count in zip(slots, rejected, strict=True) if slot >= 0)
-        parts.state_copy(replace(given, num_computed=given.num_computed + ahead))
+        functions.state_copy(replace(given, num_computed=given.num_computed + ahead))
 
-    return replace(parts, state_copy=op_like(parts.state_copy, body))
+    return replace(functions, state_copy=op_like(functions.state_copy, body))
 
 
 @fault(
@@ -142,8 +142,10 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
     requires=ALIGNED,
 )
 @in_place_of("clip_to_block")
-def _short_prompts_are_not_clipped(parts: Parts, reached: Reached, request: Request, n: int, block_size: int) -> int:
-    clipped = parts.clip_to_block(request, n, block_size)
+def _short_prompts_are_not_clipped(
+    functions: EngineFunctions, reached: Reached, request: Request, n: int, block_size: int
+) -> int:
+    clipped = functions.clip_to_block(request, n, block_size)
     # The bug clips at the last block boundary minus the block that a drafter recomputes: no clipping below two blocks.
     if len(request.tokens) // block_size > 1 or clipped == n:
         return clipped
@@ -160,9 +162,9 @@ def _short_prompts_are_not_clipped(parts: Parts, reached: Reached, request: Requ
     requires=ALIGNED,
 )
 @in_place_of("state_copy")
-def _state_of_the_last_row(parts: Parts, reached: Reached, given: StateCopy) -> None:
+def _state_of_the_last_row(functions: EngineFunctions, reached: Reached, given: StateCopy) -> None:
     real = given.state_slot >= 0
     last = given.state_slot[real][-1:]
     if np.count_nonzero(real) > 1:
         reached()
-    parts.state_copy(replace(given, state_slot=np.where(real, last, given.state_slot)))
+    functions.state_copy(replace(given, state_slot=np.where(real, last, given.state_slot)))

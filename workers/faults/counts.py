@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from workers.engine.counts import CountsInFlight, gather_counts
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Reached, fault, in_place_of
 
@@ -17,7 +17,7 @@ from workers.faults.fault import Reached, fault, in_place_of
 )
 @in_place_of("backup_index")
 def _backup_from_optimistic_length(
-    parts: Parts, reached: Reached, num_tokens_no_spec: int, optimistic_seq_len: int
+    functions: EngineFunctions, reached: Reached, num_tokens_no_spec: int, optimistic_seq_len: int
 ) -> int:
     # Only a discarded chunk ends before the last known token, and only then is the backup token used.
     if optimistic_seq_len < num_tokens_no_spec - 1:
@@ -35,7 +35,7 @@ def _backup_from_optimistic_length(
 )
 @in_place_of("gather_counts")
 def _counts_moved_in_flight(
-    parts: Parts,
+    functions: EngineFunctions,
     reached: Reached,
     counts: CountsInFlight | None,
     prev_positions: Sequence[int],
@@ -70,12 +70,12 @@ def _counts_moved_in_flight(
 )
 @in_place_of("roll_back")
 def _empty_row_keeps_its_drafts(
-    parts: Parts, reached: Reached, request: Request, num_drafts: int, num_valid: int
+    functions: EngineFunctions, reached: Reached, request: Request, num_drafts: int, num_valid: int
 ) -> None:
     if num_drafts and not num_valid:
         reached()
     else:
-        parts.roll_back(request, num_drafts, num_valid)
+        functions.roll_back(request, num_drafts, num_valid)
 
 
 @fault(
@@ -88,14 +88,14 @@ def _empty_row_keeps_its_drafts(
 )
 @in_place_of("gather_counts")
 def _first_verification_reads_its_row(
-    parts: Parts,
+    functions: EngineFunctions,
     reached: Reached,
     counts: CountsInFlight | None,
     prev_positions: Sequence[int],
     rows: Sequence[PlanRow],
     moves: Sequence[tuple[int, int]],
 ) -> list[int]:
-    found = [*parts.gather_counts(counts, prev_positions, rows, moves)]
+    found = [*functions.gather_counts(counts, prev_positions, rows, moves)]
     if counts is None:
         return found
     with counts.machine.host(counts.pinned.buffer.all, "r") as view:
@@ -117,9 +117,9 @@ def _first_verification_reads_its_row(
 )
 @in_place_of("true_count")
 def _last_draft_rejected_unnoticed(
-    parts: Parts, reached: Reached, computed_before: int, row: PlanRow, num_valid: int
+    functions: EngineFunctions, reached: Reached, computed_before: int, row: PlanRow, num_valid: int
 ) -> int:
     if not row.discard and row.scheduled.d and num_valid == row.scheduled.d:
         reached()
         return computed_before + row.scheduled.n
-    return parts.true_count(computed_before, row, num_valid)
+    return functions.true_count(computed_before, row, num_valid)

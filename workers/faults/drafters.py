@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.request import PlanRow
 from workers.faults.fault import Reached, fault, in_place_of, op_like
 from workers.kernels.arithmetic.numpy import LOGIT_SHIFT, embed, mix, vocabulary
@@ -35,14 +35,14 @@ from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN, PAD_SLOT, PAD_STATE_SL
     requires=(("drafter", "draft_model"),),
 )
 @in_place_of("draft_model_pass")
-def _hole_behind_a_full_run(parts: Parts, reached: Reached, given: DraftModelPass) -> None:
+def _hole_behind_a_full_run(functions: EngineFunctions, reached: Reached, given: DraftModelPass) -> None:
     last = given.query_start + given.num_scheduled - 1
     full = (given.num_drafts > 0) & (given.token_index == last)
     slots = given.slots.copy()
     if full.any():
         reached()
         slots[last[full]] = PAD_SLOT
-    parts.draft_model_pass(replace(given, slots=slots))
+    functions.draft_model_pass(replace(given, slots=slots))
 
 
 @fault(
@@ -54,14 +54,14 @@ def _hole_behind_a_full_run(parts: Parts, reached: Reached, given: DraftModelPas
     requires=(("drafter", "mtp"), ("prefix_cache", False)),
 )
 @in_place_of("mtp_pass")
-def _carried_before_it_is_read(parts: Parts, reached: Reached, given: MtpPass) -> None:
+def _carried_before_it_is_read(functions: EngineFunctions, reached: Reached, given: MtpPass) -> None:
     real = given.state_slot >= 0
     last = given.token_index - (given.accepted == 0)
     keeps = real & (last >= given.query_start)
     if (keeps & (given.num_computed > 0)).any():
         reached()
     given.carried[given.state_slot[keeps]] = given.hidden[last[keeps]]
-    parts.mtp_pass(given)
+    functions.mtp_pass(given)
 
 
 @fault(
@@ -73,10 +73,10 @@ def _carried_before_it_is_read(parts: Parts, reached: Reached, given: MtpPass) -
     requires=(("drafter", "dflash"),),
 )
 @in_place_of("dflash_block")
-def _block_one_position_early(parts: Parts, reached: Reached, given: DflashBlock) -> None:
+def _block_one_position_early(functions: EngineFunctions, reached: Reached, given: DflashBlock) -> None:
     if given.num_proposed and (given.valid > 0).any():
         reached()
-    parts.dflash_block(replace(given, positions=np.maximum(given.positions - 1, 0)))
+    functions.dflash_block(replace(given, positions=np.maximum(given.positions - 1, 0)))
 
 
 @fault(
@@ -88,9 +88,9 @@ def _block_one_position_early(parts: Parts, reached: Reached, given: DflashBlock
     requires=(("drafter", "eagle"), ("num_speculative_tokens", 4)),
 )
 @in_place_of("draft_slots")
-def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached, given: DraftSlots) -> None:
+def _mapping_of_two_drafts_a_row(functions: EngineFunctions, reached: Reached, given: DraftSlots) -> None:
     held = given.draft_slots.copy()
-    parts.draft_slots(given)
+    functions.draft_slots(given)
     columns = np.arange(len(held)).reshape(-1, given.num_speculative_tokens)
     fed = columns[given.num_scheduled > 0, : max(given.num_proposed - 1, 0)].ravel()
     # The slots of the scheduled tokens come first in the same buffer.
@@ -110,8 +110,8 @@ def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached, given: DraftSlo
     requires=(("drafter", "eagle"),),
 )
 @in_place_of("draft_chain")
-def _drafts_by_the_drafters_row(parts: Parts, reached: Reached, given: DraftChain) -> None:
-    parts.draft_chain(given)
+def _drafts_by_the_drafters_row(functions: EngineFunctions, reached: Reached, given: DraftChain) -> None:
+    functions.draft_chain(given)
     rows = np.flatnonzero(given.valid > 0)
     drafts = given.draft_tokens.reshape(len(given.valid), given.num_speculative_tokens)
     if given.num_proposed and not np.array_equal(rows, np.arange(len(rows))):
@@ -129,9 +129,9 @@ def _drafts_by_the_drafters_row(parts: Parts, reached: Reached, given: DraftChai
     requires=(("drafter", "eagle"), ("drafter_max_len", 12)),
 )
 @in_place_of("limit_drafts")
-def _past_the_last_position(parts: Parts, reached: Reached, given: LimitDrafts) -> None:
+def _past_the_last_position(functions: EngineFunctions, reached: Reached, given: LimitDrafts) -> None:
     drafts = given.draft_tokens.copy()
-    parts.limit_drafts(given)
+    functions.limit_drafts(given)
     if not np.array_equal(given.draft_tokens, drafts):
         reached()
     given.draft_tokens[:] = drafts
@@ -145,8 +145,8 @@ def _past_the_last_position(parts: Parts, reached: Reached, given: LimitDrafts) 
     plane="inputs",
 )
 @in_place_of("count_sampled")
-def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached, given: CountSampled) -> None:
-    parts.count_sampled(given)
+def _sampled_token_behind_a_chunk(functions: EngineFunctions, reached: Reached, given: CountSampled) -> None:
+    functions.count_sampled(given)
     sampled = given.sampled.reshape(-1, given.width)[:, 0]
     wrong = (given.discard > 0) & (sampled != NO_TOKEN) & (sampled != given.next_tokens)
     if wrong.any():
@@ -163,9 +163,9 @@ def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached, given: CountSa
     requires=(("drafter", "eagle"),),
 )
 @in_place_of("runs_drafter")
-def _last_chunk_alone(parts: Parts, reached: Reached, rows: Sequence[PlanRow]) -> bool:
+def _last_chunk_alone(functions: EngineFunctions, reached: Reached, rows: Sequence[PlanRow]) -> bool:
     if not all(row.discard for row in rows):
-        return parts.runs_drafter(rows)
+        return functions.runs_drafter(rows)
     reached()
     return False
 
@@ -179,12 +179,12 @@ def _last_chunk_alone(parts: Parts, reached: Reached, rows: Sequence[PlanRow]) -
     requires=(("drafter", "extract_hidden_states"), ("num_speculative_tokens", 1)),
 )
 @in_place_of("count_sampled")
-def _first_column_alone(parts: Parts, reached: Reached, given: CountSampled) -> None:
+def _first_column_alone(functions: EngineFunctions, reached: Reached, given: CountSampled) -> None:
     sampled = given.sampled.reshape(-1, given.width).copy()
     if (sampled[:, 1:] != NO_TOKEN).any():
         reached()
     sampled[:, 1:] = NO_TOKEN
-    parts.count_sampled(replace(given, sampled=sampled.ravel()))
+    functions.count_sampled(replace(given, sampled=sampled.ravel()))
 
 
 @fault(
@@ -196,14 +196,14 @@ def _first_column_alone(parts: Parts, reached: Reached, given: CountSampled) -> 
     requires=(("drafter", "medusa"), ("depth", 1)),
 )
 @in_place_of("medusa_heads")
-def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached, given: MedusaHeads) -> None:
+def _heads_over_the_last_scheduled_token(functions: EngineFunctions, reached: Reached, given: MedusaHeads) -> None:
     last = np.cumsum(given.num_scheduled) - 1
     wrong = (given.valid > 0) & (given.token_index != last)
     hidden = given.hidden.copy()
     if given.num_proposed and wrong.any():
         reached()
         hidden[given.token_index[wrong]] = given.hidden[last[wrong]]
-    parts.medusa_heads(replace(given, hidden=hidden))
+    functions.medusa_heads(replace(given, hidden=hidden))
 
 
 @fault(
@@ -214,12 +214,12 @@ def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached, given: 
     plane="drafts",
     requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model"), ("pad", True), ("max_num_seqs", 4)),
 )
-def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
+def _padding_writes_draft_logits(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     # State slot of each row index when it was last in a batch.
     slots: dict[int, int] = {}
 
     def body(given: DrawnChain) -> None:
-        parts.drawn_chain(given)
+        functions.drawn_chain(given)
         num_real = int(np.count_nonzero(given.num_scheduled))
         slots.update(enumerate(given.state_slot[:num_real].tolist()))
         lines = given.draft_logits.reshape(-1, given.num_speculative_tokens, given.vocab_size)
@@ -235,7 +235,7 @@ def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
             if slot != PAD_STATE_SLOT:
                 lines[slot, : given.num_proposed] = of_padding
 
-    return replace(parts, drawn_chain=op_like(parts.drawn_chain, body))
+    return replace(functions, drawn_chain=op_like(functions.drawn_chain, body))
 
 
 @fault(
@@ -247,7 +247,7 @@ def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
     requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
 )
 @in_place_of("draft_noise")
-def _noise_of_selection(parts: Parts, reached: Reached, given: DraftNoise) -> None:
+def _noise_of_selection(functions: EngineFunctions, reached: Reached, given: DraftNoise) -> None:
     reached()
     k = given.num_speculative_tokens
     row = np.arange(len(given.seeds)).repeat(k)

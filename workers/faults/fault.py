@@ -6,15 +6,15 @@ from functools import partial, update_wrapper, wraps
 from typing import Any, Concatenate, TypeAlias
 
 from scenarios.spec import EngineSpec
-from workers.engine.parts import Kernel, Parts
+from workers.engine.functions import EngineFunctions, Kernel
 from workers.lanes.lane import A
 from workers.record.evidence import Fact, fact
 
 Reached = Callable[[], None]
-Apply: TypeAlias = Callable[[Parts, Reached], Parts]
+Apply: TypeAlias = Callable[[EngineFunctions, Reached], EngineFunctions]
 Requires: TypeAlias = tuple[tuple[str, str | int], ...]
-# Receives the original parts, and a function to call when the faulty path is taken, before the part's own arguments.
-Faulty: TypeAlias = Callable[Concatenate[Parts, Reached, ...], Any]
+# Receives the original functions, and a function to call when the faulty path is taken, before the replaced function's own arguments.
+Faulty: TypeAlias = Callable[Concatenate[EngineFunctions, Reached, ...], Any]
 
 
 def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
@@ -37,9 +37,9 @@ def in_place_of(name: str) -> Callable[[Faulty], Apply]:
     """
 
     def decorate(faulty: Faulty) -> Apply:
-        def apply(parts: Parts, reached: Reached) -> Parts:
-            made = update_wrapper(partial(faulty, parts, reached), getattr(parts, name))
-            return replace(parts, **{name: made})
+        def apply(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
+            made = update_wrapper(partial(faulty, functions, reached), getattr(functions, name))
+            return replace(functions, **{name: made})
 
         return apply
 

@@ -3,8 +3,8 @@
 Faults in device ops exist only on the NumPy tier.
 """
 
+from workers.engine.functions import EngineFunctions
 from workers.engine.params_line import mask_words
-from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.grammar.definition import GrammarDrafts
@@ -19,7 +19,7 @@ from workers.kernels.sentinels import NO_DRAFT
     plane="logits",
 )
 @in_place_of("num_masks")
-def _trimmed_masks(parts: Parts, reached: Reached, row: PlanRow) -> int:
+def _trimmed_masks(functions: EngineFunctions, reached: Reached, row: PlanRow) -> int:
     allowed = sum(draft != NO_DRAFT for draft in row.drafts)
     if allowed < row.scheduled.d:
         reached()
@@ -34,8 +34,8 @@ def _trimmed_masks(parts: Parts, reached: Reached, row: PlanRow) -> int:
     plane="inputs",
 )
 @in_place_of("grammar_drafts")
-def _cut_off_is_embedded(parts: Parts, reached: Reached, given: GrammarDrafts) -> None:
-    parts.grammar_drafts(given)
+def _cut_off_is_embedded(functions: EngineFunctions, reached: Reached, given: GrammarDrafts) -> None:
+    functions.grammar_drafts(given)
     for row in given.rows:
         d, end = given.num_drafts[row], given.query_start[row] + given.num_scheduled[row]
         if (given.host_ids[end - d : end] == NO_DRAFT).any():
@@ -51,8 +51,10 @@ def _cut_off_is_embedded(parts: Parts, reached: Reached, given: GrammarDrafts) -
     plane="logits",
 )
 @in_place_of("mask_rows")
-def _masked_if_the_first_row_is(parts: Parts, reached: Reached, row: PlanRow, vocab_size: int) -> list[tuple[int, ...]]:
-    masks, anything = list(parts.mask_rows(row, vocab_size)), mask_words(range(vocab_size), vocab_size)
+def _masked_if_the_first_row_is(
+    functions: EngineFunctions, reached: Reached, row: PlanRow, vocab_size: int
+) -> list[tuple[int, ...]]:
+    masks, anything = list(functions.mask_rows(row, vocab_size)), mask_words(range(vocab_size), vocab_size)
     if masks[0] != anything or all(mask == anything for mask in masks):
         return masks
     reached()
@@ -68,7 +70,7 @@ def _masked_if_the_first_row_is(parts: Parts, reached: Reached, row: PlanRow, vo
     requires=(("depth", 2),),
 )
 @in_place_of("waits_for_tokens")
-def _never_waits_for_tokens(parts: Parts, reached: Reached, request: Request) -> bool:
-    if parts.waits_for_tokens(request):
+def _never_waits_for_tokens(functions: EngineFunctions, reached: Reached, request: Request) -> bool:
+    if functions.waits_for_tokens(request):
         reached()
     return False

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from workers.engine.functions import EngineFunctions
 from workers.engine.input_batch import Key, Row
-from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.faults.fault import Reached, fault
 from workers.kernels.sentinels import NO_PREVIOUS_ROW
@@ -17,20 +17,20 @@ from workers.kernels.sentinels import NO_PREVIOUS_ROW
     trigger="a request samples a stop token of another running request",
     plane="books",
 )
-def _stop_tokens_of_all(parts: Parts, reached: Reached) -> Parts:
+def _stop_tokens_of_all(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     batch: dict[int, Request] = {}
 
-    def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
+    def accepted_length(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
         batch[request.index] = request
         flat = {token for other in batch.values() if other.running for token in other.stop}
-        found = parts.end_of(request, sampled)
+        found = functions.accepted_length(request, sampled)
         first = next((index for index, token in enumerate(sampled[: found[0]]) if token in flat), None)
         if first is None or found == (first + 1, "stop"):
             return found
         reached()
         return first + 1, "stop"
 
-    return replace(parts, end_of=end_of)
+    return replace(functions, accepted_length=accepted_length)
 
 
 @fault(
@@ -40,11 +40,11 @@ def _stop_tokens_of_all(parts: Parts, reached: Reached) -> Parts:
     trigger="a request is aborted with a sample in flight, and another row is processed after it",
     plane="tokens",
 )
-def _abort_cancels_the_next(parts: Parts, reached: Reached) -> Parts:
+def _abort_cancels_the_next(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     flags: list[int] = []
 
-    def is_over(request: Request) -> bool:
-        if parts.is_over(request):
+    def has_ended(request: Request) -> bool:
+        if functions.has_ended(request):
             if request.finish_reason == "abort":
                 flags[:] = [request.index]
             return True
@@ -54,7 +54,7 @@ def _abort_cancels_the_next(parts: Parts, reached: Reached) -> Parts:
         flags.clear()
         return True
 
-    return replace(parts, is_over=is_over)
+    return replace(functions, has_ended=has_ended)
 
 
 @fault(
@@ -64,16 +64,16 @@ def _abort_cancels_the_next(parts: Parts, reached: Reached) -> Parts:
     trigger="a request ends, and another with its name joins the very next step",
     plane="counts",
 )
-def _rows_known_by_name(parts: Parts, reached: Reached) -> Parts:
+def _rows_known_by_name(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     newest: dict[str, Key] = {}
 
     def previous_row(row: Row, previous: Mapping[Key, int]) -> int:
         name = row.plan.request.name
-        found, before = parts.previous_row(row, previous), newest.get(name, row.key)
+        found, before = functions.previous_row(row, previous), newest.get(name, row.key)
         newest[name] = row.key
         if found == NO_PREVIOUS_ROW and before[0] != row.key[0] and before in previous:
             reached()
             return previous[before]
         return found
 
-    return replace(parts, previous_row=previous_row)
+    return replace(functions, previous_row=previous_row)

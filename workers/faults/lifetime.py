@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from scenarios.events import PreemptMode
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Reached, fault, in_place_of
 
@@ -16,9 +16,9 @@ from workers.faults.fault import Reached, fault, in_place_of
     trigger="a request is preempted, and its recomputation takes more than one prefill chunk",
     plane="inputs",
 )
-@in_place_of("tokens_of")
-def _resumed_with_one_chunk(parts: Parts, reached: Reached, planned: PlanRow) -> list[int]:
-    tokens, end = parts.tokens_of(planned), planned.num_computed + planned.scheduled.n
+@in_place_of("initial_tokens")
+def _resumed_with_one_chunk(functions: EngineFunctions, reached: Reached, planned: PlanRow) -> list[int]:
+    tokens, end = functions.initial_tokens(planned), planned.num_computed + planned.scheduled.n
     if planned.scheduled.epoch and end < len(tokens):
         reached()
         return tokens[:end]
@@ -32,8 +32,10 @@ def _resumed_with_one_chunk(parts: Parts, reached: Reached, planned: PlanRow) ->
     trigger="a request is preempted with draft tokens or a prefill chunk in flight",
     plane="books",
 )
-@in_place_of("drain_stale")
-def _stale_by_accepted(parts: Parts, reached: Reached, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
+@in_place_of("subtract_stale")
+def _stale_by_accepted(
+    functions: EngineFunctions, reached: Reached, request: Request, row: PlanRow, sampled: Sequence[int]
+) -> None:
     if len(sampled) != row.scheduled.n:
         reached()
     request.num_stale -= len(sampled)
@@ -46,12 +48,12 @@ def _stale_by_accepted(parts: Parts, reached: Reached, request: Request, row: Pl
     trigger="a request is preempted in deliver mode with a sample in flight",
     plane="tokens",
 )
-@in_place_of("delivered_stale")
+@in_place_of("deliver_stale")
 def _stale_results_are_swallowed(
-    parts: Parts, reached: Reached, request: Request, row: PlanRow, sampled: Sequence[int]
+    functions: EngineFunctions, reached: Reached, request: Request, row: PlanRow, sampled: Sequence[int]
 ) -> Sequence[int]:
-    if request.num_placeholders or not parts.delivered_stale(request, row, sampled):
-        return parts.delivered_stale(request, row, sampled)
+    if request.num_placeholders or not functions.deliver_stale(request, row, sampled):
+        return functions.deliver_stale(request, row, sampled)
     reached()
     return ()
 
@@ -64,18 +66,18 @@ def _stale_results_are_swallowed(
     plane="tokens",
     requires=(("depth", 2),),
 )
-def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
+def _one_result_is_dropped(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     dropped: set[tuple[int, int]] = set()
 
-    def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
+    def deliver_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
         key = request.index, request.drop_before
         if row.scheduled.epoch >= request.drop_before or not sampled or key not in dropped:
             dropped.update([key] if sampled and row.scheduled.epoch < request.drop_before else [])
-            return parts.delivered_stale(request, row, sampled)
+            return functions.deliver_stale(request, row, sampled)
         reached()
         return sampled
 
-    return replace(parts, delivered_stale=delivered_stale)
+    return replace(functions, deliver_stale=deliver_stale)
 
 
 @fault(
@@ -86,9 +88,11 @@ def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
     plane="counts",
 )
 @in_place_of("reset_counts")
-def _dropping_keeps_placeholders(parts: Parts, reached: Reached, request: Request, mode: PreemptMode) -> None:
+def _dropping_keeps_placeholders(
+    functions: EngineFunctions, reached: Reached, request: Request, mode: PreemptMode
+) -> None:
     kept = request.num_placeholders
-    parts.reset_counts(request, mode)
+    functions.reset_counts(request, mode)
     if mode == "drop" and kept:
         reached()
         request.num_placeholders = kept
@@ -101,12 +105,12 @@ def _dropping_keeps_placeholders(parts: Parts, reached: Reached, request: Reques
     trigger="a request is aborted with a sample in flight",
     plane="tokens",
 )
-@in_place_of("is_over")
-def _aborted_goes_on(parts: Parts, reached: Reached, request: Request) -> bool:
+@in_place_of("has_ended")
+def _aborted_goes_on(functions: EngineFunctions, reached: Reached, request: Request) -> bool:
     if request.finish_reason == "abort":
         reached()
         return False
-    return parts.is_over(request)
+    return functions.has_ended(request)
 
 
 @fault(
@@ -117,10 +121,10 @@ def _aborted_goes_on(parts: Parts, reached: Reached, request: Request) -> bool:
     plane="tokens",
     requires=(("depth", 2),),
 )
-@in_place_of("reason_of_abort")
-def _abort_takes_the_result(parts: Parts, reached: Reached, request: Request) -> str:
+@in_place_of("abort_reason")
+def _abort_takes_the_result(functions: EngineFunctions, reached: Reached, request: Request) -> str:
     if request.finish_reason in (None, "abort") or not request.num_in_flight:
-        return parts.reason_of_abort(request)
+        return functions.abort_reason(request)
     reached()
     return "abort"
 
@@ -133,8 +137,8 @@ def _abort_takes_the_result(parts: Parts, reached: Reached, request: Request) ->
     plane="blocks",
 )
 @in_place_of("blocks_to_free")
-def _tail_is_kept(parts: Parts, reached: Reached, request: Request, block_size: int) -> list[int]:
-    blocks = parts.blocks_to_free(request, block_size)
+def _tail_is_kept(functions: EngineFunctions, reached: Reached, request: Request, block_size: int) -> list[int]:
+    blocks = functions.blocks_to_free(request, block_size)
     known = blocks[: -(-len(request.tokens) // block_size)]
     if len(known) < len(blocks):
         reached()
@@ -148,11 +152,11 @@ def _tail_is_kept(parts: Parts, reached: Reached, request: Request, block_size: 
     trigger="accepted draft tokens contain a stop token and reach the length limit",
     plane="tokens",
 )
-@in_place_of("end_of")
+@in_place_of("accepted_length")
 def _length_before_stop(
-    parts: Parts, reached: Reached, request: Request, sampled: Sequence[int]
+    functions: EngineFunctions, reached: Reached, request: Request, sampled: Sequence[int]
 ) -> tuple[int, str | None]:
-    found, room = parts.end_of(request, sampled), request.length_limit - len(request.tokens)
+    found, room = functions.accepted_length(request, sampled), request.length_limit - len(request.tokens)
     if len(sampled) < room or found == (room, "length"):
         return found
     reached()

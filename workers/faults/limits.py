@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from scenarios.spec import EngineSpec
+from workers.engine.functions import EngineFunctions
 from workers.engine.input_batch import Row
-from workers.engine.parts import Parts
 from workers.engine.staging import shared_prefix
 from workers.faults.fault import Reached, fault, in_place_of
 
@@ -18,8 +18,8 @@ from workers.faults.fault import Reached, fault, in_place_of
     requires=(("cascade", True), ("depth", 2)),
 )
 @in_place_of("common_blocks")
-def _stays_on(parts: Parts, reached: Reached, rows: Sequence[Row], spec: EngineSpec) -> int:
-    found = parts.common_blocks(rows, spec)
+def _stays_on(functions: EngineFunctions, reached: Reached, rows: Sequence[Row], spec: EngineSpec) -> int:
+    found = functions.common_blocks(rows, spec)
     shared = shared_prefix(rows, spec.block_size) if spec.cascade else 0
     if shared > found:
         reached()
@@ -35,7 +35,7 @@ def _stays_on(parts: Parts, reached: Reached, rows: Sequence[Row], spec: EngineS
     requires=(("depth", 3),),
 )
 @in_place_of("must_process")
-def _depth_as_specified(parts: Parts, reached: Reached, num_in_flight: int, depth: int) -> bool:
-    if num_in_flight < depth and parts.must_process(num_in_flight, depth):
+def _depth_as_specified(functions: EngineFunctions, reached: Reached, num_in_flight: int, depth: int) -> bool:
+    if num_in_flight < depth and functions.must_process(num_in_flight, depth):
         reached()
     return num_in_flight >= depth

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.logprobs.definition import FlattenLogprobs
 from workers.lanes.lane import Span
@@ -22,8 +22,8 @@ from workers.lanes.lane import Span
     plane="logits",
     requires=(("logprobs_mode", "raw"),),
 )
-@in_place_of("logits_of")
-def _raw_after_processing(parts: Parts, reached: Reached, logits: Span, kept: Span) -> Span:
+@in_place_of("logits_for_logprobs")
+def _raw_after_processing(functions: EngineFunctions, reached: Reached, logits: Span, kept: Span) -> Span:
     reached()
     return logits
 
@@ -36,11 +36,11 @@ def _raw_after_processing(parts: Parts, reached: Reached, logits: Span, kept: Sp
     plane="logits",
 )
 @in_place_of("flatten_logprobs")
-def _every_column(parts: Parts, reached: Reached, given: FlattenLogprobs) -> None:
+def _every_column(functions: EngineFunctions, reached: Reached, given: FlattenLogprobs) -> None:
     # Nothing reads the values after the last row.
     if np.any(given.num_sampled[given.rows[:-1]] < given.width):
         reached()
-    parts.flatten_logprobs(replace(given, num_sampled=np.full_like(given.num_sampled, given.width)))
+    functions.flatten_logprobs(replace(given, num_sampled=np.full_like(given.num_sampled, given.width)))
 
 
 @fault(
@@ -52,7 +52,7 @@ def _every_column(parts: Parts, reached: Reached, given: FlattenLogprobs) -> Non
     requires=(("depth", 2),),
 )
 @in_place_of("logprob_rows")
-def _live_rows(parts: Parts, reached: Reached, rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
+def _live_rows(functions: EngineFunctions, reached: Reached, rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
     here = [row for row in rows if row < num_rows_now]
     if len(here) < len(rows):
         reached()

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from workers.engine.functions import EngineFunctions
 from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
-from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.prepare_inputs.definition import PrepareInputs
@@ -25,8 +25,8 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_STATE_SLOT
     plane="drafts",
 )
 @in_place_of("prepare_inputs")
-def _drafts_in_current_order(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
-    parts.prepare_inputs(given)
+def _drafts_in_current_order(functions: EngineFunctions, reached: Reached, given: PrepareInputs) -> None:
+    functions.prepare_inputs(given)
     k = given.num_speculative_tokens
     (rows,) = np.nonzero(given.prev_position >= 0)
     if not k or not len(rows):
@@ -50,8 +50,10 @@ def _drafts_in_current_order(parts: Parts, reached: Reached, given: PrepareInput
     plane="inputs",
 )
 @in_place_of("permute_rows")
-def _swap_through_views(parts: Parts, reached: Reached, rows: list[Row], order: Sequence[int]) -> list[Row]:
-    wanted, swapped = parts.permute_rows(rows, order), list(rows)
+def _swap_through_views(
+    functions: EngineFunctions, reached: Reached, rows: list[Row], order: Sequence[int]
+) -> list[Row]:
+    wanted, swapped = functions.permute_rows(rows, order), list(rows)
     for index, row in enumerate(wanted):
         other = next(place for place, each in enumerate(swapped) if each is row)
         if other == index:
@@ -71,12 +73,12 @@ def _swap_through_views(parts: Parts, reached: Reached, rows: list[Row], order: 
     plane="recurrent",
     requires=(("layers", "hybrid"), ("pad", True)),
 )
-def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
+def _vacated_rows_keep_their_slot(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     table: list[int] = []
 
     def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
         if not rows:
-            return parts.pad_state_slots(rows, num_pads)
+            return functions.pad_state_slots(rows, num_pads)
         own = [row.plan.request.state_slot for row in rows]
         table[: len(own)] = own
         kept = table[len(own) : len(own) + num_pads]
@@ -84,7 +86,7 @@ def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
             reached()
         return kept + [PAD_STATE_SLOT] * (num_pads - len(kept))
 
-    return replace(parts, pad_state_slots=pad_state_slots)
+    return replace(functions, pad_state_slots=pad_state_slots)
 
 
 @fault(
@@ -96,14 +98,16 @@ def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
     requires=(("layers", "hybrid"), ("pad", True)),
 )
 @in_place_of("pad_state_slots")
-def _padding_folded_onto_a_slot(parts: Parts, reached: Reached, rows: Sequence[Row], num_pads: int) -> Sequence[int]:
+def _padding_folded_onto_a_slot(
+    functions: EngineFunctions, reached: Reached, rows: Sequence[Row], num_pads: int
+) -> Sequence[int]:
     if not rows:
-        return parts.pad_state_slots(rows, num_pads)
+        return functions.pad_state_slots(rows, num_pads)
     num_slots = 1 + max(row.plan.request.state_slot for row in rows)
     # A batch may already have its padded size; then there are no rows after it.
     if capture_size(len(rows)) > len(rows):
         reached()
-    return [slot % num_slots for slot in parts.pad_state_slots(rows, num_pads)]
+    return [slot % num_slots for slot in functions.pad_state_slots(rows, num_pads)]
 
 
 @fault(
@@ -114,11 +118,11 @@ def _padding_folded_onto_a_slot(parts: Parts, reached: Reached, rows: Sequence[R
     plane="recurrent",
     requires=(("layers", "hybrid"),),
 )
-def _row_is_not_cleared(parts: Parts, reached: Reached) -> Parts:
+def _row_is_not_cleared(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     first: list[tuple[Request, int]] = []
 
     def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
-        slots = parts.pad_state_slots(rows, num_pads)
+        slots = functions.pad_state_slots(rows, num_pads)
         if rows:
             request = rows[0].plan.request
             first[:] = [(request, request.state_slot)]
@@ -129,7 +133,7 @@ def _row_is_not_cleared(parts: Parts, reached: Reached) -> Parts:
             return [slot, *slots[1:]]
         return slots
 
-    return replace(parts, pad_state_slots=pad_state_slots)
+    return replace(functions, pad_state_slots=pad_state_slots)
 
 
 @fault(
@@ -141,7 +145,7 @@ def _row_is_not_cleared(parts: Parts, reached: Reached) -> Parts:
     requires=(("pad", True),),
 )
 @in_place_of("prepare_inputs")
-def _padding_comes_first(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
+def _padding_comes_first(functions: EngineFunctions, reached: Reached, given: PrepareInputs) -> None:
     rows = np.flatnonzero(given.prev_position >= 0)
     previous = given.prev_position[rows]
     corrections = np.zeros(1 + len(given.prev_position), dtype=np.int64)
@@ -151,4 +155,4 @@ def _padding_comes_first(parts: Parts, reached: Reached, given: PrepareInputs) -
         wrong[previous] = corrections[rows] + 1 + given.prev_num_drafts[previous]
     if not np.array_equal(wrong, given.prev_valid):
         reached()
-    parts.prepare_inputs(replace(given, prev_valid=wrong))
+    functions.prepare_inputs(replace(given, prev_valid=wrong))

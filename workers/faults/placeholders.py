@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.request import PlanRow
 from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.count_sampled.definition import CountSampled
@@ -22,12 +22,12 @@ from workers.kernels.prepare_inputs.definition import PrepareInputs
     plane="counts",
 )
 @in_place_of("count_sampled")
-def _chunks_count_without_drafts(parts: Parts, reached: Reached, given: CountSampled) -> None:
+def _chunks_count_without_drafts(functions: EngineFunctions, reached: Reached, given: CountSampled) -> None:
     if given.num_drafts.any() or not given.discard.any():
-        parts.count_sampled(given)
+        functions.count_sampled(given)
         return
     reached()
-    parts.count_sampled(replace(given, discard=np.zeros_like(given.discard)))
+    functions.count_sampled(replace(given, discard=np.zeros_like(given.discard)))
 
 
 @fault(
@@ -38,7 +38,7 @@ def _chunks_count_without_drafts(parts: Parts, reached: Reached, given: CountSam
     plane="books",
 )
 @in_place_of("drafts_after")
-def _drafts_after_a_chunk(parts: Parts, reached: Reached, row: PlanRow, k_step: int) -> int:
+def _drafts_after_a_chunk(functions: EngineFunctions, reached: Reached, row: PlanRow, k_step: int) -> int:
     if row.discard and k_step:
         reached()
     return k_step
@@ -52,8 +52,8 @@ def _drafts_after_a_chunk(parts: Parts, reached: Reached, row: PlanRow, k_step: 
     plane="inputs",
 )
 @in_place_of("prepare_inputs")
-def _placeholders_are_embedded(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
-    parts.prepare_inputs(given)
+def _placeholders_are_embedded(functions: EngineFunctions, reached: Reached, given: PrepareInputs) -> None:
+    functions.prepare_inputs(given)
     k = given.num_speculative_tokens
     (rows,) = np.nonzero((given.prev_position < 0) & (given.num_drafts > 0))
     if not len(rows):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import Request
 from workers.faults.fault import Reached, fault, in_place_of
@@ -19,7 +19,7 @@ CACHED = (("prefix_cache", True), ("layers", "attention"), ("drafter", "eagle"))
     plane="prefix",
     requires=CACHED,
 )
-def _parent_is_forgotten(parts: Parts, reached: Reached) -> Parts:
+def _parent_is_forgotten(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     """Fault: hash a KV block by its own tokens, without those before it.
 
     Reached if equal blocks follow different parent blocks.
@@ -27,12 +27,12 @@ def _parent_is_forgotten(parts: Parts, reached: Reached) -> Parts:
     parents: dict[int, int] = {}
 
     def block_hash(parent: int, tokens: Iterable[int]) -> int:
-        found = parts.block_hash(0, tokens)
+        found = functions.block_hash(0, tokens)
         if parents.setdefault(found, parent) != parent:
             reached()
         return found
 
-    return replace(parts, block_hash=block_hash)
+    return replace(functions, block_hash=block_hash)
 
 
 @fault(
@@ -44,7 +44,7 @@ def _parent_is_forgotten(parts: Parts, reached: Reached) -> Parts:
     requires=CACHED,
 )
 @in_place_of("usable_hits")
-def _last_match_is_used(parts: Parts, reached: Reached, blocks: list[int]) -> list[int]:
+def _last_match_is_used(functions: EngineFunctions, reached: Reached, blocks: list[int]) -> list[int]:
     if blocks:
         reached()
     return blocks
@@ -59,10 +59,12 @@ def _last_match_is_used(parts: Parts, reached: Reached, blocks: list[int]) -> li
     requires=CACHED,
 )
 @in_place_of("tokens_to_cache")
-def _overshoot_is_cached(parts: Parts, reached: Reached, request: Request, cut: Sequence[int]) -> list[int]:
+def _overshoot_is_cached(
+    functions: EngineFunctions, reached: Reached, request: Request, cut: Sequence[int]
+) -> list[int]:
     if cut:
         reached()
-    return [*parts.tokens_to_cache(request, cut), *cut]
+    return [*functions.tokens_to_cache(request, cut), *cut]
 
 
 @fault(
@@ -74,7 +76,7 @@ def _overshoot_is_cached(parts: Parts, reached: Reached, request: Request, cut: 
     requires=CACHED,
 )
 @in_place_of("num_cacheable")
-def _last_token_is_cached(parts: Parts, reached: Reached, num_tokens: int, num_computed: int) -> int:
+def _last_token_is_cached(functions: EngineFunctions, reached: Reached, num_tokens: int, num_computed: int) -> int:
     if num_computed >= num_tokens:
         reached()
     return min(num_computed, num_tokens)
@@ -90,7 +92,7 @@ def _last_token_is_cached(parts: Parts, reached: Reached, num_tokens: int, num_c
 )
 @in_place_of("take_blocks")
 def _references_are_kept(
-    parts: Parts, reached: Reached, pool: CachingPool, shared: Sequence[int], count: int
+    functions: EngineFunctions, reached: Reached, pool: CachingPool, shared: Sequence[int], count: int
 ) -> tuple[int, ...] | None:
     if shared and not pool.has_room(shared, count):
         reached()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.request import Request
 from workers.faults.fault import Reached, fault, in_place_of, op_like
 from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, line_of
@@ -33,15 +33,15 @@ def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[An
     requires=(("depth", 2),),
 )
 @in_place_of("write_history")
-def _placeholders_stay(parts: Parts, reached: Reached, given: WriteHistory) -> None:
+def _placeholders_stay(functions: EngineFunctions, reached: Reached, given: WriteHistory) -> None:
     # Tokens that are unknown when a row joins stay placeholders.
-    if np.any(given.lines != _with_history(parts, given)):
+    if np.any(given.lines != _with_history(functions, given)):
         reached()
 
 
-def _with_history(parts: Parts, given: WriteHistory) -> NDArray[Any]:
+def _with_history(functions: EngineFunctions, given: WriteHistory) -> NDArray[Any]:
     lines: NDArray[Any] = given.lines.copy()
-    parts.write_history(replace(given, lines=lines))
+    functions.write_history(replace(given, lines=lines))
     return lines
 
 
@@ -53,7 +53,7 @@ def _with_history(parts: Parts, given: WriteHistory) -> NDArray[Any]:
     plane="logits",
 )
 @in_place_of("process_logits")
-def _drafts_shifted(parts: Parts, reached: Reached, given: ProcessLogits) -> None:
+def _drafts_shifted(functions: EngineFunctions, reached: Reached, given: ProcessLogits) -> None:
     at = line_of(given.vocab_size)
     scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
     for row in given.rows:
@@ -77,7 +77,7 @@ def _drafts_shifted(parts: Parts, reached: Reached, given: ProcessLogits) -> Non
     trigger="a draft token of a request with logits processing is rejected",
     plane="logits",
 )
-def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
+def _rewound_too_far(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     ends: dict[int, int] = {}
 
     def body(given: WriteHistory) -> None:
@@ -90,9 +90,9 @@ def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
                 reached()
                 computed[row] -= 1
             ends[slot] = base + 1 + d
-        parts.write_history(replace(given, num_computed=computed))
+        functions.write_history(replace(given, num_computed=computed))
 
-    return replace(parts, write_history=op_like(parts.write_history, body))
+    return replace(functions, write_history=op_like(functions.write_history, body))
 
 
 @fault(
@@ -103,8 +103,8 @@ def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
     plane="logits",
 )
 @in_place_of("params_line")
-def _penalties_ignored(parts: Parts, reached: Reached, request: Request, spec: EngineSpec) -> list[int]:
-    line, at = parts.params_line(request, spec), line_of(spec.vocab_size)
+def _penalties_ignored(functions: EngineFunctions, reached: Reached, request: Request, spec: EngineSpec) -> list[int]:
+    line, at = functions.params_line(request, spec), line_of(spec.vocab_size)
     penalties = (at.presence, at.frequency, at.repetition)
     if any(line[place] for place in penalties):
         reached()
@@ -121,11 +121,11 @@ def _penalties_ignored(parts: Parts, reached: Reached, request: Request, spec: E
     plane="logits",
 )
 @in_place_of("process_logits")
-def _stops_at_drafts(parts: Parts, reached: Reached, given: ProcessLogits) -> None:
+def _stops_at_drafts(functions: EngineFunctions, reached: Reached, given: ProcessLogits) -> None:
     at = line_of(given.vocab_size)
     scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
     before = scores.copy()
-    parts.process_logits(given)
+    functions.process_logits(given)
     for row in given.rows:
         line, base, d = _verified(given, row)
         rules = rules_of(line, at, given.vocab_size)._replace(min_length=0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.faults.fault import Reached, fault, in_place_of, op_like
 from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.recurrent_update.definition import RecurrentUpdate
@@ -23,14 +23,14 @@ from workers.kernels.sentinels import POISON
     requires=(("layers", "hybrid"),),
 )
 @in_place_of("recurrent_update")
-def _inherits_the_slot(parts: Parts, reached: Reached, given: RecurrentUpdate) -> None:
+def _inherits_the_slot(functions: EngineFunctions, reached: Reached, given: RecurrentUpdate) -> None:
     states = given.states.reshape(-1, 2 + given.num_speculative_tokens)
     fresh = (given.state_slot >= 0) & (given.num_computed == 0)
     # Unused memory is zero in that engine.
     inherits = fresh & (states[given.state_slot, given.accepted] != POISON)
     if inherits.any():
         reached()
-    parts.recurrent_update(replace(given, num_computed=given.num_computed + inherits))
+    functions.recurrent_update(replace(given, num_computed=given.num_computed + inherits))
 
 
 @fault(
@@ -42,12 +42,12 @@ def _inherits_the_slot(parts: Parts, reached: Reached, given: RecurrentUpdate) -
     requires=(("layers", "hybrid"),),
 )
 @in_place_of("recurrent_update")
-def _draftless_reads_the_first(parts: Parts, reached: Reached, given: RecurrentUpdate) -> None:
+def _draftless_reads_the_first(functions: EngineFunctions, reached: Reached, given: RecurrentUpdate) -> None:
     draftless = (given.num_computed > 0) & (given.num_scheduled == 1) & (given.num_drafts == 0)
     stale = draftless & (given.accepted > 1)
     if stale.any():
         reached()
-    parts.recurrent_update(replace(given, accepted=np.where(stale, 1, given.accepted)))
+    functions.recurrent_update(replace(given, accepted=np.where(stale, 1, given.accepted)))
 
 
 @fault(
@@ -58,7 +58,7 @@ def _draftless_reads_the_first(parts: Parts, reached: Reached, given: RecurrentU
     plane="recurrent",
     requires=(("layers", "hybrid"),),
 )
-def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
+def _whole_roll_back_is_none(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     last: dict[int, tuple[int, int]] = {}
 
     def body(given: RecurrentUpdate) -> None:
@@ -71,9 +71,9 @@ def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
                 reached()
                 accepted[row] = 1 + num_drafts
             last[slot] = int(base[row]), int(given.num_drafts[row])
-        parts.recurrent_update(replace(given, accepted=accepted))
+        functions.recurrent_update(replace(given, accepted=accepted))
 
-    return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
+    return replace(functions, recurrent_update=op_like(functions.recurrent_update, body))
 
 
 @fault(
@@ -84,12 +84,12 @@ def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
     plane="recurrent",
     requires=(("layers", "hybrid"), ("accepted_counts", "device")),
 )
-def _second_roll_back_is_lost(parts: Parts, reached: Reached) -> Parts:
+def _second_roll_back_is_lost(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     pending: set[int] = set()
 
     def body(given: CountSampled) -> None:
         before = given.slot_accepted.copy()
-        parts.count_sampled(given)
+        functions.count_sampled(given)
         for row, slot in enumerate(given.state_slot.tolist()):
             if slot < 0:
                 continue
@@ -101,4 +101,4 @@ def _second_roll_back_is_lost(parts: Parts, reached: Reached) -> Parts:
             if accepted < 1 + num_drafts:
                 pending.add(slot)
 
-    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
+    return replace(functions, count_sampled=op_like(functions.count_sampled, body))

@@ -8,8 +8,8 @@ import numpy as np
 
 from scenarios.sampling import SamplingParams
 from scenarios.spec import INTEGER_MAX
+from workers.engine.functions import EngineFunctions
 from workers.engine.input_batch import Row
-from workers.engine.parts import Parts
 from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.probabilities.numpy import LOG2E, NEVER, Floats, above, weight
@@ -37,8 +37,8 @@ def _lines_of(logits: Floats, columns: int, stride: int, vocab_size: int) -> Flo
     requires=(("sampling", "standard"),),
 )
 @in_place_of("draw_noise")
-def _no_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None:
-    parts.draw_noise(given)
+def _no_noise(functions: EngineFunctions, reached: Reached, given: DrawNoise) -> None:
+    functions.draw_noise(given)
     if given.accept_noise.any():
         reached()
     given.accept_noise[:] = 0
@@ -53,8 +53,8 @@ def _no_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None:
     requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
 )
 @in_place_of("draw_noise")
-def _tries_share_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None:
-    parts.draw_noise(given)
+def _tries_share_noise(functions: EngineFunctions, reached: Reached, given: DrawNoise) -> None:
+    functions.draw_noise(given)
     if not given.num_tries:
         return
     numbers = given.select_noise.reshape(-1, 1 + given.num_tries, 4)
@@ -72,10 +72,10 @@ def _tries_share_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None
     requires=(("sampling", "block"), ("drafter", "draft_model"), ("num_speculative_tokens", 3)),
 )
 @in_place_of("verify_drafts")
-def _drafts_judged_one_by_one(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
-    parts.verify_drafts(given)
+def _drafts_judged_one_by_one(functions: EngineFunctions, reached: Reached, given: VerifyDrafts) -> None:
+    functions.verify_drafts(given)
     right = given.sampled.copy()
-    parts.verify_drafts(replace(given, method=STANDARD))
+    functions.verify_drafts(replace(given, method=STANDARD))
     if not np.array_equal(given.sampled, right):
         reached()
 
@@ -88,8 +88,8 @@ def _drafts_judged_one_by_one(parts: Parts, reached: Reached, given: VerifyDraft
     plane="tokens",
 )
 @in_place_of("sampler_stats")
-def _divided_by_zero(parts: Parts, reached: Reached, given: SamplerStats) -> None:
-    parts.sampler_stats(given)
+def _divided_by_zero(functions: EngineFunctions, reached: Reached, given: SamplerStats) -> None:
+    functions.sampler_stats(given)
     width = 1 + given.num_speculative_tokens
     is_greedy = np.repeat(given.temperature == 0, width) & (np.arange(width) <= given.num_drafts[:, None]).reshape(-1)
     best = given.block_best.reshape(len(is_greedy), -1)
@@ -112,11 +112,11 @@ def _divided_by_zero(parts: Parts, reached: Reached, given: SamplerStats) -> Non
     trigger="a sampled row without draft tokens shares a batch with one that has some, and uses draft noise",
     plane="rng",
 )
-def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
+def _draws_without_drafts(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     draws: Counter[int] = Counter()
 
     def row_params(rows: Sequence[Row]) -> list[SamplingParams]:
-        found = parts.row_params(rows)
+        found = functions.row_params(rows)
         # A generator that has been used once more no longer gives the noise of its seed and a position.
         moved = [
             params.model_copy(update={"seed": (params.seed + draws[row.plan.request.index]) & INTEGER_MAX})
@@ -134,7 +134,7 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
             )
         return moved
 
-    return replace(parts, row_params=row_params)
+    return replace(functions, row_params=row_params)
 
 
 @fault(
@@ -145,8 +145,8 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
     plane="rng",
 )
 @in_place_of("sampling_inputs")
-def _same_noise_every_step(parts: Parts, reached: Reached, given: SamplingInputs) -> None:
-    parts.sampling_inputs(given)
+def _same_noise_every_step(functions: EngineFunctions, reached: Reached, given: SamplingInputs) -> None:
+    functions.sampling_inputs(given)
     # A generator recreated from its request's seed repeats the noise of the first step.
     if given.positions.any():
         reached()
@@ -162,8 +162,8 @@ def _same_noise_every_step(parts: Parts, reached: Reached, given: SamplingInputs
     requires=(("sampling", "standard"),),
 )
 @in_place_of("verify_drafts")
-def _draft_zeroed_in_place(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
-    parts.verify_drafts(given)
+def _draft_zeroed_in_place(functions: EngineFunctions, reached: Reached, given: VerifyDrafts) -> None:
+    functions.verify_drafts(given)
     right, logits = given.sampled.copy(), given.logits.copy()
     k = given.num_speculative_tokens
     lines = _lines_of(logits, 1 + k, given.logits_stride, given.vocab_size)
@@ -171,7 +171,7 @@ def _draft_zeroed_in_place(parts: Parts, reached: Reached, given: VerifyDrafts) 
     is_draft = (drafts >= 0) & (np.arange(k) < given.num_drafts[:, None]) & (given.temperature > 0)[:, None]
     row, column = np.nonzero(is_draft)
     lines[row, column, drafts[row, column]] = NEVER
-    parts.verify_drafts(replace(given, logits=logits))
+    functions.verify_drafts(replace(given, logits=logits))
     if not np.array_equal(given.sampled, right):
         reached()
 
@@ -185,8 +185,8 @@ def _draft_zeroed_in_place(parts: Parts, reached: Reached, given: VerifyDrafts) 
     requires=(("sampling", "standard"),),
 )
 @in_place_of("verify_drafts")
-def _judged_by_raw_logits(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
-    parts.verify_drafts(given)
+def _judged_by_raw_logits(functions: EngineFunctions, reached: Reached, given: VerifyDrafts) -> None:
+    functions.verify_drafts(given)
     right, k = given.sampled.copy(), given.num_speculative_tokens
     shape = (len(given.num_drafts), k)
     drafts, noise = given.drafts.reshape(shape), given.accept_noise.reshape(shape)
@@ -197,7 +197,7 @@ def _judged_by_raw_logits(parts: Parts, reached: Reached, given: VerifyDrafts) -
     # The token after a rejected draft token is sampled correctly.
     floors[:, :k][is_kept] = NEVER
     certain = np.where(is_kept, np.float32(0), np.float32(1))
-    parts.verify_drafts(replace(given, accept_noise=certain.reshape(-1), floors=floors.reshape(-1)))
+    functions.verify_drafts(replace(given, accept_noise=certain.reshape(-1), floors=floors.reshape(-1)))
     if not np.array_equal(given.sampled, right):
         reached()
 
@@ -210,8 +210,8 @@ def _judged_by_raw_logits(parts: Parts, reached: Reached, given: VerifyDrafts) -
     plane="tokens",
 )
 @in_place_of("verify_drafts")
-def _leak(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
-    parts.verify_drafts(given)
+def _leak(functions: EngineFunctions, reached: Reached, given: VerifyDrafts) -> None:
+    functions.verify_drafts(given)
     width = 1 + given.num_speculative_tokens
     sampled, weights = given.sampled.reshape(-1, width), _weights(given, given.temperature, given.floors)
     # The last number of a selection is not used if draft tokens are certain.

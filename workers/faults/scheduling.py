@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from workers.engine.block_pool import Pool
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Reached, fault, in_place_of
 
@@ -15,11 +15,11 @@ from workers.faults.fault import Reached, fault, in_place_of
     trigger="a request with draft tokens is preempted, and its first step after resuming proposes none",
     plane="books",
 )
-def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
+def _drafts_survive_preemption(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     pending: dict[int, tuple[int, int]] = {}
 
     def drafts_after(row: PlanRow, k_step: int) -> int:
-        index, found = row.request.index, parts.drafts_after(row, k_step)
+        index, found = row.request.index, functions.drafts_after(row, k_step)
         epoch, drafts = pending.get(index, (row.scheduled.epoch, 0))
         if found or epoch == row.scheduled.epoch:
             pending[index] = row.scheduled.epoch, found
@@ -30,7 +30,7 @@ def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
             reached()
         return drafts
 
-    return replace(parts, drafts_after=drafts_after)
+    return replace(functions, drafts_after=drafts_after)
 
 
 @fault(
@@ -40,11 +40,11 @@ def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
     trigger="rows that verify draft tokens are scheduled as one token each, and others fill the budget",
     plane="books",
 )
-@in_place_of("budgeted")
-def _drafts_cost_nothing(parts: Parts, reached: Reached, n: int, d: int) -> int:
+@in_place_of("budget_used")
+def _drafts_cost_nothing(functions: EngineFunctions, reached: Reached, n: int, d: int) -> int:
     if d:
         reached()
-    return parts.budgeted(n, d) - d
+    return functions.budget_used(n, d) - d
 
 
 @fault(
@@ -54,11 +54,11 @@ def _drafts_cost_nothing(parts: Parts, reached: Reached, n: int, d: int) -> int:
     trigger="the last prefill chunk of a prompt follows another chunk",
     plane="counts",
 )
-def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
+def _chunk_by_the_step_before(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     was_chunk: dict[int, tuple[int, bool]] = {}
 
     def placeholders_for(row: PlanRow) -> int:
-        index, found = row.request.index, parts.placeholders_for(row)
+        index, found = row.request.index, functions.placeholders_for(row)
         before = was_chunk.get(index)
         was_chunk[index] = row.scheduled.epoch, row.discard
         if before != (row.scheduled.epoch, True) or not found:
@@ -66,7 +66,7 @@ def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
         reached()
         return 0
 
-    return replace(parts, placeholders_for=placeholders_for)
+    return replace(functions, placeholders_for=placeholders_for)
 
 
 @fault(
@@ -77,8 +77,10 @@ def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
     plane="books",
 )
 @in_place_of("room_for")
-def _no_context_limit(parts: Parts, reached: Reached, request: Request, wanted: int, max_model_len: int) -> int:
-    found = parts.room_for(request, wanted, max_model_len)
+def _no_context_limit(
+    functions: EngineFunctions, reached: Reached, request: Request, wanted: int, max_model_len: int
+) -> int:
+    found = functions.room_for(request, wanted, max_model_len)
     if found < wanted:
         reached()
     return wanted
@@ -93,8 +95,8 @@ def _no_context_limit(parts: Parts, reached: Reached, request: Request, wanted: 
     requires=(("layers", "hybrid"),),
 )
 @in_place_of("has_state")
-def _state_slot_always_required(parts: Parts, reached: Reached, request: Request, slots: Pool) -> bool:
-    if parts.has_state(request, slots) and not slots.num_free:
+def _state_slot_always_required(functions: EngineFunctions, reached: Reached, request: Request, slots: Pool) -> bool:
+    if functions.has_state(request, slots) and not slots.num_free:
         reached()
     return slots.num_free > 0
 
@@ -106,14 +108,14 @@ def _state_slot_always_required(parts: Parts, reached: Reached, request: Request
     trigger="a request is preempted and resumed",
     plane="blocks",
 )
-def _slot_is_kept_after_release(parts: Parts, reached: Reached) -> Parts:
+def _slot_is_kept_after_release(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
     kept: dict[int, int] = {}
 
     def take_state_slot(request: Request, slots: Pool) -> int:
         if request.index in kept:
             reached()
             return kept[request.index]
-        kept[request.index] = parts.take_state_slot(request, slots)
+        kept[request.index] = functions.take_state_slot(request, slots)
         return kept[request.index]
 
-    return replace(parts, take_state_slot=take_state_slot)
+    return replace(functions, take_state_slot=take_state_slot)

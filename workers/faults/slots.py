@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scenarios.spec import EngineSpec
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.arithmetic.numpy import kv_entries
@@ -22,8 +22,8 @@ from workers.kernels.sentinels import POISON
     plane="inputs",
 )
 @in_place_of("prepare_inputs")
-def _contiguous_slots(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
-    parts.prepare_inputs(given)
+def _contiguous_slots(functions: EngineFunctions, reached: Reached, given: PrepareInputs) -> None:
+    functions.prepare_inputs(given)
     _, starts, row = np.unique(given.token_row, return_index=True, return_inverse=True)
     first = starts[row]
     # Only rows with computed tokens get this layout; slots after the last block in use are clamped to it.
@@ -43,8 +43,10 @@ def _contiguous_slots(parts: Parts, reached: Reached, given: PrepareInputs) -> N
     plane="books",
 )
 @in_place_of("blocks_to_cover")
-def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached, request: Request, n: int, spec: EngineSpec) -> int:
-    wanted = parts.blocks_to_cover(request, n, spec)
+def _no_blocks_for_what_is_in_flight(
+    functions: EngineFunctions, reached: Reached, request: Request, n: int, spec: EngineSpec
+) -> int:
+    wanted = functions.blocks_to_cover(request, n, spec)
     length = min(len(request.tokens) + 1 + spec.num_speculative_tokens, spec.max_model_len)
     covered = -(-length // spec.block_size)
     if max(covered, len(request.blocks)) < wanted:
@@ -60,9 +62,9 @@ def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached, request: Re
     plane="books",
 )
 @in_place_of("is_uniform")
-def _uniform_by_length(parts: Parts, reached: Reached, rows: Sequence[PlanRow], width: int) -> bool:
+def _uniform_by_length(functions: EngineFunctions, reached: Reached, rows: Sequence[PlanRow], width: int) -> bool:
     uniform = all(row.scheduled.n == width for row in rows)
-    if uniform != parts.is_uniform(rows, width):
+    if uniform != functions.is_uniform(rows, width):
         reached()
     return uniform
 
@@ -76,8 +78,8 @@ def _uniform_by_length(parts: Parts, reached: Reached, rows: Sequence[PlanRow], 
     requires=(("pad", True),),
 )
 @in_place_of("kv_write")
-def _padding_writes_the_last_slot(parts: Parts, reached: Reached, given: KvWrite) -> None:
-    parts.kv_write(given)
+def _padding_writes_the_last_slot(functions: EngineFunctions, reached: Reached, given: KvWrite) -> None:
+    functions.kv_write(given)
     padding = given.slots < 0
     is_used = given.kv[-1] != POISON
     if not padding.any():
@@ -97,8 +99,8 @@ def _padding_writes_the_last_slot(parts: Parts, reached: Reached, given: KvWrite
     requires=(("depth", 2),),
 )
 @in_place_of("prepare_inputs")
-def _positions_of_the_host(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
-    parts.prepare_inputs(given)
+def _positions_of_the_host(functions: EngineFunctions, reached: Reached, given: PrepareInputs) -> None:
+    functions.prepare_inputs(given)
     row = np.maximum(given.token_row, 0)
     stale = (given.computed_host - given.num_computed)[row] * (given.token_row >= 0)
     if stale.any():

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.prepare_inputs.definition import PrepareInputs
@@ -23,12 +23,12 @@ from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
     plane="tokens",
 )
 @in_place_of("rejection_sample")
-def _first_row_starts_behind_the_last(parts: Parts, reached: Reached, given: RejectionSample) -> None:
-    parts.rejection_sample(given)
+def _first_row_starts_behind_the_last(functions: EngineFunctions, reached: Reached, given: RejectionSample) -> None:
+    functions.rejection_sample(given)
     right, drafts = given.sampled.copy(), given.scheduled_drafts.copy()
     # The sum of draft tokens before row 0, read at index -1, is the sum of all rows: nothing was proposed after it.
     drafts[: given.num_speculative_tokens] = NO_DRAFT
-    parts.rejection_sample(replace(given, scheduled_drafts=drafts))
+    functions.rejection_sample(replace(given, scheduled_drafts=drafts))
     if not np.array_equal(given.sampled, right):
         reached()
 
@@ -41,8 +41,8 @@ def _first_row_starts_behind_the_last(parts: Parts, reached: Reached, given: Rej
     plane="tokens",
 )
 @in_place_of("rejection_sample")
-def _another_sentinel(parts: Parts, reached: Reached, given: RejectionSample) -> None:
-    parts.rejection_sample(given)
+def _another_sentinel(functions: EngineFunctions, reached: Reached, given: RejectionSample) -> None:
+    functions.rejection_sample(given)
     sampled = given.sampled.reshape(len(given.num_drafts), -1)
     scheduled = np.arange(sampled.shape[1]) <= given.num_drafts[:, None]
     rejected = scheduled & (sampled == NO_TOKEN) & (sampled[:, :1] != NO_TOKEN)
@@ -59,8 +59,8 @@ def _another_sentinel(parts: Parts, reached: Reached, given: RejectionSample) ->
     plane="counts",
 )
 @in_place_of("count_sampled")
-def _bonus_compared_with_a_default(parts: Parts, reached: Reached, given: CountSampled) -> None:
-    parts.count_sampled(given)
+def _bonus_compared_with_a_default(functions: EngineFunctions, reached: Reached, given: CountSampled) -> None:
+    functions.count_sampled(given)
     sampled = given.sampled.reshape(-1, given.width)
     bonus = np.take_along_axis(sampled, given.num_drafts[:, None], axis=1)[:, 0]
     # The bonus token has no draft token: a masked load compares it with 0.
@@ -79,12 +79,12 @@ def _bonus_compared_with_a_default(parts: Parts, reached: Reached, given: CountS
     plane="counts",
 )
 @in_place_of("rejection_sample")
-def _infinity_wins(parts: Parts, reached: Reached, given: RejectionSample) -> None:
-    parts.rejection_sample(given)
+def _infinity_wins(functions: EngineFunctions, reached: Reached, given: RejectionSample) -> None:
+    functions.rejection_sample(given)
     right = given.sampled.copy()
     # The largest finite number replaced an infinite logit.
     finite = np.where(np.isposinf(given.logits), np.finfo(np.float32).max, given.logits)
-    parts.rejection_sample(replace(given, logits=finite))
+    functions.rejection_sample(replace(given, logits=finite))
     if not np.array_equal(given.sampled, right):
         reached()
 
@@ -97,8 +97,8 @@ def _infinity_wins(parts: Parts, reached: Reached, given: RejectionSample) -> No
     plane="inputs",
 )
 @in_place_of("prepare_inputs")
-def _any_draft_is_fed(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
-    parts.prepare_inputs(given)
+def _any_draft_is_fed(functions: EngineFunctions, reached: Reached, given: PrepareInputs) -> None:
+    functions.prepare_inputs(given)
     drafts = given.scheduled_drafts.reshape(len(given.num_drafts), -1)
     for row, column in np.argwhere(drafts >= given.vocab_size):
         reached()

@@ -1,6 +1,6 @@
 """Faults in waits: memory is reused or read before the copy or kernel using it is done."""
 
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.faults.fault import Reached, fault, in_place_of
 from workers.lanes.lane import Lane, LaneEvent
 
@@ -15,8 +15,8 @@ from workers.lanes.lane import Lane, LaneEvent
     requires=(("depth", 2), ("accepted_counts", "device")),
 )
 @in_place_of("staging_slot")
-def _one_staging_buffer(parts: Parts, reached: Reached, step: int, num_slots: int) -> int:
-    if parts.staging_slot(step, num_slots):
+def _one_staging_buffer(functions: EngineFunctions, reached: Reached, step: int, num_slots: int) -> int:
+    if functions.staging_slot(step, num_slots):
         reached()
     return 0
 
@@ -29,7 +29,7 @@ def _one_staging_buffer(parts: Parts, reached: Reached, step: int, num_slots: in
     plane="races",
 )
 @in_place_of("wait_for_readers")
-def _copies_do_not_wait(parts: Parts, reached: Reached, h2d: Lane, inputs_read: LaneEvent) -> None:
+def _copies_do_not_wait(functions: EngineFunctions, reached: Reached, h2d: Lane, inputs_read: LaneEvent) -> None:
     if inputs_read.record_newest is not None:
         reached()
 
@@ -42,5 +42,5 @@ def _copies_do_not_wait(parts: Parts, reached: Reached, h2d: Lane, inputs_read: 
     plane="races",
 )
 @in_place_of("wait_for_output")
-def _output_is_read_at_once(parts: Parts, reached: Reached, output_done: LaneEvent) -> None:
+def _output_is_read_at_once(functions: EngineFunctions, reached: Reached, output_done: LaneEvent) -> None:
     reached()

@@ -48,7 +48,7 @@ def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
     return [*islice(chain(repeat(0, num_prompt), after_prompt), spec.max_model_len)]
 
 
-def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
+def samples_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
     """Return whether a request's draft tokens are sampled, not the drafter's argmax.
 
     Not with a grammar, which removes draft tokens without a rejection.

@@ -16,7 +16,7 @@ from workers.oracle.incremental_values import (
     IncrementalValues,
     RowOutcome,
     depends_on_drafts,
-    draws_drafts,
+    samples_drafts,
     script_of,
     verify_row,
 )
@@ -221,7 +221,7 @@ class Oracle:
             num_logprobs=event.params.num_logprobs,
             grammar=model_values.edges,
             priority=event.priority,
-            draft_params=event.params if draws_drafts(event.params, self.spec) else None,
+            draft_params=event.params if samples_drafts(event.params, self.spec) else None,
         )
         self.requests.append(truth)
         self.alive[truth.index] = truth

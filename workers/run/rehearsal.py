@@ -16,11 +16,11 @@ from typing import Any
 
 from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.oracle.model_values import ModelValueCache
 from workers.run.event_feed import EventFeed, scripts_of
 from workers.run.shard import shard_traces
-from workers.targets.devices import CLEAN, ops_of, parts_on, twin_of
+from workers.targets.devices import CLEAN, functions_on, ops_of, twin_of
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import DeviceError, RunConfig, Watch
 from workers.targets.warm_up import is_compiled, marker
@@ -60,7 +60,7 @@ def variants_of(shard: Shard) -> set[Any]:
     """Return the kernel variants that the traces of a shard launch."""
     variants = import_module(COMPILATION).Variants()
     kind, value_cache = (
-        Specstorm(Parts(**{name: listing(op, variants) for name, op in ops_of(CLEAN).items()})),
+        Specstorm(EngineFunctions(**{name: listing(op, variants) for name, op in ops_of(CLEAN).items()})),
         ModelValueCache(),
     )
     for trace in shard_traces(shard):
@@ -88,7 +88,7 @@ def main() -> int:
         fcntl.flock(file, fcntl.LOCK_EX)
         if not is_compiled(Path(file.name)):
             try:
-                parts_on(ON_GPU)
+                functions_on(ON_GPU)
             except DeviceError:
                 # Runs on the GPU will report the error.
                 return 2

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from scenarios.events import Schedule
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.faults.fault import Fault
 from workers.faults.registry import FAULTS
 from workers.lanes.base import Held
@@ -25,14 +25,14 @@ from workers.lanes.simulated import SimulatedMachine
 from workers.targets.registry import target_kind
 from workers.targets.target import DEVICES, Device, DeviceError, RunConfig, Watch
 
-CLEAN = Parts()
+CLEAN = EngineFunctions()
 _OPS = "workers.kernels."
 _INTERPRET = "TRITON_INTERPRET"
 
 
-def ops_of(parts: Parts) -> dict[str, Any]:
-    """Return the device ops among an engine's parts (the functions that a fault can replace)."""
-    found = {field.name: getattr(parts, field.name) for field in fields(parts)}
+def ops_of(functions: EngineFunctions) -> dict[str, Any]:
+    """Return the device ops among an engine's replaceable functions."""
+    found = {field.name: getattr(functions, field.name) for field in fields(functions)}
     return {name: part for name, part in found.items() if str(part.__module__).startswith(_OPS)}
 
 
@@ -73,7 +73,7 @@ def twin_of(op: Any) -> Any:
 
 
 @cache
-def parts_on(config: RunConfig) -> Parts:
+def functions_on(config: RunConfig) -> EngineFunctions:
     """Return the functions and ops of a fault-free engine on the device of a run configuration.
 
     Raises:
@@ -86,7 +86,7 @@ def parts_on(config: RunConfig) -> Parts:
     _load_triton(interprets=config.device == "triton-cpu")
     twins = {name: twin_of(op) for name, op in ops_of(CLEAN).items()}
     import_module("workers.kernels.launch.triton").hash_in_order({twin.__module__ for twin in twins.values()})
-    return Parts(**twins)
+    return EngineFunctions(**twins)
 
 
 def policy_of(schedule: Schedule) -> Policy:
@@ -103,7 +103,7 @@ def policy_of(schedule: Schedule) -> Policy:
 
 
 def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watch: Watch) -> Machine:
-    """Return the machine (lanes, events, buffers) of one run; call `parts_on` before."""
+    """Return the machine (lanes, events, buffers) of one run; call `functions_on` before."""
     policy = policy_of(schedule)
     held = [Held((hold.op.name, hold.op.step), (hold.until.name, hold.until.step)) for hold in schedule.holds]
     if config.device == "cuda":

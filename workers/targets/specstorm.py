@@ -11,13 +11,13 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
 from workers.engine.engine import Engine
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.runner import LANES
 from workers.faults.registry import FAULTS
 from workers.record.evidence import Access, Fact
 from workers.record.log import Entry
 from workers.record.observation import VARIABLES, Observation, Recorder
-from workers.targets.devices import machine_on, parts_on
+from workers.targets.devices import functions_on, machine_on
 from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, TargetKind, Watch
 from workers.targets.warm_up import warm_up
 
@@ -76,13 +76,13 @@ def _counting(probes: dict[str, int], name: str) -> Callable[[], None]:
 class SpecstormTarget(Target):
     """One instance of Specstorm's own engine, on one simulated or CUDA machine."""
 
-    def __init__(self, trace: Trace, parts: Parts, config: RunConfig, watch: Watch) -> None:
+    def __init__(self, trace: Trace, functions: EngineFunctions, config: RunConfig, watch: Watch) -> None:
         self.probes: dict[str, int] = defaultdict(int)
         for fault in trace.faults:
-            parts = FAULTS[fault].apply(parts, _counting(self.probes, f"fault {fault}"))
+            functions = FAULTS[fault].apply(functions, _counting(self.probes, f"fault {fault}"))
         self.recorder = Recorder(self._writers if watch.blame else None)
         self.machine = machine_on(config, LANES, trace.schedule, watch)
-        self.engine = Engine(trace.spec, parts, self.machine, self.recorder, self.probes, trace.seed)
+        self.engine = Engine(trace.spec, functions, self.machine, self.recorder, self.probes, trace.seed)
         self._spec = trace.spec
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
@@ -145,7 +145,7 @@ class SpecstormTarget(Target):
 class Specstorm(TargetKind):
     """Kind of Specstorm's own engine, for `--engine specstorm`.
 
-    `parts` replace the parts of the fault-free engine on the device.
+    `functions` replace those of the fault-free engine on the device.
     """
 
     name = SPECSTORM
@@ -168,23 +168,23 @@ class Specstorm(TargetKind):
         logs_decisions=True,
     )
 
-    def __init__(self, parts: Parts | None = None) -> None:
-        self._parts = parts
+    def __init__(self, functions: EngineFunctions | None = None) -> None:
+        self._functions = functions
 
     def unmet(self, trace: Trace) -> Fact | None:
         unmet = (FAULTS[fault].missing(trace.spec) for fault in trace.faults)
         return next((message for message in unmet if message is not None), None)
 
     def require(self, config: RunConfig) -> None:
-        parts_on(config)
+        functions_on(config)
 
     def prepare(self, config: RunConfig) -> None:
         if config.device == "cuda":
             warm_up(config)
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SpecstormTarget:
-        parts = self._parts if self._parts is not None else parts_on(config)
-        return SpecstormTarget(trace, parts, config, watch)
+        functions = self._functions if self._functions is not None else functions_on(config)
+        return SpecstormTarget(trace, functions, config, watch)
 
 
 def specstorm_target(target: Target) -> SpecstormTarget:

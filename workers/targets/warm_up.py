@@ -15,7 +15,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from workers.targets.devices import parts_on
+from workers.targets.devices import functions_on
 from workers.targets.target import RunConfig
 
 PROGRAM = "workers.run.rehearsal"
@@ -50,7 +50,7 @@ def warm_up(config: RunConfig) -> None:
     # The program compiles while this process imports Torch and Triton itself.
     program = _started()
     try:
-        parts_on(config)
+        functions_on(config)
     finally:
         if program is not None:
             # A compilation error occurs again at the launch of that kernel, and is reported there.

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.conformance.vllm_kernels.comparison import Array, Comparison, Ours, counted
 from tests.workers.kernels.twins import memory_of, op_name, run
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.kernels.argument import Arguments
 from workers.targets.child.inside.interpreter import interpret
 
@@ -29,7 +29,9 @@ def ours_by(twin: str) -> Ours:
     def outputs(case: Arguments) -> dict[str, Array]:
         # The NumPy parts use an op's definition if it has no NumPy twin.
         module = f"{type(case).__module__.rpartition('.')[0]}.{twin}"
-        op: Callable[[Any], None] = getattr(Parts() if twin == NUMPY else import_module(module), op_name(type(case)))
+        op: Callable[[Any], None] = getattr(
+            EngineFunctions() if twin == NUMPY else import_module(module), op_name(type(case))
+        )
         if twin != "triton":
             return run(op, case)
         memory = {name: torch.from_numpy(array) for name, array in memory_of(case).items()}

@@ -14,7 +14,7 @@ from workers.targets.specstorm import Specstorm
 
 def test_recorded_call_has_four_rows_and_can_be_repeated() -> None:
     recorder = Recorder()
-    assert isinstance(check(next(traces()), ModelValueCache(), kind=Specstorm(recorder.parts())), Agreed)
+    assert isinstance(check(next(traces()), ModelValueCache(), kind=Specstorm(recorder.functions())), Agreed)
     calls = recorder.calls["count_sampled"]
     assert 0 < len(calls) <= CALLS_MAX
     call = calls[0]

@@ -16,7 +16,7 @@ import numpy as np
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.oracle.model_values import ModelValueCache
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm
@@ -101,8 +101,8 @@ def main() -> None:
     """Count a decode step of four requests; with an argument, an engine makes an array per row."""
     spec = EngineSpec(depth=2, accepted_counts="host")
     events = tuple(Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=100) for index in range(4))
-    parts = Parts(backup_index=backup_through_an_array) if sys.argv[1:] else Parts()
-    run = Run(Trace(spec=spec, events=events).explicit(), ModelValueCache(), Options(), Specstorm(parts))
+    functions = EngineFunctions(backup_index=backup_through_an_array) if sys.argv[1:] else EngineFunctions()
+    run = Run(Trace(spec=spec, events=events).explicit(), ModelValueCache(), Options(), Specstorm(functions))
     counting = Counting()
     counting.install()
     for _ in range(WARM_UP):

@@ -6,7 +6,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.context import Context
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.kernels.attention.definition import Attention
 from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.prepare_inputs.definition import PrepareInputs
@@ -19,7 +19,9 @@ from workers.targets.specstorm import Specstorm, specstorm_target
 @pytest.fixture
 def context() -> Context:
     trace = Trace(spec=EngineSpec(), seed=0, events=(Submit(tick=0, request="a", prompt=(1, 2), max_tokens=1),))
-    return specstorm_target(Run(trace, ModelValueCache(), Options(), Specstorm(Parts())).target).engine.runner.context
+    return specstorm_target(
+        Run(trace, ModelValueCache(), Options(), Specstorm(EngineFunctions())).target
+    ).engine.runner.context
 
 
 def test_bound_finds_spans_buffers_and_numbers_by_name(context: Context) -> None:

@@ -16,7 +16,7 @@ from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.oracle.model_values import ModelValueCache
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, specstorm_target
@@ -89,13 +89,15 @@ class Lists:
         return self._look
 
 
-def lists(spec: EngineSpec, params: SamplingParams = NOTHING, parts: Parts | None = None) -> dict[str, int]:
+def lists(
+    spec: EngineSpec, params: SamplingParams = NOTHING, functions: EngineFunctions | None = None
+) -> dict[str, int]:
     """Return the lists made by each line in five decode steps of four requests after warm-up."""
     events = tuple(
         Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=120, accept="10", params=params)
         for index in range(4)
     )
-    run = Run(Trace(spec=spec, events=events).explicit(), ModelValueCache(), Options(), Specstorm(parts))
+    run = Run(Trace(spec=spec, events=events).explicit(), ModelValueCache(), Options(), Specstorm(functions))
     for _ in range(WARM_UP):
         run.feed.step()
     counted = Lists()
@@ -129,6 +131,6 @@ def test_short_lived_list_made_by_the_host_is_detected() -> None:
     def backup_through_a_list(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
         return [num_tokens_no_spec - 1].pop()
 
-    here = Parts(backup_index=backup_through_a_list)
-    found = of_the_host(lists(EngineSpec(), parts=here))
+    here = EngineFunctions(backup_index=backup_through_a_list)
+    found = of_the_host(lists(EngineSpec(), functions=here))
     assert list(found.values()) == [4 * STEPS]

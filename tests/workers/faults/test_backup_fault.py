@@ -4,7 +4,7 @@ from scenarios.codec import load
 from scenarios.generation.strategies import random_trace
 from tests.workers.run.runs import judged_by
 from tests.workers.run.test_smoke import PATHS
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.judge.checker import Checker
 from workers.oracle.expected_captures import Expectation
 from workers.oracle.model_values import ModelValueCache
@@ -38,7 +38,12 @@ def test_wrong_backup_token_stays_in_the_drafter_kv_cache() -> None:
         # Only what the EAGLE-like drafter stores depends on the token after a prefill chunk.
         if trace.spec.drafter != "eagle" or trace.spec.drafter_max_len:
             continue
-        run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), VALUE_CACHE, Options(), Specstorm(Parts()))
+        run = Run(
+            trace.explicit().model_copy(update={"faults": (FAULT,)}),
+            VALUE_CACHE,
+            Options(),
+            Specstorm(EngineFunctions()),
+        )
         found = judged_by(run, BlindToInputs(run.trace, VALUE_CACHE)).to_end()
         if run.probes.get(f"fault {FAULT}"):
             assert isinstance(found, Difference)

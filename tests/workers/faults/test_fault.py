@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.faults.registry import FAULTS
 from workers.targets.devices import CLEAN
 
@@ -21,7 +21,9 @@ def taken_by(function: Any) -> list[Any]:
 @pytest.mark.parametrize("name", sorted(FAULTS))
 def test_fault_replaces_one_part_with_the_same_signature(name: str) -> None:
     faulty = FAULTS[name].apply(CLEAN, lambda: None)
-    (replaced,) = (each.name for each in fields(Parts) if getattr(faulty, each.name) is not getattr(CLEAN, each.name))
+    (replaced,) = (
+        each.name for each in fields(EngineFunctions) if getattr(faulty, each.name) is not getattr(CLEAN, each.name)
+    )
     made = getattr(faulty, replaced)
     taken = taken_by(made.func)[2:] if isinstance(made, partial) else taken_by(made)
     assert taken == taken_by(getattr(CLEAN, replaced))

@@ -12,7 +12,7 @@ from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.faults.seeds import FOUND_AT
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.faults.registry import FAULTS
 from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Difference, fact
@@ -145,8 +145,10 @@ def first_differences(fault: str) -> Mapping[int, Difference]:
 
 def part_of(fault: str) -> str:
     """Return the one part that a fault replaces."""
-    parts = FAULTS[fault].apply(CLEAN, lambda: None)
-    (part,) = (name for name in Parts.__dataclass_fields__ if getattr(parts, name) is not getattr(CLEAN, name))
+    functions = FAULTS[fault].apply(CLEAN, lambda: None)
+    (part,) = (
+        name for name in EngineFunctions.__dataclass_fields__ if getattr(functions, name) is not getattr(CLEAN, name)
+    )
     return part
 
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from scenarios.trace import Trace
 from workers.engine.captures import Captures
+from workers.engine.functions import EngineFunctions
 from workers.engine.memory import FIELDS, NUM_COMPUTED_RING, SAMPLING_FIELDS, View, capture_size
-from workers.engine.parts import Parts
 from workers.judge.checker import Checker
 from workers.kernels.logprobs.definition import LOGPROBS_MAX
 from workers.kernels.process_logits.definition import line_of
@@ -193,7 +193,7 @@ def hooked(
     recorder: Recorder | None = None,
 ) -> Run:
     """Return a run with hooks before and after each capture of the device."""
-    run = Run(trace, value_cache, Options(), Specstorm(Parts()))
+    run = Run(trace, value_cache, Options(), Specstorm(EngineFunctions()))
     if recorder is not None:
         specstorm_target(run.target).recorder = recorder
     specstorm_target(run.target).engine.runner.context.captures = HookedCaptures(

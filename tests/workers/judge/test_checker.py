@@ -21,8 +21,8 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.judge.flips import Snapshots, cell_of, flip, hooked, layout_of, memory_of
 from tests.workers.run.runs import difference_in, judged_by
+from workers.engine.functions import EngineFunctions
 from workers.engine.memory import View
-from workers.engine.parts import Parts
 from workers.faults.fault import Fault
 from workers.faults.registry import FAULTS
 from workers.judge.checker import Checker
@@ -69,7 +69,7 @@ def trace_of(seed: int) -> Trace:
 @cache
 def clean_run(seed: int) -> tuple[Snapshots, Run]:
     snapshots = Snapshots(trace_of(seed), VALUE_CACHE)
-    run = judged_by(Run(trace_of(seed), VALUE_CACHE, Options(), Specstorm(Parts())), snapshots)
+    run = judged_by(Run(trace_of(seed), VALUE_CACHE, Options(), Specstorm(EngineFunctions())), snapshots)
     assert run.to_end() is None
     return snapshots, run
 
@@ -201,7 +201,7 @@ def test_checker_bit_flip_of_host_value_is_reported(variable: str) -> None:
             break
         for place in pick(host_places(clean_run(seed)[0], variable), seed, variable):
             bit = below(63, seed, "bit", variable, place.at)
-            run = Run(trace_of(seed), VALUE_CACHE, Options(), Specstorm(Parts()))
+            run = Run(trace_of(seed), VALUE_CACHE, Options(), Specstorm(EngineFunctions()))
             found = difference_in(judged_by(run, Tampered(run.trace, variable, place, bit)))
             seen = (found.variable, found.plane, found.request, found.position)
             assert seen == (variable, VARIABLES[variable].plane, place.request, None), (seed, place, bit)
@@ -257,7 +257,7 @@ class Leaking(SpecstormTarget):
 
 def test_checker_lost_block_or_state_slot_is_a_leak() -> None:
     for seed in range(FLIPS_PER_VARIABLE):
-        run = Run(trace_of(seed), VALUE_CACHE, Options(), Specstorm(Parts()))
+        run = Run(trace_of(seed), VALUE_CACHE, Options(), Specstorm(EngineFunctions()))
         specstorm_target(run.target).__class__ = type(
             "Losing", (Leaking,), {"pool": ("state_slots", "blocks")[seed % 2]}
         )

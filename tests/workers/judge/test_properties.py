@@ -200,7 +200,7 @@ def keeps_blocks_back(patch: Patch) -> None:
     def of_the_engine(scheduler: Scheduler, request: Request, n: int, shared: Sequence[int] = ()) -> Any:
         num_free = scheduler.blocks.num_free
         if not request.running and scheduler.cache is None:
-            wanted = scheduler._parts.blocks_to_cover(request, n, scheduler.spec)
+            wanted = scheduler._functions.blocks_to_cover(request, n, scheduler.spec)
             if wanted > num_free // 2:
                 return None
         return allocate(scheduler, request, n, shared)

@@ -11,7 +11,7 @@ from scenarios.events import Schedule
 from scenarios.generation.strategies import random_trace
 from tests.workers.lanes.ops import LANES, Copy, Fill, Stir, copy, device, fill, machine, pinned, stir
 from tests.workers.lanes.programs import RANGES, Action, Program, actions, has_race, nearly_ordered
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.judge.races import RaceDetector
 from workers.kernels.argument import ANY_NAME, Arguments, In, Memory, Out, arguments
 from workers.lanes.lane import Span
@@ -392,7 +392,7 @@ def test_clean_engine_has_no_race() -> None:
     judged = 0
     for seed in range(20):
         trace = random_trace(seed).model_copy(update={"schedule": Schedule()}).explicit()
-        run = Run(trace, value_cache, Options(), Specstorm(Parts()))
+        run = Run(trace, value_cache, Options(), Specstorm(EngineFunctions()))
         assert run.to_end() is None, seed
         assert run.detector is not None
         assert run.detector.race is None, f"seed {seed}: {run.detector.race}"

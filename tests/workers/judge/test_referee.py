@@ -13,7 +13,7 @@ from tests.workers.judge.doctors import REFUSED, Doctor, Place
 from tests.workers.judge.history_doctors import REFUSED_BY_HISTORY
 from tests.workers.judge.schedulers import SCHEDULERS
 from tests.workers.run.runs import judged_by
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.scheduler import Scheduler
 from workers.judge.checker import Checker
 from workers.oracle.model_values import ModelValueCache
@@ -46,7 +46,9 @@ class Logged(Checker):
 def clean_log(seed: int) -> tuple[Trace, list[Entry]]:
     trace = random_trace(seed).explicit()
     checker = Logged(trace)
-    assert judged_by(Run(trace, VALUE_CACHE, Options(races=False), Specstorm(Parts())), checker).to_end() is None
+    assert (
+        judged_by(Run(trace, VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions())), checker).to_end() is None
+    )
     return trace, checker.log
 
 
@@ -88,7 +90,7 @@ class Deaf(Run):
     """A run whose engine ignores one kind of event."""
 
     def __init__(self, trace: Trace, kind: type) -> None:
-        super().__init__(trace, VALUE_CACHE, Options(races=False), Specstorm(Parts()))
+        super().__init__(trace, VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))
         last_tick = self.feed.events.last_tick
         self.feed.events = EventQueue([event for event in trace.events if not isinstance(event, kind)])
         self.feed.events.last_tick = last_tick
@@ -106,7 +108,7 @@ def test_referee_ignored_event_is_reported(kind: type) -> None:
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_referee_scheduler_with_one_bug_is_reported(scheduler: type[Scheduler]) -> None:
     for seed in SEEDS:
-        run = Run(clean_log(seed)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
+        run = Run(clean_log(seed)[0], VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))
         specstorm_target(run.target).engine.scheduler.__class__ = scheduler
         found = run.to_end()
         if found is not None:

@@ -15,7 +15,7 @@ from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.run.runs import difference_in, judged_by
 from workers.engine.engine import Engine
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.engine.runner import ModelRunner
 from workers.engine.step import Step
 from workers.judge.checker import Checker
@@ -67,7 +67,7 @@ class Listening(Checker):
 
 @cache
 def clean_run(seed: int) -> tuple[Trace, Listening]:
-    run = Run(random_trace(seed).explicit(), VALUE_CACHE, Options(races=False), Specstorm(Parts()))
+    run = Run(random_trace(seed).explicit(), VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))
     checker = Listening(run.trace)
     assert judged_by(run, checker).to_end() is None
     return run.trace, checker
@@ -206,7 +206,7 @@ class NeverCorrects(ModelRunner):
 
 def test_checker_uncorrected_host_mirrors_are_reported() -> None:
     for seed in SEEDS[:10]:
-        run = Run(clean_run(seed)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
+        run = Run(clean_run(seed)[0], VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))
         specstorm_target(run.target).engine.runner.__class__ = NeverCorrects
         assert rule_of(difference_in(run)) in (Rule.LAUNCHED_UNCORRECTED, Rule.NEVER_CORRECTED)
 
@@ -235,7 +235,7 @@ class Deaf(Recorder):
 
 
 def test_checker_empty_digest_is_reported() -> None:
-    run = Run(clean_run(0)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
+    run = Run(clean_run(0)[0], VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))
     specstorm_target(run.target).recorder.__class__ = Deaf
     found = difference_in(run)
     assert (found.variable, found.actual) == ("captures", fact("no_digest"))
@@ -256,7 +256,7 @@ class Forgetful(Recorder):
 @pytest.mark.parametrize("point", sorted(DEVICE_POINTS))
 def test_checker_point_without_captures_is_reported(point: str) -> None:
     seed = next(seed for seed, _ in places(point, is_on_device=True))
-    run = Run(clean_run(seed)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
+    run = Run(clean_run(seed)[0], VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))
     specstorm_target(run.target).recorder.__class__ = type("Dropping", (Forgetful,), {"point": point})
     found = difference_in(run)
     assert found.variable == "captures"
@@ -275,7 +275,7 @@ class KeepsRequests(Engine):
 
 
 def test_checker_state_of_ended_request_on_host_is_a_leak() -> None:
-    run = Run(clean_run(0)[0], VALUE_CACHE, Options(races=False), Specstorm(Parts()))
+    run = Run(clean_run(0)[0], VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))
     specstorm_target(run.target).engine.__class__ = KeepsRequests
     found = difference_in(run)
     assert (found.variable, found.plane) == ("leaks", "books")

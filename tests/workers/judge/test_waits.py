@@ -17,7 +17,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine import memory
 from workers.engine.counts import CountsInFlight, gather_counts
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
@@ -38,7 +38,7 @@ SCHEDULES = (
     Schedule(policy="random", seed=5),
 )
 VALUE_CACHE = ModelValueCache()
-PARTS = Parts()
+PARTS = EngineFunctions()
 trace_of = cache(trace_of_seed)
 
 
@@ -61,10 +61,13 @@ def outcome_of(run: Run) -> Outcome:
 
 
 def eager(
-    seed: int, accepted_counts: Configuration, removed: frozenset[Wait] = frozenset(), parts: Parts = PARTS
+    seed: int,
+    accepted_counts: Configuration,
+    removed: frozenset[Wait] = frozenset(),
+    functions: EngineFunctions = PARTS,
 ) -> Outcome:
     """Run a trace once, eagerly, without some waits."""
-    return outcome_of(Run(trace_of(seed, accepted_counts), VALUE_CACHE, Options(without=removed), Specstorm(parts)))
+    return outcome_of(Run(trace_of(seed, accepted_counts), VALUE_CACHE, Options(without=removed), Specstorm(functions)))
 
 
 @cache
@@ -163,11 +166,11 @@ def test_both_host_waits_for_counts_are_needed() -> None:
             counts = replace(counts, landed=event)
         return gather_counts(counts, *rest)
 
-    parts = Parts(gather_counts=gather_by_another_name)
+    functions = EngineFunctions(gather_counts=gather_by_another_name)
     for removed, seeds in ((("host", "counts_gathered"), SEEDS), (("host", "counts_done"), range(20))):
-        outcomes = [eager(seed, "host", frozenset({removed}), parts) for seed in seeds]
+        outcomes = [eager(seed, "host", frozenset({removed}), functions) for seed in seeds]
         assert any(outcome.raced for outcome in outcomes), removed
-    assert all(eager(seed, "host", parts=parts) == Outcome(raced=False, agreed=True) for seed in SEEDS)
+    assert all(eager(seed, "host", functions=functions) == Outcome(raced=False, agreed=True) for seed in SEEDS)
 
 
 def one_slot_fewer(monkeypatch: pytest.MonkeyPatch, short: str) -> None:

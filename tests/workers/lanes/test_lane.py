@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.workers.lanes.ops import Copy, Note, copy, device, fill, machine, noting, stir
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.lanes.prepared import op_of
 
 
@@ -41,11 +41,13 @@ def test_op_of_function_without_one_arguments_object_raises() -> None:
 
 
 def test_engine_ops_declare_reads_and_writes() -> None:
-    parts = Parts()
-    kernels = [name for name in Parts.__slots__ if getattr(parts, name).__module__.startswith("workers.kernels.")]
+    functions = EngineFunctions()
+    kernels = [
+        name for name in EngineFunctions.__slots__ if getattr(functions, name).__module__.startswith("workers.kernels.")
+    ]
     assert len(kernels) == 54
     for name in kernels:
-        modes = op_of(getattr(parts, name)).arguments.modes().values()
+        modes = op_of(getattr(functions, name)).arguments.modes().values()
         assert {"in", "inout"} & set(modes), name
         assert {"out", "inout"} & set(modes), name
 

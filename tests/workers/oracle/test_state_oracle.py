@@ -21,7 +21,7 @@ from scenarios.trace import Trace
 from tests.workers.oracle.fold import expectations
 from tests.workers.run.runs import judged_by
 from workers.engine.engine import Engine
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.judge.checker import Checker
 from workers.oracle.model_values import ModelValueCache, ModelValues, max_positions, script
 from workers.oracle.state_oracle import LogError, Oracle
@@ -57,7 +57,7 @@ class Recording(Checker):
 
 def recorded_run(trace: Trace) -> Recording:
     checker = Recording(trace.explicit())
-    run = Run(checker.trace, VALUE_CACHE, Options(races=False), Specstorm(Parts()))
+    run = Run(checker.trace, VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))
     assert judged_by(run, checker).to_end() is None
     return checker
 
@@ -244,7 +244,7 @@ class Identities(Checker):
 def test_i1_holds_after_every_step_of_random_traces_in_the_engine() -> None:
     num_held = 0
     for seed in range(30):
-        run = Run(random_trace(seed).explicit(), VALUE_CACHE, Options(races=False), Specstorm(Parts()))
+        run = Run(random_trace(seed).explicit(), VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))
         checker = Identities(run.trace, specstorm_target(run.target).engine)
         assert judged_by(run, checker).to_end() is None
         num_held += checker.num_held

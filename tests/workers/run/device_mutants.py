@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.workers.run.mutants import CLEAN, Change, Mutant, fed, never, ran_as, then, with_part
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.kernels.arithmetic.numpy import slots_at
 from workers.kernels.sentinels import PAD_SLOT
 
@@ -276,7 +276,7 @@ FED: Mapping[str, tuple[Fed, ...]] = {
 }
 
 
-def instead(part: str, body: Any) -> Parts:
+def instead(part: str, body: Any) -> EngineFunctions:
     """Return engine parts with another body of one part."""
     return with_part(part, ran_as(getattr(CLEAN, part), body))
 

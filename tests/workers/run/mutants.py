@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from scenarios.spec import EngineSpec
 from workers.engine.counts import CountsInFlight, gather_counts, true_count
+from workers.engine.functions import EngineFunctions, Kernel
 from workers.engine.input_batch import Row
 from workers.engine.params_line import params_line
-from workers.engine.parts import Kernel, Parts
 from workers.engine.request import PlanRow, Request
 from workers.engine.staging import common_blocks
 from workers.kernels.sentinels import NO_DRAFT
 
-CLEAN = Parts()
+CLEAN = EngineFunctions()
 Change = Callable[[Any], Any]
 
 
@@ -23,7 +23,7 @@ class Mutant(NamedTuple):
 
     name: str
     planes: str
-    parts: Parts
+    functions: EngineFunctions
 
 
 def ran_as(kernel: Kernel[Any], body: Callable[[Any], None]) -> Kernel[Any]:
@@ -36,13 +36,13 @@ def ran_as(kernel: Kernel[Any], body: Callable[[Any], None]) -> Kernel[Any]:
     return mutated
 
 
-def with_part(part: str, kernel: Kernel[Any]) -> Parts:
+def with_part(part: str, kernel: Kernel[Any]) -> EngineFunctions:
     """Return engine parts with one part replaced."""
     changes: dict[str, Any] = {part: kernel}
-    return Parts(**changes)
+    return EngineFunctions(**changes)
 
 
-def fed(part: str, **changes: Change) -> Parts:
+def fed(part: str, **changes: Change) -> EngineFunctions:
     """Return engine parts with other arguments for one part."""
     kernel = getattr(CLEAN, part)
 
@@ -52,7 +52,7 @@ def fed(part: str, **changes: Change) -> Parts:
     return with_part(part, ran_as(kernel, body))
 
 
-def then(part: str, change: Callable[[Any], None]) -> Parts:
+def then(part: str, change: Callable[[Any], None]) -> EngineFunctions:
     """Return engine parts with one part that spoils its result."""
     kernel = getattr(CLEAN, part)
 
@@ -63,7 +63,7 @@ def then(part: str, change: Callable[[Any], None]) -> Parts:
     return with_part(part, ran_as(kernel, body))
 
 
-def never(part: str) -> Parts:
+def never(part: str) -> EngineFunctions:
     """Return engine parts with one part that does nothing."""
     return with_part(part, ran_as(getattr(CLEAN, part), lambda given: None))
 
@@ -121,7 +121,7 @@ def resumed_output_is_prompt(request: Request, spec: EngineSpec) -> list[int]:
     return [len(request.tokens), *params_line(request, spec)[1:]]
 
 
-def stale(part: str) -> Parts:
+def stale(part: str) -> EngineFunctions:
     """Return engine parts with one part that copies the data of one call earlier."""
     held: dict[tuple[int, ...], Any] = {}
 
@@ -154,32 +154,50 @@ def the_block_that_is_filled_too(rows: Sequence[Row], spec: EngineSpec) -> int:
 
 HOST_MUTANTS = (
     Mutant(
-        "a common prefix counts the block that is being filled", "kv", Parts(common_blocks=the_block_that_is_filled_too)
+        "a common prefix counts the block that is being filled",
+        "kv",
+        EngineFunctions(common_blocks=the_block_that_is_filled_too),
     ),
-    Mutant("the victim is the request admitted first", "books", Parts(choose_victim=lambda running: running[0])),
-    Mutant("the victim is the most urgent", "books", Parts(choose_victim_by_priority=most_urgent)),
-    Mutant("roll_back forgets placeholders", "counts", Parts(roll_back=forgets_placeholders)),
-    Mutant("roll_back forgets computed tokens", "counts", Parts(roll_back=forgets_computed)),
-    Mutant("roll_back forgets a sample taken away", "counts", Parts(roll_back=forgets_the_verified_token)),
-    Mutant("the backup is the token after the last one", "inputs", Parts(backup_index=lambda known, length: known)),
-    Mutant("the backup is the first token", "inputs", Parts(backup_index=lambda known, length: 0)),
-    Mutant("drafters on the host miss the last token", "drafts", Parts(history_of=lambda request: request.tokens[:-1])),
-    Mutant("drafters on the host never forget a request", "books", Parts(forgets_drafts=lambda request: False)),
-    Mutant("true_count subtracts from the optimistic count", "counts", Parts(true_count=subtracts)),
+    Mutant(
+        "the victim is the request admitted first", "books", EngineFunctions(choose_victim=lambda running: running[0])
+    ),
+    Mutant("the victim is the most urgent", "books", EngineFunctions(choose_victim_by_priority=most_urgent)),
+    Mutant("roll_back forgets placeholders", "counts", EngineFunctions(roll_back=forgets_placeholders)),
+    Mutant("roll_back forgets computed tokens", "counts", EngineFunctions(roll_back=forgets_computed)),
+    Mutant("roll_back forgets a sample taken away", "counts", EngineFunctions(roll_back=forgets_the_verified_token)),
+    Mutant(
+        "the backup is the token after the last one",
+        "inputs",
+        EngineFunctions(backup_index=lambda known, length: known),
+    ),
+    Mutant("the backup is the first token", "inputs", EngineFunctions(backup_index=lambda known, length: 0)),
+    Mutant(
+        "drafters on the host miss the last token",
+        "drafts",
+        EngineFunctions(tokens_to_search=lambda request: request.tokens[:-1]),
+    ),
+    Mutant(
+        "drafters on the host never forget a request", "books", EngineFunctions(forgets_drafts=lambda request: False)
+    ),
+    Mutant("true_count subtracts from the optimistic count", "counts", EngineFunctions(true_count=subtracts)),
     Mutant(
         "true_count ignores discarded rows",
         "counts",
-        Parts(true_count=lambda computed, row, valid: true_count(computed, replace(row, discard=False), valid)),
+        EngineFunctions(
+            true_count=lambda computed, row, valid: true_count(computed, replace(row, discard=False), valid)
+        ),
     ),
-    Mutant("accepted counts are read at the current row", "counts", Parts(gather_counts=counts_of_this_row)),
-    Mutant("accepted counts are read before they land", "races", Parts(gather_counts=counts_not_waited_for)),
-    Mutant("a gap loses the accepted count", "counts", Parts(gather_counts=gaps_lose_the_count)),
+    Mutant("accepted counts are read at the current row", "counts", EngineFunctions(gather_counts=counts_of_this_row)),
+    Mutant("accepted counts are read before they land", "races", EngineFunctions(gather_counts=counts_not_waited_for)),
+    Mutant("a gap loses the accepted count", "counts", EngineFunctions(gather_counts=gaps_lose_the_count)),
     Mutant(
         "drafts are not checked against a grammar",
         "inputs drafts",
-        Parts(checked_drafts=lambda request, count: (request.drafts + [NO_DRAFT] * count)[:count]),
+        EngineFunctions(checked_drafts=lambda request, count: (request.drafts + [NO_DRAFT] * count)[:count]),
     ),
-    Mutant("a resumed request's output counts as prompt", "logits", Parts(params_line=resumed_output_is_prompt)),
+    Mutant(
+        "a resumed request's output counts as prompt", "logits", EngineFunctions(params_line=resumed_output_is_prompt)
+    ),
     *(Mutant(f"{name} does nothing", planes, never(name)) for name, planes in COPIES.items()),
     *(Mutant(f"{name} brings what was there before", planes, stale(name)) for name, planes in COPIES.items()),
 )

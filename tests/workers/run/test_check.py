@@ -20,7 +20,7 @@ from tests.workers.run.mutants import CLEAN, HOST_MUTANTS, Mutant, ran_as, then
 from tests.workers.run.runs import difference_in
 from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.engine import Engine
-from workers.engine.parts import Parts, roll_back
+from workers.engine.functions import EngineFunctions, roll_back
 from workers.engine.request import PlanRow, Request
 from workers.faults.registry import FAULTS
 from workers.lanes.lane import EventRecord
@@ -97,7 +97,7 @@ def eager(seed: int) -> Trace:
 def test_engine_with_one_bug_is_found_in_its_plane(mutant: Mutant) -> None:
     first = FIRST_SEED.get(mutant.name, FIRST_SEED.get(mutant.name.partition(":")[0], 0))
     for seed in (*SEEDS_OF_MISTAKES[first:], *SEEDS_OF_MISTAKES[:first]):
-        verdict = check(eager(seed), VALUE_CACHE, kind=Specstorm(mutant.parts))
+        verdict = check(eager(seed), VALUE_CACHE, kind=Specstorm(mutant.functions))
         if isinstance(verdict, Agreed):
             continue
         assert isinstance(verdict, Diverged), (seed, verdict)
@@ -107,22 +107,22 @@ def test_engine_with_one_bug_is_found_in_its_plane(mutant: Mutant) -> None:
 
 
 def test_every_engine_part_has_a_mutant() -> None:
-    wrong = [mutant.parts for mutant in (*HOST_MUTANTS, *DEVICE_MUTANTS)]
+    wrong = [mutant.functions for mutant in (*HOST_MUTANTS, *DEVICE_MUTANTS)]
     # `test_faults` demands that each of these is found.
     wrong += [fault.apply(CLEAN, lambda: None) for fault in FAULTS.values()]
     changed = {
         part
-        for parts in wrong
-        for part in Parts.__dataclass_fields__
-        if getattr(parts, part) is not getattr(CLEAN, part)
+        for functions in wrong
+        for part in EngineFunctions.__dataclass_fields__
+        if getattr(functions, part) is not getattr(CLEAN, part)
     }
-    assert changed == set(Parts.__dataclass_fields__)
+    assert changed == set(EngineFunctions.__dataclass_fields__)
 
 
 @pytest.mark.parametrize("mutant", EQUIVALENT, ids=lambda mutant: mutant.name)
 def test_equivalent_mutant_is_not_found(mutant: Mutant) -> None:
     for seed in SEEDS:
-        verdict = check(eager(seed), VALUE_CACHE, kind=Specstorm(mutant.parts))
+        verdict = check(eager(seed), VALUE_CACHE, kind=Specstorm(mutant.functions))
         assert isinstance(verdict, Agreed), (seed, verdict)
 
 
@@ -130,7 +130,7 @@ def test_exception_in_host_part_is_crash_with_source_location() -> None:
     def backup_index(known: int, length: int) -> int:
         raise LookupError("no backup token")
 
-    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(Parts(backup_index=backup_index)))
+    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(EngineFunctions(backup_index=backup_index)))
     assert isinstance(verdict, Crashed)
     assert verdict.error == "LookupError: no backup token"
     assert (verdict.where.function, verdict.where.file) == ("backup_index", "test_check.py")
@@ -141,7 +141,9 @@ def test_exception_in_device_op_is_crash_with_op_and_step() -> None:
     def divide(given: object) -> None:
         raise ZeroDivisionError("in an op")
 
-    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(Parts(attention=ran_as(CLEAN.attention, divide))))
+    verdict = check(
+        TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(EngineFunctions(attention=ran_as(CLEAN.attention, divide)))
+    )
     assert isinstance(verdict, Crashed)
     assert verdict.error == "OpFailed: op attention of step 0: ZeroDivisionError: in an op"
 
@@ -150,8 +152,8 @@ def test_op_that_writes_its_input_is_crash() -> None:
     def write(given: object) -> None:
         given.sampled[:] = 0  # type: ignore[attr-defined]
 
-    parts = Parts(count_sampled=ran_as(CLEAN.count_sampled, write))
-    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(parts))
+    functions = EngineFunctions(count_sampled=ran_as(CLEAN.count_sampled, write))
+    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(functions))
     assert isinstance(verdict, Crashed)
     assert "read-only" in verdict.error
 
@@ -166,7 +168,7 @@ def test_wait_without_record_is_stuck_with_lane() -> None:
 
     for schedule in (Schedule(), Schedule(policy="lazy"), Schedule(policy="lane_order"), Schedule(policy="random")):
         trace = TWO_REQUESTS.model_copy(update={"schedule": schedule})
-        verdict = check(trace, VALUE_CACHE, kind=Specstorm(Parts(gather_counts=waits_for_ever)))  # type: ignore[arg-type]
+        verdict = check(trace, VALUE_CACHE, kind=Specstorm(EngineFunctions(gather_counts=waits_for_ever)))  # type: ignore[arg-type]
         assert isinstance(verdict, Stuck)
         assert isinstance(verdict.waits, LanesWait)
         assert verdict.waits.host == "d2h_counts"
@@ -196,7 +198,7 @@ def test_engine_that_drops_every_sample_is_found_within_bound() -> None:
 
     events = (*TWO_REQUESTS.events, NoValidToken(tick=0, request="a"))
     trace = TWO_REQUESTS.model_copy(update={"events": events})
-    verdict = check(trace, VALUE_CACHE, kind=Specstorm(Parts(roll_back=take_the_next_one_too)))
+    verdict = check(trace, VALUE_CACHE, kind=Specstorm(EngineFunctions(roll_back=take_the_next_one_too)))
     assert isinstance(verdict, Stuck | Diverged)
     assert verdict.stats.steps <= 1000
 
@@ -231,7 +233,7 @@ def test_impossible_fault_makes_run_vacuous_before_start() -> None:
 
 def test_blame_adds_last_writers_to_difference() -> None:
     mutant = next(each for each in DEVICE_MUTANTS if each.name == "the next token is the first sampled one")
-    verdict = check(TWO_REQUESTS, VALUE_CACHE, Options(blame=True), Specstorm(mutant.parts))
+    verdict = check(TWO_REQUESTS, VALUE_CACHE, Options(blame=True), Specstorm(mutant.functions))
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable == "next_tokens"
     assert verdict.difference.writers[0] == Access(lane="compute", op="count_sampled", step=verdict.difference.step)
@@ -245,7 +247,7 @@ def test_finding_has_counts_up_to_its_step_and_ends_run() -> None:
         ran["roll_back"] += 1
         roll_back(request, max(0, num_drafts - 1), num_valid) if num_valid <= num_drafts else None
 
-    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(Parts(roll_back=roll_back_too_little)))
+    verdict = check(TWO_REQUESTS, VALUE_CACHE, kind=Specstorm(EngineFunctions(roll_back=roll_back_too_little)))
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable in ("computed", "placeholders")
     assert verdict.stats.steps == verdict.difference.step + TWO_REQUESTS.spec.depth
@@ -255,7 +257,7 @@ def test_finding_has_counts_up_to_its_step_and_ends_run() -> None:
 @pytest.mark.parametrize("hook", ["before_schedule", "after_launch", "before_process"])
 def test_engine_that_ignores_only_event_is_found(hook: Hook) -> None:
     trace = Trace(events=(Submit(tick=0, at=hook, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
-    run = Run(trace, VALUE_CACHE, Options(), Specstorm(Parts()))
+    run = Run(trace, VALUE_CACHE, Options(), Specstorm(EngineFunctions()))
     run.feed.events = EventQueue(())
     broken = difference_in(run).actual
     assert isinstance(broken, Violation)
@@ -267,7 +269,7 @@ def test_engine_that_stops_with_live_request_is_found() -> None:
         def drained(self) -> bool:
             return self.tick > 2
 
-    run = Run(TWO_REQUESTS, VALUE_CACHE, Options(), Specstorm(Parts()))
+    run = Run(TWO_REQUESTS, VALUE_CACHE, Options(), Specstorm(EngineFunctions()))
     specstorm_target(run.target).engine.__class__ = Hasty
     broken = difference_in(run).actual
     assert isinstance(broken, Violation)
@@ -280,10 +282,10 @@ def test_wrong_last_token_at_depth_1_is_reported_first() -> None:
     def stop_now(given: Any) -> None:
         given.sampled[0] = 7
 
-    parts = then("rejection_sample", stop_now)
+    functions = then("rejection_sample", stop_now)
     spec = EngineSpec(depth=1, num_speculative_tokens=0)
     event = Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=9, stop=(7,))
-    verdict = check(Trace(spec=spec, events=(event,)).explicit(), VALUE_CACHE, kind=Specstorm(parts))
+    verdict = check(Trace(spec=spec, events=(event,)).explicit(), VALUE_CACHE, kind=Specstorm(functions))
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.plane, verdict.difference.variable) == ("tokens", "sampled")
     assert (verdict.difference.actual, verdict.difference.step) == (7, 0)
@@ -309,13 +311,13 @@ def spoiled_copies(given: Any) -> None:
 def test_wrong_state_is_reported_at_computing_op_not_at_copy(
     part: str, spoil: Callable[[Any], None], variable: str, blamed: str
 ) -> None:
-    parts = then(part, spoil)
+    functions = then(part, spoil)
     spec = EngineSpec(recurrent_cache="align")
     event = Submit(tick=0, request="a", prompt=(1, 2, 3, 4), max_tokens=9)
     trace = Trace(spec=spec, events=(event,)).explicit()
     for schedule in (Schedule(), Schedule(policy="lazy")):
         each = trace.model_copy(update={"schedule": schedule})
-        verdict = check(each, VALUE_CACHE, Options(blame=True), kind=Specstorm(parts))
+        verdict = check(each, VALUE_CACHE, Options(blame=True), kind=Specstorm(functions))
         assert isinstance(verdict, Diverged)
         assert verdict.difference.variable == variable
         assert (verdict.difference.writers[0].lane, verdict.difference.writers[0].op) == ("compute", blamed)

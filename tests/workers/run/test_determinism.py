@@ -29,7 +29,8 @@ def verdicts() -> str:
     mutant = next(each for each in HOST_MUTANTS if each.name == "a gap loses the accepted count")
     found = [check(random_trace(seed).explicit(), value_cache) for seed in range(NUM_TRACES)]
     found += [
-        check(random_trace(seed).explicit(), value_cache, kind=Specstorm(mutant.parts)) for seed in range(NUM_TRACES)
+        check(random_trace(seed).explicit(), value_cache, kind=Specstorm(mutant.functions))
+        for seed in range(NUM_TRACES)
     ]
     assert sum(isinstance(verdict, Diverged) for verdict in found) >= 1
     return "\n".join(verdict.model_dump_json() for verdict in found)

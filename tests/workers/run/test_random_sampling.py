@@ -17,8 +17,8 @@ from scenarios.codec import find_scenarios, load
 from scenarios.events import NanLogits, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
+from workers.engine.functions import EngineFunctions
 from workers.engine.input_batch import Row
-from workers.engine.parts import Parts
 from workers.faults.fault import op_like
 from workers.kernels.sentinels import NO_DRAFT
 from workers.kernels.verify_drafts.definition import DRAFT_OUTSIDE_VOCABULARY, TARGET_UNDEFINED
@@ -74,9 +74,9 @@ def marked(position: int) -> ModelValueCache:
     return value_cache
 
 
-def from_step(first: int) -> Parts:
+def from_step(first: int) -> EngineFunctions:
     """Return engine parts with a wrong first token in every row, from a launch on."""
-    clean, launches = Parts(), [0]
+    clean, launches = EngineFunctions(), [0]
 
     def body(given: Any) -> None:
         clean.verify_drafts(given)
@@ -102,13 +102,13 @@ def test_comparison_stops_at_ambiguous_decision() -> None:
 
 
 def params_of_the_row_before(rows: Sequence[Row]) -> list[SamplingParams]:
-    params = Parts().row_params(rows)
+    params = EngineFunctions().row_params(rows)
     return [*params[-1:], *params[:-1]]
 
 
-def prepared(change: Callable[[Any], None]) -> Parts:
+def prepared(change: Callable[[Any], None]) -> EngineFunctions:
     """Return engine parts with a bug after the op that prepares a step's sampling."""
-    clean = Parts()
+    clean = EngineFunctions()
 
     def body(given: Any) -> None:
         clean.sampling_inputs(given)
@@ -117,9 +117,9 @@ def prepared(change: Callable[[Any], None]) -> Parts:
     return replace(clean, sampling_inputs=op_like(clean.sampling_inputs, body))
 
 
-def verified(change: Callable[[Any], None]) -> Parts:
+def verified(change: Callable[[Any], None]) -> EngineFunctions:
     """Return engine parts with a bug after the op that verifies drafts."""
-    clean = Parts()
+    clean = EngineFunctions()
 
     def body(given: Any) -> None:
         clean.verify_drafts(given)
@@ -147,7 +147,7 @@ def nothing_reported(given: Any) -> None:
 
 
 MISTAKES = {
-    "parameters of the row before": (replace(Parts(), row_params=params_of_the_row_before), "temperature"),
+    "parameters of the row before": (replace(EngineFunctions(), row_params=params_of_the_row_before), "temperature"),
     "positions one on": (prepared(one_position_on), "noise_positions"),
     "one temperature for all": (prepared(one_temperature), "temperature"),
     "drafts that were never proposed are outside the vocabulary": (verified(placeholders_told), "sampler_status"),
@@ -156,8 +156,8 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_wrong_sampling_input_of_row_is_found_at_its_variable(name: str) -> None:
-    parts, variable = MISTAKES[name]
-    assert found_by(check(DRAWN, ModelValueCache(), kind=Specstorm(parts))).variable == variable
+    functions, variable = MISTAKES[name]
+    assert found_by(check(DRAWN, ModelValueCache(), kind=Specstorm(functions))).variable == variable
 
 
 def test_missing_sampler_status_is_found() -> None:
@@ -174,11 +174,14 @@ def found_by(verdict: Verdict) -> Difference:
 
 
 def test_noise_by_call_instead_of_position_is_found() -> None:
-    clean, calls = Parts(), [0]
+    clean, calls = EngineFunctions(), [0]
 
     def body(given: Any) -> None:
         calls[0] += 1
         clean.draw_noise(given.on({"positions": given.positions * 0 + calls[0]}))
 
-    parts = replace(clean, draw_noise=op_like(clean.draw_noise, body))
-    assert found_by(check(DRAWN, ModelValueCache(), kind=Specstorm(parts))).variable in ("accept_noise", "select_noise")
+    functions = replace(clean, draw_noise=op_like(clean.draw_noise, body))
+    assert found_by(check(DRAWN, ModelValueCache(), kind=Specstorm(functions))).variable in (
+        "accept_noise",
+        "select_noise",
+    )

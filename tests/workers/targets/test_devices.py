@@ -18,7 +18,7 @@ from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.worker import Worker
-from workers.targets.devices import CLEAN, devices_with, ops_of, parts_on, twin_of
+from workers.targets.devices import CLEAN, devices_with, functions_on, ops_of, twin_of
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import DEFAULT_CONFIG, DEVICES, DeviceError, RunConfig
 
@@ -57,8 +57,8 @@ def shortened(name: str) -> Trace:
 
 
 _ASK = (
-    "from workers.targets.devices import parts_on; from workers.targets.target import RunConfig; "
-    "parts_on(RunConfig(device='{}'))"
+    "from workers.targets.devices import functions_on; from workers.targets.target import RunConfig; "
+    "functions_on(RunConfig(device='{}'))"
 )
 
 
@@ -72,7 +72,7 @@ def outcome_of(program: str, **environment: str) -> str:
 
 @interpreted
 def test_every_device_op_has_a_triton_kernel() -> None:
-    twins = ops_of(parts_on(INTERPRETED))
+    twins = ops_of(functions_on(INTERPRETED))
     assert {op.__module__.removeprefix("workers.kernels.") for op in ops_of(CLEAN).values()} >= {
         "count_sampled.definition",
         "eagle.numpy",
@@ -85,9 +85,9 @@ def test_op_without_triton_kernel_is_refused_and_not_a_finding() -> None:
     def copy_by_hand(a: CopyInputs) -> None: ...
 
     copy_by_hand.__module__ = CLEAN.copy_inputs.__module__
-    parts = replace(parts_on(INTERPRETED), copy_inputs=twin_of(copy_by_hand))
+    functions = replace(functions_on(INTERPRETED), copy_inputs=twin_of(copy_by_hand))
     with pytest.raises(DeviceError, match="device op copy_by_hand has no Triton kernel"):
-        check(trace_of("burst"), VALUE_CACHE, kind=Specstorm(parts), config=INTERPRETED)
+        check(trace_of("burst"), VALUE_CACHE, kind=Specstorm(functions), config=INTERPRETED)
 
 
 @interpreted
@@ -142,4 +142,4 @@ def test_process_that_compiles_kernels_refuses_to_interpret_them() -> None:
 
 
 def test_simulated_device_uses_the_numpy_parts() -> None:
-    assert parts_on(DEFAULT_CONFIG) is CLEAN
+    assert functions_on(DEFAULT_CONFIG) is CLEAN

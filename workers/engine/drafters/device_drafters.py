@@ -27,65 +27,65 @@ _extract_hidden_states = arguments_of(ExtractHiddenStates, "num_proposed", slots
 
 
 def eagle(context: Context, forward: Forward) -> None:
-    """Enqueue the EAGLE-like drafter: first pass, slot mapping, draft chain.
+    """Enqueue the EAGLE-like drafter: a first pass over the step's tokens, then the draft chain.
 
     The drafter reads the target's hidden states and has its own KV cache. A script decides which tokens it proposes.
     """
-    launch, parts, view = context.compute.launch, context.parts, forward.view
-    launch(parts.draft_first_pass, context.of_view(_draft_first_pass, view.shape))
-    launch(parts.draft_slots, context.once(_draft_slots, view.shape, forward.k_step))
-    launch(parts.draft_chain, context.once(_draft_chain, view.shape, forward.num_blocks_max, forward.k_step))
+    launch, functions, view = context.compute.launch, context.functions, forward.view
+    launch(functions.draft_first_pass, context.cached_in_view(_draft_first_pass, view.shape))
+    launch(functions.draft_slots, context.cached(_draft_slots, view.shape, forward.k_step))
+    launch(functions.draft_chain, context.cached(_draft_chain, view.shape, forward.num_blocks_max, forward.k_step))
 
 
 def mtp(context: Context, forward: Forward) -> None:
-    """Enqueue the multi-token-prediction layer: first pass, then the draft chain.
+    """Enqueue the MTP layer: a first pass over the step's tokens, then the draft chain.
 
     The layer follows the target's layers, and carries a hidden state from step to step. The chain runs on its own
     output.
     """
-    launch, parts, view = context.compute.launch, context.parts, forward.view
-    launch(parts.mtp_pass, context.of_view(_mtp_pass, view))
-    launch(parts.mtp_chain, context.once(_mtp_chain, view.shape, forward.num_blocks_max, forward.k_step))
+    launch, functions, view = context.compute.launch, context.functions, forward.view
+    launch(functions.mtp_pass, context.cached_in_view(_mtp_pass, view))
+    launch(functions.mtp_chain, context.cached(_mtp_chain, view.shape, forward.num_blocks_max, forward.k_step))
 
 
 def dflash(context: Context, forward: Forward) -> None:
-    """Enqueue the block drafter: extend the context, then propose a block of draft tokens.
+    """Enqueue the block drafter: add the step's tokens to its context, then propose a block.
 
     The context consists of the target's hidden states; one pass over a block of mask tokens gives all draft tokens.
     """
-    launch, parts, view = context.compute.launch, context.parts, forward.view
-    launch(parts.dflash_context, context.of_view(_dflash_context, view.shape))
-    launch(parts.dflash_block, context.once(_dflash_block, view.shape, forward.num_blocks_max, forward.k_step))
+    launch, functions, view = context.compute.launch, context.functions, forward.view
+    launch(functions.dflash_context, context.cached_in_view(_dflash_context, view.shape))
+    launch(functions.dflash_block, context.cached(_dflash_block, view.shape, forward.num_blocks_max, forward.k_step))
 
 
 def ngram_gpu(context: Context, forward: Forward) -> None:
-    """Enqueue the n-gram drafter: write the step's tokens to blocks, then search there."""
-    launch, parts, view = context.compute.launch, context.parts, forward.view
-    launch(parts.write_tokens, context.of_view(_write_tokens, view.shape))
-    launch(parts.ngram_search, context.once(_ngram_search, view.shape, forward.num_blocks_max, forward.k_step))
+    """Enqueue the n-gram drafter: store the step's tokens in blocks, then search them."""
+    launch, functions, view = context.compute.launch, context.functions, forward.view
+    launch(functions.write_tokens, context.cached_in_view(_write_tokens, view.shape))
+    launch(functions.ngram_search, context.cached(_ngram_search, view.shape, forward.num_blocks_max, forward.k_step))
 
 
 def medusa(context: Context, forward: Forward) -> None:
-    """Enqueue the Medusa heads, which have no KV cache to update for other tokens of the step.
+    """Enqueue the Medusa heads; they have no KV cache.
 
     Their draft tokens go to the host, and from there to the next step.
     """
-    heads = context.once(_medusa_heads, forward.view.shape, forward.k_step)
-    context.compute.launch(context.parts.medusa_heads, heads)
+    heads = context.cached(_medusa_heads, forward.view.shape, forward.k_step)
+    context.compute.launch(context.functions.medusa_heads, heads)
 
 
 def extract_hidden_states(context: Context, forward: Forward) -> None:
-    """Enqueue the op that caches hidden states and proposes the token just sampled."""
-    extracted = context.once(_extract_hidden_states, forward.view.shape, forward.k_step)
-    context.compute.launch(context.parts.extract_hidden_states, extracted)
+    """Enqueue the op that caches hidden states and proposes the sampled token as draft."""
+    extracted = context.cached(_extract_hidden_states, forward.view.shape, forward.k_step)
+    context.compute.launch(context.functions.extract_hidden_states, extracted)
 
 
-def nothing(context: Context, forward: Forward) -> None:
-    """Enqueue no op: this step's draft tokens come from a drafter on the host, once processed."""
+def propose_on_host(context: Context, forward: Forward) -> None:
+    """Enqueue no op: a drafter on the host proposes once the step's results are processed."""
 
 
 def draft_model(context: Context, forward: Forward) -> None:
-    """Enqueue the draft model: a pass over the step's tokens, then one per draft token.
+    """Enqueue the draft model: a pass over the step's tokens, then one pass per draft token.
 
     The draft model has the target's layers and its own KV cache. The script makes some of its draft tokens wrong; if
     draft tokens are sampled, the script changes the distribution that they are sampled from.
@@ -93,26 +93,26 @@ def draft_model(context: Context, forward: Forward) -> None:
     spec, view = context.spec, forward.view
     conv_width = spec.conv_width if spec.layers == "hybrid" else 0
     context.compute.launch(
-        context.parts.draft_model_pass,
-        context.once(_draft_model_pass, view, forward.num_blocks_max, forward.num_queries_max, conv_width),
+        context.functions.draft_model_pass,
+        context.cached(_draft_model_pass, view, forward.num_blocks_max, forward.num_queries_max, conv_width),
     )
     if spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens and forward.named.random:
         _launch_drawn_chain(context, forward, conv_width)
     else:
-        chain = context.once(_draft_model_chain, view.shape, forward.num_blocks_max, forward.k_step, conv_width)
-        context.compute.launch(context.parts.draft_model_chain, chain)
+        chain = context.cached(_draft_model_chain, view.shape, forward.num_blocks_max, forward.k_step, conv_width)
+        context.compute.launch(context.functions.draft_model_chain, chain)
 
 
 def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> None:
-    """Enqueue the passes that sample draft tokens, and their random numbers.
+    """Enqueue the generation of random numbers, and the passes that sample draft tokens.
 
     Logits stay in the rows' state slots.
     """
     view = forward.view
-    context.compute.launch(context.parts.draft_noise, context.of_view(_draft_noise, view.shape))
+    context.compute.launch(context.functions.draft_noise, context.cached_in_view(_draft_noise, view.shape))
     context.compute.launch(
-        context.parts.drawn_chain,
-        context.once(_drawn_chain, view.shape, forward.num_blocks_max, forward.k_step, conv_width),
+        context.functions.drawn_chain,
+        context.cached(_drawn_chain, view.shape, forward.num_blocks_max, forward.k_step, conv_width),
     )
 
 

@@ -21,14 +21,14 @@ DRAFTERS: Mapping[str, Drafter] = {
     "dflash": device.dflash,
     "extract_hidden_states": device.extract_hidden_states,
     "ngram_gpu": device.ngram_gpu,
-    "suffix": device.nothing,
-    "ngram": device.nothing,
+    "suffix": device.propose_on_host,
+    "ngram": device.propose_on_host,
     "medusa": device.medusa,
 }
 
 
 def drafter_of(spec: EngineSpec) -> Drafter:
-    """Return the drafter that the engine's specification names.
+    """Return the drafter of an engine specification.
 
     A drafter with fewer positions than the target has no KV slots past its end, and rows near that end get no draft
     tokens.
@@ -36,9 +36,9 @@ def drafter_of(spec: EngineSpec) -> Drafter:
     drafter = DRAFTERS[spec.drafter]
 
     def limited(context: Context, forward: Forward) -> None:
-        launch, parts, view = context.compute.launch, context.parts, forward.view
-        launch(parts.limit_slots, context.of_view(_limit_slots, view.shape))
+        launch, functions, view = context.compute.launch, context.functions, forward.view
+        launch(functions.limit_slots, context.cached_in_view(_limit_slots, view.shape))
         drafter(context, forward)
-        launch(parts.limit_drafts, context.once(_limit_drafts, view.shape, forward.k_step))
+        launch(functions.limit_drafts, context.cached(_limit_drafts, view.shape, forward.k_step))
 
     return limited if spec.drafter_max_len else drafter

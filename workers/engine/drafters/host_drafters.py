@@ -10,8 +10,8 @@ from itertools import chain
 from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
 from workers.engine.context import Context, Forward
+from workers.engine.functions import EngineFunctions
 from workers.engine.memory import device_array, ring_size
-from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.engine.step import DraftsInFlight, Step
 from workers.kernels.copies.definition import CopyDrafts
@@ -23,7 +23,7 @@ SUFFIX_MAX = 4
 
 
 def ngram_drafts(tokens: Sequence[int], num_drafts: int) -> list[int]:
-    """Return the tokens after the longest, then latest, earlier match of the last tokens.
+    """Return the tokens after the longest (then latest) earlier match of the last tokens.
 
     Source: Saxena, "Prompt lookup decoding", 2023.
     """
@@ -38,7 +38,7 @@ def ngram_drafts(tokens: Sequence[int], num_drafts: int) -> list[int]:
 
 
 class SuffixDrafter:
-    """Proposes token by token the most frequent continuation of the longest known suffix.
+    """Proposes, token by token, the most frequent continuation of the longest known suffix.
 
     Equally frequent: the lowest id. Counts of each request grow with its tokens.
     Source: Oliaro et al., "SuffixDecoding", arXiv 2411.04975.
@@ -67,7 +67,7 @@ class SuffixDrafter:
         return tuple(self._counts)
 
     def forget(self, request: int) -> None:
-        """Drop the token counts of a stopped request; they can be rebuilt from its tokens."""
+        """Drop the token counts of a request that stops running; its tokens can rebuild them."""
         self._counts.pop(request, None)
         self._num_seen.pop(request, None)
         assert len(self._counts) == len(self._num_seen), (
@@ -86,21 +86,21 @@ class SuffixDrafter:
 
 
 class HostDrafts:
-    """The draft tokens proposed after the last processed step, by batch row.
+    """Draft tokens on the host after the last processed step, K per batch row.
 
     NO_DRAFT if there are fewer than K.
     """
 
-    def __init__(self, spec: EngineSpec, parts: Parts) -> None:
+    def __init__(self, spec: EngineSpec, functions: EngineFunctions) -> None:
         self._suffixes = SuffixDrafter(spec.num_speculative_tokens)
         self._spec = spec
-        self._parts = parts
+        self._functions = functions
         self.columns: tuple[int, ...] = ()
 
     def propose(
         self, step: Step, delivered: Sequence[Sequence[int]], on_device: Sequence[Sequence[int]] | None
     ) -> Sequence[tuple[int, ...]] | None:
-        """Return draft tokens for each row of a processed step; None with a device drafter.
+        """Return the draft tokens of each row of a processed step; None if they stay on the device.
 
         `on_device` are the draft tokens copied from the device, if the drafter runs there.
         """
@@ -128,7 +128,7 @@ class HostDrafts:
         request = row.request
         if not tokens or request.finish_reason is not None or row.scheduled.epoch != request.epoch:
             return ()
-        known = self._parts.history_of(request)
+        known = self._functions.tokens_to_search(request)
         num_drafts = max(0, min(k_step, self._spec.max_model_len - len(known)))
         if self._spec.drafter == "ngram":
             on_device = ngram_drafts(known, num_drafts)
@@ -166,13 +166,13 @@ class DraftsToHost:
         slot = forward.step % len(self._drafts)
         drafts = self._drafts[slot].span(0, forward.view.num_rows * k)
         context.compute.launch(
-            context.parts.copy_drafts, context.arguments(CopyDrafts, forward.view.draft_tokens, drafts)
+            context.functions.copy_drafts, context.arguments(CopyDrafts, forward.view.draft_tokens, drafts)
         )
         self._drafts_done[slot].record(context.compute)
         return DraftsInFlight(self._drafts_done[slot], drafts)
 
     def read(self, in_flight: DraftsInFlight, step: int) -> Sequence[Sequence[int]]:
-        """Wait for a step's draft tokens on the host; return them by row."""
+        """Wait for a step's draft tokens to arrive on the host; return them by row."""
         in_flight.landed.synchronize()
         with self._machine.host(in_flight.drafts, "r", step) as landed:
             drafts, k = tuple(landed.data), self._context.spec.num_speculative_tokens

@@ -12,7 +12,7 @@ from workers.kernels.sentinels import NO_TOKEN
 TOLERANCE = {"logprobs": 1e-5}
 
 
-def logits_of(batch: Batch) -> Array:
+def logits_for_logprobs(batch: Batch) -> Array:
     """Return logits like the model's, many equal, some masked, but never the first of a column."""
     shape = (batch.num_rows * (1 + batch.k), batch.vocab_size)
     logits = batch.rng.integers(0, 1 << 24, shape).astype(np.float32)
@@ -51,7 +51,7 @@ def cases() -> Iterator[FlattenLogprobs | TokenLogprobs]:
         size, rows = each.num_rows * width * LOGPROBS_MAX, each.some_rows()
         yield TokenLogprobs(
             rows=rows,
-            logits=logits_of(each),
+            logits=logits_for_logprobs(each),
             sampled=np.where(np.arange(width) < counts[:, None], tokens, NO_TOKEN).ravel(),
             ids=integers(size),
             logprobs=floats(size),

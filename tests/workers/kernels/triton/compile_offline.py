@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 from scenarios import codec
 from tests.workers.kernels.calls import run as run_op
 from tests.workers.kernels.verification import random_drafts, verify
-from workers.engine.parts import Parts
+from workers.engine.functions import EngineFunctions
 from workers.kernels.compilation.triton import Variant, Variants, compile_variant
 from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.triton import kv_write
@@ -114,10 +114,10 @@ def limit_a_long_line(variants: Variants) -> None:
 
 def smoke(variants: Variants, wanted: set[tuple[str, str]]) -> None:
     """Run smoke scenarios until all wanted kernels have been launched."""
-    parts = Parts(**{name: listing(op, variants) for name, op in devices.ops_of(devices.CLEAN).items()})
+    functions = EngineFunctions(**{name: listing(op, variants) for name, op in devices.ops_of(devices.CLEAN).items()})
     for path in sorted(SMOKE.glob("*.yaml")):
         if wanted - {(variant.module, variant.name) for variant in variants.found}:
-            rehearse(codec.load(path).explicit(), Specstorm(parts), ModelValueCache())
+            rehearse(codec.load(path).explicit(), Specstorm(functions), ModelValueCache())
 
 
 def chosen(found: set[Variant]) -> list[Variant]:

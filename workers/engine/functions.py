@@ -1,4 +1,4 @@
-"""Parts: the named functions of an engine, each of which a planted fault can replace."""
+"""The functions of an engine that a planted fault can replace, by name."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from workers.engine import rules, staging
 from workers.engine.block_pool import Pool
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.grammar_rules import checked_drafts, mask_rows, num_masks, waits_for_tokens
-from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
+from workers.engine.input_batch import Key, Row, initial_tokens, permute_rows, previous_row
 from workers.engine.params_line import params_line
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
@@ -84,13 +84,13 @@ from workers.record import model
 Kernel: TypeAlias = Callable[[A], None]
 
 
-def last_of(running: Sequence[Request]) -> Request:
-    """Return the request to preempt: the one admitted last."""
+def last_admitted(running: Sequence[Request]) -> Request:
+    """Return the running request that was admitted last, to be preempted."""
     return running[-1]
 
 
-def least_urgent_of(running: Sequence[Request]) -> Request:
-    """Return the request to preempt: the least urgent; on a tie the last submitted."""
+def least_urgent(running: Sequence[Request]) -> Request:
+    """Return the least urgent running request, to be preempted; on a tie the last submitted."""
     return max(running, key=lambda request: (request.priority, request.index))
 
 
@@ -110,16 +110,16 @@ def must_process(num_in_flight: int, depth: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The replaceable functions of one engine, by name."""
+class EngineFunctions:
+    """The functions of one engine that planted faults can replace; defaults are correct."""
 
     must_process: Callable[[int, int], bool] = must_process
-    choose_victim: Callable[[Sequence[Request]], Request] = last_of
-    choose_victim_by_priority: Callable[[Sequence[Request]], Request] = least_urgent_of
+    choose_victim: Callable[[Sequence[Request]], Request] = last_admitted
+    choose_victim_by_priority: Callable[[Sequence[Request]], Request] = least_urgent
     roll_back: Callable[[Request, int, int], None] = roll_back
     blocks_to_cover: Callable[[Request, int, EngineSpec], int] = rules.blocks_to_cover
     blocks_to_free: Callable[[Request, int], list[int]] = rules.blocks_to_free
-    block_to_go_on_from: Callable[[PlanRow, int], int] = rules.block_to_go_on_from
+    block_to_resume_from: Callable[[PlanRow, int], int] = rules.block_to_resume_from
     clip_to_block: Callable[[Request, int, int], int] = rules.clip_to_block
     block_hash: Callable[[int, Iterable[int]], int] = model.block_hash
     usable_hits: Callable[[list[int]], list[int]] = rules.usable_hits
@@ -128,20 +128,20 @@ class Parts:
     take_blocks: Callable[[CachingPool, Sequence[int], int], tuple[int, ...] | None] = rules.take_blocks
     forgets_drafts: Callable[[Request], bool] = rules.forgets_drafts
     drafts_after: Callable[[PlanRow, int], int] = rules.drafts_after
-    budgeted: Callable[[int, int], int] = rules.budgeted
+    budget_used: Callable[[int, int], int] = rules.budget_used
     room_for: Callable[[Request, int, int], int] = rules.room_for
     placeholders_for: Callable[[PlanRow], int] = rules.placeholders_for
     has_state: Callable[[Request, Pool], bool] = rules.has_state
     take_state_slot: Callable[[Request, Pool], int] = rules.take_state_slot
-    drain_stale: Callable[[Request, PlanRow, Sequence[int]], None] = rules.drain_stale
+    subtract_stale: Callable[[Request, PlanRow, Sequence[int]], None] = rules.subtract_stale
     reset_counts: Callable[[Request, PreemptMode], None] = rules.reset_counts
-    delivered_stale: Callable[[Request, PlanRow, Sequence[int]], Sequence[int]] = rules.delivered_stale
-    is_over: Callable[[Request], bool] = rules.is_over
-    reason_of_abort: Callable[[Request], str] = rules.reason_of_abort
+    deliver_stale: Callable[[Request, PlanRow, Sequence[int]], Sequence[int]] = rules.deliver_stale
+    has_ended: Callable[[Request], bool] = rules.has_ended
+    abort_reason: Callable[[Request], str] = rules.abort_reason
     runs_drafter: Callable[[Sequence[PlanRow]], bool] = rules.runs_drafter
-    end_of: Callable[[Request, Sequence[int]], tuple[int, str | None]] = rules.end_of
-    tokens_of: Callable[[PlanRow], list[int]] = tokens_of
-    history_of: Callable[[Request], Sequence[int]] = rules.history_of
+    accepted_length: Callable[[Request, Sequence[int]], tuple[int, str | None]] = rules.accepted_length
+    initial_tokens: Callable[[PlanRow], list[int]] = initial_tokens
+    tokens_to_search: Callable[[Request], Sequence[int]] = rules.tokens_to_search
     params_line: Callable[[Request, EngineSpec], list[int]] = params_line
     permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows
     previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row
@@ -156,7 +156,7 @@ class Parts:
     checked_drafts: Callable[[Request, int], Sequence[int]] = checked_drafts
     mask_rows: Callable[[PlanRow, int], Iterable[tuple[int, ...]]] = mask_rows
     num_masks: Callable[[PlanRow], int] = num_masks
-    logits_of: Callable[[Span, Span], Span] = rules.logits_of
+    logits_for_logprobs: Callable[[Span, Span], Span] = rules.logits_for_logprobs
     logprob_rows: Callable[[Sequence[int], int], Sequence[int]] = rules.logprob_rows
     backup_index: Callable[[int, int], int] = backup_index
     true_count: Callable[[int, PlanRow, int], int] = true_count
