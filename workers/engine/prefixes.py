@@ -50,7 +50,7 @@ class Prefixes:
         self._registered_now.clear()
 
     def take(self, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-        """Reference the `shared` blocks of a hit and allocate `count` more; None if too few."""
+        """Add references to a hit's `shared` blocks and allocate `count` more; None if too few."""
         self._observer.blocks_wanted(self.pool, count)
         return self._functions.take_blocks(self.pool, shared, count)
 

@@ -67,7 +67,7 @@ def num_cacheable(num_tokens: int, num_computed: int) -> int:
 
 
 def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-    """Reference the `shared` blocks of a hit and allocate `count` more; None if too few.
+    """Add references to a hit's `shared` blocks and allocate `count` more; None if too few.
 
     None, without any change, if there are fewer.
     """

@@ -13,7 +13,8 @@ from workers.record.evidence import Fact, fact
 Reached = Callable[[], None]
 Apply: TypeAlias = Callable[[EngineFunctions, Reached], EngineFunctions]
 Requires: TypeAlias = tuple[tuple[str, str | int], ...]
-# Receives the original functions, and a function to call when the faulty path is taken, before the replaced function's own arguments.
+# Receives the original functions, and a function to call when the faulty path is taken, before the arguments of the
+# function that it replaces.
 Faulty: TypeAlias = Callable[Concatenate[EngineFunctions, Reached, ...], Any]
 
 
