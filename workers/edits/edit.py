@@ -1,4 +1,4 @@
-"""One edit of a function's source, and how edits are applied to a module.
+"""One edit of a function's source, and how edits change a module.
 
 An edit names a function and one part of it, in the notation of `ast.unparse`, and must match exactly once. No line of
 the module moves: inserted statements exist only in the compiled code, at the line of the statement next to them, so the
@@ -26,7 +26,7 @@ class EditError(Exception):
 
 
 class Edit(Value):
-    """One source edit: replaces, removes or inserts code in a function, a class or a module.
+    """One source edit: replaces, removes or inserts code in a function, class or module.
 
     `at` is `module:qualified.name`, or `module` for the module itself.
 
@@ -61,7 +61,7 @@ class Edit(Value):
 
     @property
     def anchor(self) -> str:
-        """The statement next to which, or instead of which, `code` is inserted; else empty."""
+        """The statement at which `code` is inserted (before, after or instead); "" for other edits."""
         return self.before or self.after or self.instead
 
     @property
@@ -80,7 +80,7 @@ class Edit(Value):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Range of a text from `start` to `stop` (line from 1, column in bytes), and its new text."""
+    """Range of a text: `start` to `stop` (line from 1, column in bytes), and its replacement."""
 
     start: tuple[int, int]
     stop: tuple[int, int]
@@ -88,7 +88,7 @@ class Span:
 
 
 def edited(source: str, edits: Sequence[Edit]) -> str:
-    """Return a module's source after its replacements and removals; line numbers stay the same.
+    """Return a module's source after its replacements and removals, without moving any line.
 
     Edits that insert statements are left out.
 
@@ -104,7 +104,7 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
 
 
 def edited_tree(source: str, edits: Sequence[Edit]) -> ast.Module:
-    """Return a module's syntax tree after all its edits, with the line numbers of the source.
+    """Return a module's syntax tree after all edits, with the original line numbers.
 
     Raises:
         EditError: as `edited`, or statements are inserted into a Triton kernel, which Triton compiles from its text.
@@ -130,7 +130,7 @@ def statements_of(edit: Edit) -> list[ast.stmt]:
 
 
 def found(tree: ast.Module, edit: Edit) -> Part:
-    """Return the statement, expression or parameter that an edit selects in a module.
+    """Return the statement, expression or parameter of a module that an edit names.
 
     Raises:
         EditError: nothing matches, or more than one part.
@@ -151,7 +151,7 @@ def found(tree: ast.Module, edit: Edit) -> Part:
 
 
 def _kind_of(edit: Edit) -> tuple[type[Part], ...]:
-    """Return the syntax-node types that an edit's `find` text can be.
+    """Return the types of syntax nodes that may match an edit's `find`.
 
     Without this filter, `ast.unparse` of every node would take seconds.
     """
@@ -179,7 +179,7 @@ def scope_of(tree: ast.Module, edit: Edit) -> ast.Module | ast.FunctionDef | ast
 
 
 def head_of(statement: ast.stmt) -> str:
-    """Return a statement's text; of a compound statement only the first clause, without colon."""
+    """Return a statement's text; of a compound statement, its first clause without the colon."""
     if not hasattr(statement, "body"):
         return ast.unparse(statement)
     fields = dict(ast.iter_fields(statement))
@@ -217,7 +217,7 @@ def replaced(source: str, spans: Sequence[Span], where: str) -> str:
 
 
 def _kept_lines(node: Part, edit: Edit) -> str:
-    """Return a node's new text with as many line breaks as the node has."""
+    """Return the replacement of a node, with as many line breaks as the node has."""
     breaks = "\n" * ((node.end_lineno or node.lineno) - node.lineno)
     if edit.without:
         return f"pass{breaks}"
@@ -226,7 +226,7 @@ def _kept_lines(node: Part, edit: Edit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Anchor:
-    """Where an edit inserts: statements in the edited tree, and the list that holds them."""
+    """The statements at which an edit inserts code, and the statement list that contains them."""
 
     holder: list[ast.stmt]
     statements: tuple[ast.stmt, ...]
@@ -235,7 +235,7 @@ class _Anchor:
 
 
 def _anchor(original: ast.Module, tree: ast.Module, edit: Edit) -> _Anchor:
-    """Find in the edited tree the statement next to which an edit inserts its `code`.
+    """Find the statement of the edited tree at which an edit inserts its `code`.
 
     It is found by its line number, which is the same in the original.
     """

@@ -1,4 +1,4 @@
-"""Fixes of known bugs: source edits, stored with each finding, that make its trace agree."""
+"""Fixes of known bugs: source edits stored with each finding; with them, its trace passes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ ALL, RACES = "all", "races"
 
 
 class Fix(Value):
-    """Fix of one finding: a one-sentence summary, and its edits, which all must apply.
+    """Fix of one finding: a summary in one sentence, and edits, all of which must apply.
 
     The fix of a `race` adds a missing order between host and device, and changes nothing else.
     """
@@ -45,7 +45,7 @@ class Fix(Value):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Edits to apply to an engine's sources, by module, and the fixes that they belong to.
+    """Edits to apply to an engine's sources, by module, and the fixes they belong to.
 
     `names` are the fixes that they belong to, `refused` says for each other fix why it is not applied.
     """
@@ -67,7 +67,7 @@ def fixes_of(package: str, folder: Path = FINDINGS) -> Mapping[str, Fix]:
 
 
 def finding_of(file: Path) -> str:
-    """Return the name of the finding whose folder contains a file, empty if none does."""
+    """Return the name of the finding whose folder contains a file; "" for other files."""
     folder = file.resolve().parent
     return folder.name if folder.parent == FINDINGS else ""
 
@@ -93,7 +93,7 @@ def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
 
 
 def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:
-    """Select the fixes that fit the sources; return their edits, and why others do not fit.
+    """Select the fixes that match the sources; return their edits, and why others do not.
 
     Each file is read from the first folder in `roots` that has it. A fix is applied completely or not at all. It does
     not fit if one of its edits does not match exactly once, or if an earlier fix edits the same part.
@@ -123,7 +123,7 @@ def _with(by_module: Mapping[str, tuple[Edit, ...]], edits: Sequence[Edit]) -> d
 
 
 def _problem(source: str | None, edits: Sequence[Edit]) -> str:
-    """Return why edits cannot be applied to their module's source, empty if they can."""
+    """Return why edits cannot be applied to their module's source; empty if they can."""
     if source is None:
         return f"there is no module {edits[0].module}"
     try:

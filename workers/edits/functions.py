@@ -1,4 +1,4 @@
-"""Functions and blocks of a Python source, and how two versions of a file differ in them.
+"""Functions and statement blocks of a Python source, and how two versions differ in them.
 
 A function is named as Python names it (`Scheduler.schedule`, `run.<locals>.inner`); if a file has several functions of
 one name, the second has `#2` after its name, and so on. `MODULE` stands for all statements outside functions. A block
@@ -31,7 +31,7 @@ class Function:
 
     @property
     def compiled_by(self) -> str:
-        """The decorator with which a compiler (e.g. Triton) takes over the function.
+        """The decorator that has the function compiled (e.g. by Triton), or "".
 
         It is empty if the function has none.
         """
@@ -60,12 +60,12 @@ class Function:
 
     @cached_property
     def text(self) -> str:
-        """The function's code to compare: no comments, no docstring, no nested functions' bodies."""
+        """The function's code for comparison: without comments, docstring and nested bodies."""
         return ast.unparse(_Outline().visit(ast.parse(ast.unparse(self.node))))
 
     @cached_property
     def blocks(self) -> list[list[ast.stmt]]:
-        """Statement lists of the function: its body first, then bodies of loops, branches etc."""
+        """Statement lists of the function: its body, then bodies of loops and branches."""
         return list(_blocks(self.node.body))
 
     def block_at(self, line: int, column_max: int | None = None) -> int:
@@ -83,7 +83,7 @@ class Function:
 
 
 class _Outline(ast.NodeTransformer):
-    """Removes docstrings from a function's tree, and everything but names of nested functions."""
+    """Removes the docstring from a function's tree, and the contents of nested functions."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -188,7 +188,7 @@ def _remove_functions(body: list[ast.stmt]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Function that differs between two versions of a file: changed, new or gone.
+    """A function that differs between two versions of a file: changed, new or removed.
 
     `blocks` are the differing blocks, numbered as in the older version. `is_compiled` is true if the newer version of
     the function is compiled from its source or byte code, other than as a Triton kernel.
@@ -206,7 +206,7 @@ class Edit:
         return name_of(self.file, self.function)
 
     def as_a_whole(self) -> "Edit":
-        """Return the edit with block 0 only: the function counts as changed in its whole body."""
+        """Return the edit for block 0 only, the function's body: it counts as changed entirely."""
         return replace(self, blocks=frozenset({0}))
 
 
@@ -250,7 +250,7 @@ def _parsed(source: str | None) -> Mapping[str, Function]:
 
 
 def _changed_blocks(before: Function, after: Function) -> frozenset[int]:
-    """Return the numbers of the blocks, in the older version, that a change touches.
+    """Return the numbers of the older version's blocks that have changed lines.
 
     A block is affected if one of its lines is changed, or is next to a new line.
     """

@@ -14,7 +14,7 @@ from workers.edits.edit import Edit, EditError, Span, edited_tree, found, replac
 
 
 def patched(source: str, edits: Sequence[Edit]) -> str:
-    """Return a module's source after all its edits; inserted statements get lines of their own.
+    """Return a module's source after all edits, with inserted statements on lines of their own.
 
     Raises:
         EditError: an edit cannot be made.
@@ -79,14 +79,14 @@ def _span(tree: ast.Module, source: str, edit: Edit) -> Span:
 
 
 def _first_comment(lines: Sequence[str], line: int, indent: str) -> int:
-    """Return the first line of the comment that ends above `line`; without comment, `line`."""
+    """Return the first line of the comment directly above `line`, or `line` without one."""
     while line > 1 and lines[line - 2].startswith(f"{indent}#"):
         line -= 1
     return line
 
 
 def _joined(spans: Sequence[Span], where: str) -> Span:
-    """Return one span that inserts the texts of several edits at one position, in their order."""
+    """Return one span that makes several insertions at the same position, in order."""
     if len(spans) > 1 and any(span.start != span.stop for span in spans):
         raise EditError(f"{where}: two edits overlap in line {spans[0].start[0]}")
     return Span(spans[0].start, spans[0].stop, "".join(span.text for span in spans))
@@ -98,7 +98,7 @@ def _is_only_statement(tree: ast.Module, node: ast.AST) -> bool:
 
 
 def _bare(tree: ast.Module) -> str:
-    """Return a tree's dump to compare programs: no positions, no `pass`, docstrings unindented."""
+    """Return a text that is equal for equal programs: no positions, no `pass`."""
     for node in ast.walk(tree):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):

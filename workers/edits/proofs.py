@@ -1,4 +1,4 @@
-"""Stored proofs that a fix works: a trace's verdict without it, with it, and with all fixes."""
+"""Stored proofs that a fix works: the trace's verdicts without it, with it, with all fixes."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -42,7 +42,7 @@ def proofs_of(folder: Path = FINDINGS) -> Mapping[str, Proof]:
 
 
 def keep(proofs: Iterable[Proof], folder: Path = FINDINGS) -> None:
-    """Store proofs; they replace the stored ones of the same findings."""
+    """Store proofs, replacing those of the same findings."""
     every = {**proofs_of(folder), **{each.name: each for each in proofs}}
     text = _PROOFS.dump_json(tuple(every[name] for name in sorted(every)), indent=1).decode()
     (folder / FILE).write_text(f"{text}\n", encoding="utf-8")

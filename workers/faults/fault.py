@@ -1,4 +1,4 @@
-"""Fault: a historical bug that replaces one function of the engine under test."""
+"""Fault: a historical bug, planted by replacing one function of the engine under test."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ Faulty: TypeAlias = Callable[Concatenate[EngineFunctions, Reached, ...], Any]
 
 
 def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
-    """Return a device op that runs the NumPy function `body` under the name of `kernel`.
+    """Return a device op with the name of `kernel` that runs the NumPy function `body`.
 
     It computes with NumPy, so faults made from it exist only on the NumPy tier.
     """
@@ -32,7 +32,7 @@ def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
 
 
 def in_place_of(name: str) -> Callable[[Faulty], Apply]:
-    """Return a decorator: the function replaces the engine function `name` in a fault.
+    """Return a decorator that makes a function the replacement of the engine function `name`.
 
     A replacement of a device op has the op's name and computes with NumPy, as in `op_like`.
     """
@@ -66,7 +66,7 @@ class Fault:
     requires: Requires = ()
 
     def missing(self, spec: EngineSpec) -> Fact | None:
-        """Return the engine option that makes this fault impossible, with the required value.
+        """Return a message about an option that the fault requires and `spec` lacks, or None.
 
         None if no field does.
         """
@@ -80,5 +80,5 @@ class Fault:
 def fault(
     *, id: str, source: str, symptom: str, trigger: str, plane: str, requires: Requires = ()
 ) -> Callable[[Apply], Fault]:
-    """Return a decorator that makes a `Fault` of a replacement and its description."""
+    """Return a decorator that builds a `Fault` from a replacement and this description."""
     return lambda apply: Fault(id, source, symptom, trigger, plane, apply, requires)

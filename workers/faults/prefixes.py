@@ -20,7 +20,7 @@ CACHED = (("prefix_cache", True), ("layers", "attention"), ("drafter", "eagle"))
     requires=CACHED,
 )
 def _parent_is_forgotten(functions: EngineFunctions, reached: Reached) -> EngineFunctions:
-    """Fault: hash a KV block by its own tokens, without those before it.
+    """Fault: the hash of a KV block does not include the tokens before the block.
 
     Reached if equal blocks follow different parent blocks.
     """

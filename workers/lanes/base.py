@@ -1,4 +1,4 @@
-"""Base classes of the simulated and the CUDA machine: buffers, host access, held ops."""
+"""Base classes of the simulated and the GPU machine: buffers, host access, delayed ops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _PREPARED_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Op that must not run before another op has run or the host has reached a named point.
+    """An op that a schedule delays until another op has run, or the host has reached a point.
 
     Both are given by name and step.
     """
@@ -51,7 +51,7 @@ class BaseLane:
 
 
 class BaseEvent:
-    """Event as in CUDA: its name and its newest record."""
+    """Event with the semantics of CUDA: its name and its newest record."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class BaseEvent:
 
 
 class BaseMachine:
-    """State that both machines share: buffers, policy, watcher, and held ops.
+    """State of both machines: buffers, scheduling policy, watcher, and delayed ops.
 
     Every host call goes through `decide` first.
 
@@ -90,7 +90,7 @@ class BaseMachine:
         self.seen_waits: set[tuple[str, str]] = set()
 
     def decide(self, label: str) -> None:
-        """Let the policy run device ops before the host call `label` takes effect."""
+        """Let the policy run device ops before a host call named `label` takes effect."""
         raise NotImplementedError
 
     def buffer(
@@ -120,7 +120,7 @@ class BaseMachine:
         """Do nothing: a GPU may still use the buffers, which Python frees by reference count."""
 
     def passed(self, label: tuple[str, int]) -> None:
-        """Let ops run that were held until `label` (name and step of an op or host point)."""
+        """Release the ops that are delayed until `label` (name and step of an op or host point)."""
         if self.held:
             for until in self.held.values():
                 until.discard(label)
@@ -128,7 +128,7 @@ class BaseMachine:
 
 
 class HostView:
-    """Context in which the host reads or writes pinned memory; the access is made on entry."""
+    """Context in which the host accesses pinned memory; the watcher is notified on entry."""
 
     __slots__ = ("_machine", "_span", "_writes", "_written_in")
 

@@ -54,7 +54,7 @@ def cycles_per_microsecond() -> float:
 
 
 def lane_delay(policy: Policy, lane: str, op: str, step: int) -> int:
-    """Return for how many microseconds a stream busy-waits before an op.
+    """Return how many microseconds a stream busy-waits before an op, by the policy.
 
     It makes lanes tend to run in the policy's order.
     """
@@ -70,7 +70,7 @@ def lane_delay(policy: Policy, lane: str, op: str, step: int) -> int:
 
 
 def host_delay(policy: Policy, label: str, step: int) -> int:
-    """Return for how many microseconds the host busy-waits before a call."""
+    """Return how many microseconds the host busy-waits before a call, by the policy."""
     match policy:
         case LaneOrder():
             return policy.rank[HOST] * RANK_MICROSECONDS // HOST_SHARE
@@ -83,13 +83,13 @@ def host_delay(policy: Policy, label: str, step: int) -> int:
 
 @dataclass(slots=True)
 class CudaRecord(EventRecord):
-    """Recorded event, and how many captures (copies of buffers) are complete once it is reached."""
+    """Recorded event; once it is reached, `captures` buffer copies are complete."""
 
     captures: int = 0
 
 
 class CudaLane(BaseLane):
-    """One CUDA stream; `captures` counts the buffer copies that are complete at its end."""
+    """One CUDA stream; `captures` buffer copies are complete once all its work has run."""
 
     def __init__(self, machine: "CudaMachine", name: str, index: int) -> None:
         super().__init__(name, index)
@@ -108,7 +108,7 @@ class CudaLane(BaseLane):
         return prepared
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
-        """Enqueue an op on the stream, after a delay that the schedule asks for.
+        """Enqueue an op on the stream, after the delay that the schedule asks for.
 
         Raises:
             OpFailed: the op could not be launched.
@@ -144,7 +144,7 @@ class CudaLane(BaseLane):
                 buffer.writers = (writer, *buffer.writers[:1])
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
-        """Enqueue copies of `spans` (buffer ranges) to pinned memory, in stream order.
+        """Enqueue copies of `spans` (buffer ranges) to pinned memory, for `function`.
 
         Pass the copies to `function` once the host may read them.
         """
@@ -257,7 +257,7 @@ class CudaMachine(BaseMachine):
                 pass
 
     def drain(self) -> None:
-        """Wait for all streams; then pass all captured buffer values to their functions."""
+        """Wait for all streams; then pass all captured values to the functions that wait for them."""
         cuda.synchronize()
         self.deliver(self._num_delivered + len(self._captures))
 
@@ -289,7 +289,7 @@ class CudaMachine(BaseMachine):
         return self._capture_bytes[start:stop].view(dtype)
 
     def deliver(self, count: int) -> None:
-        """Call the functions of captured values up to number `count`, which are complete."""
+        """Pass the first `count` captured values, which are complete, to their functions."""
         while self._num_delivered < count:
             capture = self._captures.popleft()
             self._num_delivered += 1

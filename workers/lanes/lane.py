@@ -1,4 +1,4 @@
-"""Protocols of a machine (simulated or GPU): memory, lanes (queues), events, watchers.
+"""Protocols of a machine (simulated or GPU): memory, lanes (streams), events, watchers.
 
 The engine uses only these protocols; `simulated` and `cuda` implement them independently of each other. Both use the
 `Buffer` and `Span` classes of this module, which wrap an array or a tensor.
@@ -52,7 +52,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 class Span:
-    """Range [start, stop) of a flat buffer, as an op or the host uses it.
+    """Range [start, stop) of a flat buffer, with the name that an op or the host uses for it.
 
     `watched` belongs to the watcher.
 
@@ -173,7 +173,7 @@ class Lane(Protocol):
         """
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
-        """Call `function` with read-only views of `spans` as they are after the last enqueued op.
+        """Call `function` with the values that `spans` have after the last enqueued op.
 
         The views may be copies.
         """
@@ -230,14 +230,14 @@ class Machine(Protocol):
     def buffer(
         self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
     ) -> Buffer:
-        """Return a new buffer around `data`, which nothing else may reference.
+        """Return a new buffer that owns `data`; nothing else may refer to `data`.
 
         With `lane`, ops of other lanes may not use the buffer, so its accesses need no events. With `whole`, an op may
         not write only a part of it, so every write conflicts with every read.
         """
 
     def point(self, name: str) -> None:
-        """Record that the host has reached a named point; ops held until then may run."""
+        """Record that the host has reached a named point; ops delayed until then may run."""
 
     def host(self, span: Span, mode: str, written_in: int | None = None) -> AbstractContextManager[NDArray[Any]]:
         """Return a context that gives the host a view of pinned memory, to read or to write.
@@ -273,7 +273,7 @@ class EventRecord:
 
 
 class Watcher(Protocol):
-    """Is notified of each memory access, event record and wait, in the order of host calls."""
+    """Interface that receives each memory access, event record and wait, in host-call order."""
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Handle the launch of an op, with the memory that it will read and write."""
@@ -295,7 +295,7 @@ class Watcher(Protocol):
 
 
 class Observer(Watcher, Protocol):
-    """Watcher that is also notified of each new event, and of each op when it runs."""
+    """Watcher that also receives each new event, and each op when it runs."""
 
     def made(self, event: LaneEvent) -> None:
         """Handle a new event."""
@@ -305,7 +305,7 @@ class Observer(Watcher, Protocol):
 
 
 class Deadlock(Exception):
-    """No lane can advance; the exception has the waits of the host and of the lanes.
+    """No lane can advance; the exception has what the host and each lane wait for.
 
     `host` is the lane that the host waits for, if any.
 

@@ -1,4 +1,4 @@
-"""Policies: each chooses in which order the host and the lanes (device queues) advance.
+"""Policies that choose the order in which the host and the lanes (device queues) advance.
 
 A policy is called before every host call takes effect. It runs device ops, one at a time, and returns when it is the
 host's turn. If the host waits for an event record, it returns only when that record is done.
@@ -53,16 +53,16 @@ class Lanes(Protocol):
         """Return the lanes whose first op may run now."""
 
     def stuck(self, record: EventRecord) -> None:
-        """Release all held ops, or raise `Deadlock` if no op is held."""
+        """Release all ops that the schedule delays, or raise `Deadlock` if there is none."""
 
 
 class Policy(Protocol):
-    """Chooses at each host call which device ops run before it."""
+    """Chooses, at each host call, which device ops run before it."""
 
     name: str
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run device ops until the host is next; if it is blocked, until that record is done."""
+        """Run device ops until it is the host's turn; if it is blocked, until `blocked` is done."""
 
 
 class Eager:
@@ -117,14 +117,14 @@ class Lazy:
 
 
 class LaneOrder:
-    """Policy with a fixed priority of host and lanes: the first in `order` that can run does."""
+    """Policy with fixed priorities: of host and lanes, the first in `order` that can run does."""
 
     def __init__(self, order: Sequence[str]) -> None:
         self.name = "lane_order " + ">".join(order)
         self.rank = {lane: rank for rank, lane in enumerate(order)}
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run lanes with a higher priority than the host; while it is blocked, any lane."""
+        """Run lanes with a higher priority than the host; while the host is blocked, any lane."""
 
         def choose(able: Sequence[RunnableLane]) -> RunnableLane | None:
             lane = able[0] if len(able) == 1 else min(able, key=lambda lane: self.rank[lane.name])
@@ -154,7 +154,7 @@ class Random:
         return drawn[step & 3]
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run first ops with a higher priority than the host call; while it is blocked, any."""
+        """Run first ops with a higher priority than the host call; if the host is blocked, any."""
         host: int | None = None
 
         def choose(able: Sequence[RunnableLane]) -> RunnableLane | None:
@@ -174,7 +174,7 @@ class Random:
 def _advance_chosen(
     machine: Lanes, blocked: EventRecord | None, choose: Callable[[Sequence[RunnableLane]], RunnableLane | None]
 ) -> None:
-    """Run the lanes that `choose` returns; stop at None (the host is next) or if none can run."""
+    """Run the lanes that `choose` returns, until it returns None (host's turn) or none can run."""
     while True:
         able = machine.able()
         if blocked is not None and blocked.done:
@@ -191,7 +191,7 @@ def _advance_chosen(
 
 
 def lane_orders(lanes: Sequence[Name]) -> list[tuple[Name, ...]]:
-    """Return 24 of the orders of five lanes; each pair of lanes occurs in both orders.
+    """Return 24 orders of five lanes, in which each pair of lanes occurs both ways round.
 
     These are every fifth permutation.
     """

@@ -1,4 +1,4 @@
-"""Ops with already checked arguments, and captures (reads of memory after an op).
+"""Ops with arguments that were checked, and captures (reads of memory after an op).
 
 A device op is a function of one arguments object; the object's class declares which arguments are read and written.
 """
@@ -35,7 +35,7 @@ class Op:
 
 @lru_cache(maxsize=1024)
 def op_of(function: Function) -> Op:
-    """Return the op for a function, from the arguments class in its signature.
+    """Build the op of a function, from the arguments class in its signature.
 
     Raises:
         TypeError: the function does not take exactly one arguments object.
@@ -59,7 +59,7 @@ def op_of(function: Function) -> Op:
 
 
 class Prepared:
-    """Op with its arguments for one lane, which were checked once.
+    """An op with arguments that were checked once, for one lane.
 
     `function` is the op's function, `arguments` what it is called with, `accesses` its accesses to memory that other
     lanes or the host may use.
@@ -89,7 +89,7 @@ class Prepared:
         self.arguments: Any = op.arguments(*memory)
 
     def _mistyped(self, values: Sequence[Any]) -> TypeError:
-        """Return the error about the first argument that has a wrong type."""
+        """Return the error for the first argument of a wrong type."""
         for (name, mode), kind, value in zip(self.op.modes, self.op.kinds, values, strict=True):
             if type(value) is not kind:
                 expected = "a plain int" if mode == "int" else "a span of a buffer"
@@ -103,7 +103,7 @@ class Prepared:
         return [values[at].buffer for at in self.op.places_written]
 
     def uses(self) -> list[tuple[Span, Mode]]:
-        """Return all spans that the op uses, with modes, also those that only its lane may use."""
+        """Return all spans that the op accesses, with modes, including its lane's own buffers."""
         pairs = zip(self.op.modes, self._given.values(), strict=True)
         return [(argument, mode) for (_, mode), argument in pairs if mode != "int"]
 
@@ -119,7 +119,7 @@ class Prepared:
 
 
 class Launch:
-    """Prepared op in a lane's queue, with the captures to take right after it."""
+    """A prepared op in a lane's queue, with the captures that follow it."""
 
     __slots__ = ("captures", "prepared", "step")
 
@@ -131,7 +131,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """Read of memory in stream order, and the function that is called with the values.
+    """A read of memory in stream order, and the function that receives the values.
 
     A capture is not a decision point, orders nothing, and is not reported to the watcher.
     """

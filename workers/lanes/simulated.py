@@ -21,7 +21,7 @@ _READABLE = attrgetter("_readable")
 
 
 class SimulatedLane(BaseLane):
-    """One queue of device ops, which run in order."""
+    """One queue of device ops that run in order."""
 
     def __init__(self, machine: "SimulatedMachine", name: str, index: int) -> None:
         super().__init__(name, index)
@@ -191,7 +191,7 @@ class SimulatedEvent(BaseEvent):
 
 
 class SimulatedMachine(BaseMachine):
-    """Lanes, events and buffers of one engine; a policy orders its ops.
+    """Lanes, events and buffers of one engine; a policy chooses when ops run.
 
     `as_tensor` wraps an array in a tensor without a copy, for ops that take tensors. An observer replaces the watcher
     and turns `blame` on. `moved` says that other lanes may have become able to run: a queue has a new head, a record is
@@ -267,7 +267,7 @@ class SimulatedMachine(BaseMachine):
         self.moved = True
 
     def stuck(self, record: EventRecord) -> None:
-        """Release all held ops, or raise if no op is held.
+        """Release all ops that the schedule delays, or raise if there is none.
 
         Raises:
             Deadlock: nothing is held and no lane can advance.

@@ -14,7 +14,7 @@ HOST = 0
 
 
 class Use(NamedTuple):
-    """Memory that a task uses: a buffer, and the name or range of a part of it.
+    """Memory that a task accesses: a buffer, and the name or range of a part of it.
 
     `part` is empty for the whole buffer.
     """
@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Order by an event: task `after` waits for a record that follows task `before` on its lane."""
+    """Order by an event: task `after` waits for an event recorded after task `before`."""
 
     before: int
     after: int
@@ -79,7 +79,7 @@ class Timeline:
 
 @dataclass(slots=True)
 class TimelineRecorder:
-    """Watcher that records every notification and forwards it to another watcher."""
+    """Watcher that records all notifications, and forwards them to another watcher."""
 
     watcher: Watcher
     tasks: list[Task] = field(default_factory=list)
@@ -97,7 +97,7 @@ class TimelineRecorder:
         self._events.append(event)
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Add a task for a launched op; it follows the waits before it on its lane."""
+        """Add a task for a launched op, ordered after the waits before it on its lane."""
         self.watcher.launched(lane, op, accesses, step)
         task = self._task(lane + 1, op, step, accesses)
         self._queued.setdefault(lane, []).append(task)
@@ -106,7 +106,7 @@ class TimelineRecorder:
             self.flows.append(Flow(before.index, task.index, event))
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Set the time at which an op ran; add a task if its launch was not reported.
+        """Set when an op ran; add its task if the launch was not reported.
 
         Launches of ops that use only memory of their own lane are not reported.
         """

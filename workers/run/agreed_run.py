@@ -1,4 +1,4 @@
-"""Keep the record of a correct run, to compare runs under other schedules with it.
+"""Records of a correct run, for comparison with runs of the trace under other schedules.
 
 An *agreed run* is a run without a difference from the oracle; a *capture* is a copy of device variables.
 
@@ -19,7 +19,7 @@ STEPS_MAX = 2000
 
 @dataclass(slots=True, eq=False)
 class AgreedRun:
-    """The log, device captures and final state of a run that the judges found correct.
+    """Log, captures and final state of a run in which the judges found no difference.
 
     `agrees` is true once the run has ended without a difference.
     """
@@ -34,13 +34,13 @@ class AgreedRun:
     agrees: bool = False
 
     def is_copy_of(self, trace: Trace) -> bool:
-        """Return whether a trace equals the agreed run's trace, apart from the schedule."""
+        """Return whether a trace equals this run's trace, apart from the schedule."""
         own = self.trace
         is_same = trace.spec is own.spec and trace.events is own.events and trace.faults == own.faults
         return self.agrees and is_same and trace.seed == own.seed
 
     def keep(self, log: list[Entry | Observation], captures: list[Observation]) -> None:
-        """Append a step's log entries and captures."""
+        """Append a step's log entries and device captures."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             self.log.clear()
@@ -50,13 +50,13 @@ class AgreedRun:
         self.captures += captures
 
     def ended(self, left: Observation, digest: str) -> None:
-        """Mark the run as correct, and store its final host state and capture digest."""
+        """Store the final host state and capture digest; the run was correct."""
         self.left, self.digest = left, digest
         self.agrees = self.steps <= STEPS_MAX
 
 
 class Repetition:
-    """A run under another schedule, compared with an agreed (correct) run instead of judged."""
+    """A run under another schedule whose records are compared with those of a correct run."""
 
     def __init__(self, agreed: AgreedRun) -> None:
         self._agreed = agreed

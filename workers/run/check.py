@@ -103,7 +103,7 @@ def judgement(
 def _swept(
     trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm
 ) -> tuple[Trace, Verdict, int]:
-    """Try schedules until the first finding; return its trace, its verdict and the number tried."""
+    """Run a trace under schedules until one has a finding; return it, its trace, and the count."""
     first: Agreed | None = None
     ahead = 0
     compared = References()
@@ -126,7 +126,7 @@ def _swept(
 def _outcomes(
     trace: Trace, value_cache: ModelValueCache, config: RunConfig
 ) -> tuple[tuple[Outcome, ...], Schedule | None]:
-    """Run the fixed schedules; return all verdicts and the first schedule with a finding.
+    """Run the fixed schedules; return all outcomes, and the first schedule with a finding.
 
     These runs have no race detector.
     """
@@ -143,7 +143,7 @@ def _outcomes(
 def explained(
     verdict: Verdict, trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now"
 ) -> Verdict:
-    """Rerun a finding to add the last writers of its wrong value, or its race's harm.
+    """Rerun a finding to record the last writers of its wrong value and the harm of its race.
 
     The trace runs again for that. A crash already has its source location and its race.
     """
@@ -156,7 +156,7 @@ def explained(
 def _race_before(
     verdict: Verdict, trace: Trace, value_cache: ModelValueCache, config: RunConfig
 ) -> MissingOrder | None:
-    """Return the first race under the eager schedule, for a trace that crashed, or None.
+    """Return the first race that the eager schedule shows, for a trace that crashed; or None.
 
     The crashed process itself cannot report its race any more.
     """
@@ -217,7 +217,7 @@ def check(
 def _repeated(
     trace: Trace, value_cache: ModelValueCache, options: Options, kind: TargetKind, config: RunConfig
 ) -> Verdict | None:
-    """Return the verdict if the run equals the agreed (correct) run in all records, else None.
+    """Return the verdict if the run's records all equal those of a correct run, else None.
 
     In that case the trace runs again and is judged; on simulated lanes that run is exactly the same.
     """
@@ -236,7 +236,7 @@ def _repeated(
 def judged(
     trace: Trace, value_cache: ModelValueCache, options: Options, kind: TargetKind, config: RunConfig
 ) -> Verdict:
-    """Run a trace with all judges; if decisions are not logged, compare with reference runs."""
+    """Run a trace with all judges; without a decision log, also compare with reference runs."""
     try:
         run = Run(trace, value_cache, options, kind, config)
     except DeviceError:
@@ -268,7 +268,7 @@ def judged(
 
 
 def _with_locations(verdict: Crashed | Diverged | Stuck, places: Places, trace: Trace) -> Verdict:
-    """Return the verdict of a run that crashed or hangs, with source locations of the cause."""
+    """Return the verdict of a crash or hang with the source locations of its cause."""
     match verdict:
         case Crashed():
             before = with_source_locations(verdict.before, places, trace) if verdict.before is not None else None
@@ -306,13 +306,13 @@ def _confirmed(
 
 
 def _as_expected(trace: Trace, stats: Stats) -> Verdict:
-    """Return `Agreed`, or `Vacuous` if the trace missed a situation or fault it was written for."""
+    """Return `Agreed`, or `Vacuous` if an expected probe or planted fault was not reached."""
     missing = tuple(not_hit(trace, stats))
     return Vacuous(stats=stats, missing=missing) if missing else Agreed(stats=stats)
 
 
 def not_hit(trace: Trace, stats: Stats) -> list[Fact]:
-    """Return a text for each expected situation (probe) seen too rarely and each unused fault."""
+    """Return a message for each expected probe seen too rarely, and each fault not reached."""
     seen = stats.probes
     probes = [
         fact("probe", probe=probe, least=least, seen=seen.get(probe, 0))

@@ -72,7 +72,7 @@ def outputs_of(
 
 @dataclass(slots=True, eq=False)
 class Comparison:
-    """Comparison of one run (explicit `trace`, accepted `requests`) with its reference runs.
+    """Comparison of one run with its reference runs.
 
     `given` is the trace before sessions and continuations got their prompts. `count` is the number of reference runs so
     far, `ties` has the requests that diverged from one at a near tie of two logits.
@@ -115,7 +115,7 @@ class Comparison:
         return None
 
     def elsewhere(self, broken: Difference) -> Elsewhere | None:
-        """Return whether the synchronous run breaks the same output rule; None without such a run."""
+        """Return whether the synchronous run keeps the broken output rule; None if it cannot tell."""
         first = next(iter(self._references()), None)
         if first is None or first[1].spec.depth >= self.trace.spec.depth:
             return None
@@ -144,7 +144,7 @@ class Comparison:
         )
 
     def _schedule_independent(self, outputs: Outputs | FailedRun) -> Outputs | FailedRun:
-        """Return the outputs, without requests that may differ between schedules."""
+        """Return the outputs of the requests that must not differ between schedules."""
         if isinstance(outputs, FailedRun):
             return outputs
         left_out = varying(self.trace, self.kind.capabilities.scripts_drafts)
@@ -163,7 +163,7 @@ class Comparison:
         return outputs_of(trace, self.value_cache, self.kind, self.config, Options(races=False), keep)
 
     def _difference_without_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | FailedRun) -> Difference | None:
-        """Return the first difference that is not a near tie; add requests with near ties to `ties`."""
+        """Return the first difference that no near tie of logits explains."""
         margin = self.kind.capabilities.logit_margin
         while True:
             found, near_ties = compare(trace, seen, wanted, margin, self.ties)

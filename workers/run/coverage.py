@@ -1,4 +1,4 @@
-"""Coverage: numbers of judged traces by schedule policy, event kind and checked plane.
+"""Coverage: number of traces by schedule policy, event kind and compared state category.
 
 A *policy* is a rule by which a schedule orders streams ("eager", "lazy"); a *plane* is a kind of checked values ("kv").
 """
@@ -13,7 +13,7 @@ Coverage: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 
 def coverage_of(policies: Iterable[str], trace: Trace, planes: Iterable[str]) -> Coverage:
-    """Return the coverage of one trace: the schedule policies it ran under, the planes compared."""
+    """Return the coverage of one trace, by schedule policies, event kinds and compared planes."""
     compared = tuple(planes)
     return {" ".join(policies): {kind: dict.fromkeys(compared, 1) for kind in sorted({e.do for e in trace.events})}}
 

@@ -38,7 +38,7 @@ _STEPS_MAX = 20_000
 
 
 def plain(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return the trace without async scheduling and drafts, as far as the engine allows.
+    """Return the trace without async scheduling and draft tokens, as far as the engine allows.
 
     Raises:
         ValueError: the trace already has both, or the engine supports neither.
@@ -55,7 +55,7 @@ def plain(trace: Trace, capabilities: Capabilities) -> Trace:
 def check_distribution(
     trace: Trace, value_cache: ModelValueCache, kind: TargetKind, num_copies: int, config: RunConfig = DEFAULT_CONFIG
 ) -> Verdict:
-    """Compare the output tokens of many copies of each request with an engine without drafts.
+    """Compare the token distribution of many copies of each request with plain decoding.
 
     The copies replace all events of the explicit trace.
 
@@ -92,7 +92,7 @@ def check_distribution(
 
 
 def _drawn(trace: Trace, submits: Sequence[Submit], role: int, num_copies: int) -> Iterator[Trace]:
-    """Yield traces with many copies of each request, each copy with its own sampling seed.
+    """Yield traces with many copies of each request, each with a sampling seed of its own.
 
     The seeds also differ between both runs (`role`).
     """

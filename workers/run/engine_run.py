@@ -69,14 +69,14 @@ UNJUDGED = Options(races=False, judged=False)
 
 
 def digest_of(outputs: Outputs, *, is_exact: bool) -> str:
-    """Return a hash of the outputs, including logprobs only if float sums have a fixed order."""
+    """Return a hash of the outputs, with logprobs only if their float sums have a fixed order."""
     if not is_exact:
         outputs = {name: Output(each.tokens, each.finish_reason) for name, each in outputs.items()}
     return blake2b(repr(sorted(outputs.items())).encode(), digest_size=16).hexdigest()
 
 
 class Ended(NamedTuple):
-    """A run that reached its end: first difference, statistics, outputs, accepted requests."""
+    """Result of a run to its end: first difference, statistics, outputs, accepted requests."""
 
     found: Difference | None
     stats: Stats
@@ -161,7 +161,7 @@ class Run:
         )
 
     def _digest_of_outputs(self) -> str:
-        """Return a hash of the outputs that must be equal under all schedules."""
+        """Return a hash of the outputs that no schedule may change."""
         outputs = self.target.outputs()
         left_out = varying(self.trace, self._capabilities.scripts_drafts)
         return digest_of({name: outputs[name] for name in outputs if name not in left_out}, is_exact=self._is_exact)
@@ -207,7 +207,7 @@ class Run:
             return self._verdict_of_error(error)
 
     def repeats(self, agreed: AgreedRun) -> Stats | None:
-        """Run while the records equal those of an agreed (correct) run under another schedule.
+        """Run a trace under another schedule as long as its records equal those of a correct run.
 
         Return the statistics if all records are equal and there is no race and no broken contract, else None.
         """
@@ -237,7 +237,7 @@ class Run:
         return self.stats()
 
     def to_end(self) -> Difference | NotDrained | None:
-        """Step the engine until it has drained, a judge finds a difference, or it makes no progress."""
+        """Step the engine until it has drained, a judge finds a difference, or it is stuck."""
         feed, target, panel = self.feed, self.target, self.panel
         while not feed.drained():
             if feed.tick > self._steps_known:
@@ -267,7 +267,7 @@ class Run:
         return steps_max(self.trace, self.target.probes) if self._capabilities.logs_decisions else STEPS_MAX
 
     def _explained(self, found: Difference) -> Difference:
-        """Return a difference with the last writers of its value and the run's first race."""
+        """Return a difference with the last writers of its value, and the run's first race."""
         race = found.missing_order or self.missing_order()
         return self._with_writers(found).model_copy(update={"missing_order": race})
 
@@ -304,7 +304,7 @@ class Run:
 
 
 def work_of(trace: Trace) -> int:
-    """Return the number of tokens to compute if each request of a trace runs once."""
+    """Return the number of tokens that a trace computes if no request is preempted."""
     work = 0
     for event in trace.submits():
         assert isinstance(event.prompt, tuple), "the trace is explicit"
@@ -314,7 +314,7 @@ def work_of(trace: Trace) -> int:
 
 
 def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
-    """Return the maximum number of steps: each request once, and again per preemption.
+    """Return the number of steps after which a run counts as stuck.
 
     Preemptions for lack of blocks count at most once per token: each makes room for a request that advances by one.
     """
@@ -327,7 +327,7 @@ def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
 
 
 def idle_max(trace: Trace) -> int:
-    """Return the maximum number of steps without a result or an event.
+    """Return how many steps may pass without a result or an event before a run counts as stuck.
 
     Even if requests preempt each other, one of them is computed to its next token; KV loads take some steps more.
     """
@@ -336,7 +336,7 @@ def idle_max(trace: Trace) -> int:
 
 
 def error_text(error: Exception) -> str:
-    """Return an exception's message, prefixed by its type unless the engine itself failed."""
+    """Return an exception's message, after its type unless the engine raised it."""
     return str(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}: {error}"
 
 

@@ -29,7 +29,7 @@ class EventQueue:
 
 
 class EventFeed:
-    """Drives an engine: applies the events of the trace around each step that it runs.
+    """Drives an engine: applies the trace's events at their hooks around each step.
 
     `contracts` receives each submit and abort, with the output before and after it. `scripts` has the draft script of
     each submit, empty for an engine whose draft tokens are not scripted. `prompts` has, by number of the submit, the
@@ -62,7 +62,7 @@ class EventFeed:
     def step(self) -> None:
         """Apply the events of this tick around one engine step."""
         self._target.step(self._apply_events)
-        self._begin_parts()
+        self._begin_session_inputs()
         self.tick += 1
 
     def _apply_events(self, hook: Hook) -> None:
@@ -88,7 +88,7 @@ class EventFeed:
                 self.prompts[submit] = None
                 self._waiting.append((event, submit, part_before))
                 target.submit(event, submit, self._scripts[submit])
-                self._begin_parts()
+                self._begin_session_inputs()
                 return
         if isinstance(event.prompt, Continuation):
             prompt = self.prompts[submit] = self._continued(event, event.prompt)
@@ -106,8 +106,8 @@ class EventFeed:
         if contracts is not None:
             contracts.submitted(event, before, target.outputs().get(name) if is_again else None)
 
-    def _begin_parts(self) -> None:
-        """Pass each started session input, with the session's earlier tokens, to `contracts`."""
+    def _begin_session_inputs(self) -> None:
+        """Report each session input that has started to `contracts`, with its full prompt."""
         if not self._waiting:
             return
         for part in tuple(self._waiting):
@@ -124,7 +124,7 @@ class EventFeed:
             self._waiting.remove(part)
 
     def _continued(self, event: Submit, turn: Continuation) -> tuple[int, ...] | None:
-        """Return the prompt that continues an earlier request, cut to the model and block limits.
+        """Return the prompt that continues another request's output, cut to the limits.
 
         Return None if the request that it continues was never submitted, or if no token fits.
         """
@@ -139,7 +139,7 @@ class EventFeed:
 
 
 def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) -> Trace:
-    """Return the trace with these prompts for continued requests, which become independent.
+    """Return the trace with continued requests as independent ones with these prompts.
 
     A continuation without a prompt is removed.
     """
@@ -158,7 +158,7 @@ def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) ->
 
 
 def scripts_of(trace: Trace, value_cache: ModelValueCache, capabilities: Capabilities) -> list[list[int]]:
-    """Return the draft tokens to propose for each submit; empty if the engine drafts itself."""
+    """Return the scripted draft tokens of each submit; empty if the engine drafts by itself."""
     submits = trace.submits()
     if not capabilities.scripts_drafts:
         return [[] for _ in submits]

@@ -29,7 +29,7 @@ class KnownBugs:
         self._last: dict[str, tuple[str, ...]] = {}
 
     def of(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
-        """Return a smallest set of known bugs whose fixes remove a finding; empty if it is new.
+        """Return a smallest set of known bugs whose fixes make a finding disappear.
 
         The finding disappears with the fixes of all bugs of the set.
         Known bugs of the same fingerprint are tried first: the last answer, then bugs with a proof of that fingerprint.
@@ -64,7 +64,7 @@ class KnownBugs:
         return self._keep(shown.bug, _smallest_that_ran(disappears, names, ran, fixes_of(kind.package)))
 
     def needed(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
-        """Return a smallest set of applied fixes without which a finding disappears.
+        """Return a smallest set of the applied fixes without which a finding disappears.
 
         It is empty if the trace does not agree without them. A finding that needs fixes is a side effect of them, or a
         bug that a known bug hides. Fixes of races are always applied: without them most traces with async scheduling
@@ -95,7 +95,7 @@ class KnownBugs:
             return ()
 
     def _signature(self, trace: Trace, config: RunConfig, ran: set[str]) -> Signature | None:
-        """Run a trace in a new process; return the signature of its finding, or None.
+        """Run a trace in a new engine process; return the signature of its finding, or None.
 
         Add the edited functions that ran there to `ran`.
         """
@@ -114,7 +114,7 @@ class KnownBugs:
 
 
 def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
-    """Return a judgement; a new finding names the applied fixes that it depends on.
+    """Return a judgement in which a new finding names the applied fixes it depends on.
 
     Each try starts a new engine. A judgement without a new finding is returned unchanged.
     """
@@ -128,7 +128,7 @@ def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
 def _smallest_that_ran(
     holds: Callable[[Sequence[str]], bool], names: Sequence[str], ran: set[str], fixes: Mapping[str, Fix]
 ) -> tuple[str, ...]:
-    """Return a smallest set for which `holds` is true; first try fixes of code that ran.
+    """Return a smallest set of fixes for which `holds`, preferring fixes of code that ran.
 
     It is searched among the fixes of functions that ran first, then among all fixes.
     """

@@ -57,14 +57,14 @@ def detector_of(capabilities: Capabilities) -> RaceDetector | None:
 def first_race_of(
     target: Target, detector: RaceDetector | None, capabilities: Capabilities
 ) -> Callable[[], MissingOrder | None] | None:
-    """Return a function that returns the run's first race so far; None without a detector."""
+    """Return a function that returns the first race so far; None if races are not detected."""
     if detector is not None:
         return lambda: detector.race
     return (lambda: next(iter(target.races()), None)) if capabilities.finds_races else None
 
 
 class Panel:
-    """The judges of a run, in calling order, including `checker` and `contracts`.
+    """The judges of a run, in the order in which they are called.
 
     `kept`, if set, is called with the log and the captures of each step.
     """
@@ -90,7 +90,7 @@ class Panel:
 
     @property
     def planes(self) -> set[str]:
-        """The planes (kinds of values) in which a judge has compared anything so far."""
+        """The state categories (planes) in which a judge has compared anything so far."""
         history, planes = self.history(), set[str]()
         for judge in self.judges:
             planes.update(judge.compared(history) if isinstance(judge, HistoryJudge) else judge.planes)
@@ -101,7 +101,7 @@ class Panel:
         return History.of(self._shown)
 
     def look(self, target: Target) -> Difference | None:
-        """Pass a step's new records to the judges; return the first difference."""
+        """Pass a step's new records to the judges; return the first difference found."""
         self._shown += target.take_engine_records()
         log = target.take_log()
         found = None
@@ -119,14 +119,14 @@ class Panel:
         return found
 
     def at_end(self, target: Target, steps: int) -> Difference | None:
-        """Pass the drained run to the judges; return the first difference."""
+        """Pass the run's end to the judges; return the first difference found."""
         left = target.left_over() if self.checker is not None else None
         submits = [taken.submit for taken in self.contracts.taken] if self.contracts is not None else []
         end = End(steps, target.outputs(), left, target.digest(), self.history(), submits)
         return next((found for judge in self.judges if (found := judge.at_end(end)) is not None), None)
 
     def before_crash(self, target: Target) -> Difference | None:
-        """Return the difference in the log or captures before a crash, or None."""
+        """Return the first difference in log or captures, for a run that crashed; or None."""
         if self.checker is None:
             return None
         checker = self.checker
@@ -135,7 +135,7 @@ class Panel:
         )
 
     def wrong_before_crash(self, target: Target) -> Difference | None:
-        """Return the first difference in the reported steps before a crash, or None."""
+        """Return the first difference in the reported steps, for a run that crashed; or None."""
         self._shown += target.take_engine_records()
         history = self.history()
         judges = (judge for judge in self.judges if isinstance(judge, ModelInputs))

@@ -1,4 +1,4 @@
-"""Build a trace's reference runs: the same requests, which must return the same outputs.
+"""Build a trace's reference runs: the same requests must give the same outputs there.
 
 Output tokens must be equal for greedy requests, and for sampled requests with random numbers by position.
 At a near tie of two logits both tokens are right.
@@ -62,7 +62,7 @@ ReferenceRun: TypeAlias = tuple[Reference, Trace]
 
 @dataclass(slots=True)
 class References:
-    """Cache of a trace's reference runs: each runs once for all schedules of the trace.
+    """The outputs of a trace's reference runs, each run once for all schedules of the trace.
 
     - `until`: the last kind of reference run to compare with.
     - `only`: the single kind to compare with; the first kind of a trace that does not have it.
@@ -77,7 +77,7 @@ class References:
     _outputs: dict[str, Outputs | FailedRun] = field(default_factory=dict)
 
     def needed(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
-        """Yield the reference runs to compare with: up to kind `until`, or only kind `only`."""
+        """Yield the reference runs up to kind `until`, or only one of kind `only`."""
         if self.only is not None:
             every = list(references)
             yield from [each for each in every if each[0] is self.only][:1] or every[:1]
@@ -88,7 +88,7 @@ class References:
                 return
 
     def outputs_of(self, trace: Trace, run: Callable[[Trace], Outputs | FailedRun]) -> Outputs | FailedRun:
-        """Return the outputs of a reference trace, or its error; `run` is called only once."""
+        """Return the outputs (or error) of a reference trace; call `run` only the first time."""
         key = trace.model_dump_json()
         if key not in self._outputs:
             self._outputs[key] = run(trace)
@@ -113,7 +113,7 @@ def without_drafts(trace: Trace) -> Trace:
 
 
 def without_control_plane(trace: Trace, has_sessions: bool = False) -> Trace | None:
-    """Return the trace without pause, sleep, reload, reset; None if no such trace is comparable.
+    """Return the trace without pause, sleep, reload and reset; None if not comparable.
 
     If the trace loads weights, the last ones are loaded at the start, and only the requests submitted after them are
     kept. There is none if these requests may use KV cache entries of older weights, by a prefix cache or by sessions.
@@ -147,7 +147,7 @@ class Requests:
     cut_short: frozenset[str]
 
     def among(self, submits: Sequence[Submit]) -> "Requests":
-        """Return only the requests that occur in `submits`."""
+        """Return the requests that occur in `submits`."""
         kept = {
             own: submit
             for own, submit in self.submits.items()
@@ -156,7 +156,7 @@ class Requests:
         return replace(self, submits=kept)
 
     def judged(self, trace: Trace) -> Trace:
-        """Return the trace to compare: these requests, and events that concern no request."""
+        """Return a trace of these requests, and of events that concern no single request."""
         others = [event for event in trace.events if not isinstance(event, Submit | Abort | Spoil | NanLogits)]
         aborts = [Abort(tick=0, request=name) for name in sorted(self.cut_short)]
         return trace.model_copy(update={"events": (*self.submits.values(), *aborts, *others)})
@@ -194,7 +194,7 @@ def _unique_name(name: str, names: Set[str]) -> str:
 
 
 def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabilities) -> Trace:
-    """Return a trace that runs requests one by one, without draft tokens and prefix cache.
+    """Return a trace that runs the requests one after another, without drafts and prefix cache.
 
     Each prompt is computed in one prefill chunk, with more KV-cache blocks than it needs, and with the trace's weights.
     """
@@ -245,7 +245,7 @@ def references(given: Trace, trace: Trace, requests: Requests, capabilities: Cap
 
 
 def near_tie_trace(trace: Trace, submit: Submit, capabilities: Capabilities) -> Trace:
-    """Return a trace that runs one request alone with its top-3 logprobs."""
+    """Return a trace that runs one request alone and reports its top-3 logprobs."""
     asking = with_params(submit, {"num_logprobs": NUM_TIE_LOGPROBS, "logprob_tokens": ()})
     found = one_by_one(without_control_plane(trace) or trace, [asking], capabilities)
     return found.model_copy(update={"spec": found.spec.model_copy(update={"logprobs_mode": "processed"})})

@@ -1,4 +1,4 @@
-"""Compile the Triton kernels that engines launch on a GPU, before the first trace runs.
+"""Compile the Triton kernels that traces launch on a GPU, before the first trace runs.
 
 Generated traces run on NumPy; for each device op, its Triton twin lists the kernel variants that it would launch.
 Does not verify: anything; these runs are not judged.
@@ -33,7 +33,7 @@ ON_TENSORS, ON_GPU = RunConfig(device="triton-cpu"), RunConfig(device="cuda")
 
 
 def listing(op: Callable[[Any], None], variants: Any) -> Any:
-    """Return an op that runs on NumPy and adds its Triton kernel launches to `variants`."""
+    """Return an op that computes with NumPy, and adds its Triton launches to `variants`."""
     twin = twin_of(op)
 
     @wraps(op)
@@ -45,7 +45,7 @@ def listing(op: Callable[[Any], None], variants: Any) -> Any:
 
 
 def rehearse(trace: Trace, kind: Specstorm, value_cache: ModelValueCache) -> None:
-    """Run a trace to its end, without judges, to record its kernel launches."""
+    """Run a trace without judges, to record its kernel launches."""
     target = kind.open(trace, ON_TENSORS, Watch())
     try:
         feed = EventFeed(trace, target, scripts_of(trace, value_cache, kind.capabilities))

@@ -11,7 +11,7 @@ NUM_RANDOM = 20
 
 
 def fixed_schedules() -> list[Schedule]:
-    """Return eager, lazy and 24 stream orders; each pair of streams occurs both ways round."""
+    """Return the fixed schedules: eager, lazy and 24 orders of the streams."""
     orders = [Schedule(policy="lane_order", order=order) for order in lane_orders(LANES)]
     return [Schedule(policy="eager"), Schedule(policy="lazy"), *orders]
 
@@ -63,7 +63,7 @@ def _under(schedule: Schedule, digest: str) -> Fact:
 
 
 def differs(verdict: Agreed | Vacuous, first: Agreed | Vacuous, schedule: Schedule) -> Diverged:
-    """Return the finding that two correct runs under different schedules captured other bytes."""
+    """Return the finding that a schedule led to other captured bytes than the first one."""
     difference = Difference(
         plane="determinism",
         variable="captures",

@@ -53,7 +53,7 @@ _SAMPLES: tuple[tuple[Policy, Reference], ...] = (
 
 
 class Hit(Value):
-    """A bug found in a shard: by `count` traces, first by `trace`, which has number `index`.
+    """A bug in a shard: found by `count` traces, first by `trace`, number `index` of the hunt.
 
     `situations` counts, by situation, the traces that found it.
     """
@@ -74,7 +74,7 @@ class Hit(Value):
         return cls(signature=signature, count=1, index=index, trace=trace, verdict=verdict, situations=have)
 
     def plus(self, other: "Hit") -> "Hit":
-        """Return this hit merged with a later hit of the same bug."""
+        """Return this hit merged with a later one of the same bug."""
         situations = dict(Counter(self.situations) + Counter(other.situations))
         return self.model_copy(update={"count": self.count + other.count, "situations": situations})
 
@@ -185,7 +185,7 @@ Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 
 
 class Judged(NamedTuple):
-    """Verdicts of one trace: one per schedule policy (eager, lazy ...) that it ran under."""
+    """Verdicts of one trace, one per schedule policy (eager, lazy ...)."""
 
     policies: tuple[Policy, ...]
     verdicts: list[Ended]
@@ -237,7 +237,7 @@ def _schedule(trace: Trace, policy: Policy) -> Schedule:
 
 
 def _still_differs(trace: Trace, value_cache: ModelValueCache, config: RunConfig) -> bool:
-    """Return whether captures again differ from the eager schedule, on new engines."""
+    """Return whether new engines again capture other bytes than under the eager schedule."""
     digests = set()
     for schedule in (Schedule(), trace.schedule):
         if not target_kind(config.engine).renew(config):
@@ -252,7 +252,7 @@ def _still_differs(trace: Trace, value_cache: ModelValueCache, config: RunConfig
 def first_matching_candidate(
     candidates: list[Trace], target: Signature, value_cache: ModelValueCache, config: RunConfig = DEFAULT_CONFIG
 ) -> Tried:
-    """Run the shrinker's candidates until one has the target's finding; return the count.
+    """Run candidates (smaller traces) until one has the same finding as `target`.
 
     Candidates that the engine cannot run are skipped.
     """
@@ -271,7 +271,7 @@ def first_matching_candidate(
 
 
 def _last_reference(target: Signature) -> Reference | Literal["all", "none"]:
-    """Return the last kind of reference run to compare with, to see this bug again."""
+    """Return the last kind of reference run that this bug needs to be detected."""
     if target.reference is not None:
         return target.reference
     return "all" if target.plane == "liveness" else "none"

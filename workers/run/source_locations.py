@@ -24,7 +24,7 @@ LOCATIONS_MAX = 3
 
 
 def ranked_locations(race: MissingOrder | None, places: Places, *lists: Sequence[Site]) -> tuple[Site, ...]:
-    """Return at most three source locations: the first of each list, then the second of each.
+    """Return at most three source locations, taken in turn from each list.
 
     With a race, only the race's source locations: the race causes the other differences.
     """
@@ -51,13 +51,13 @@ def with_source_locations(found: Difference, places: Places, trace: Trace) -> Di
 
 
 def crash_locations(raised: Sequence[Site], places: Places) -> tuple[Site, ...]:
-    """Return the declared source locations of a crash, given its call stack, innermost first."""
+    """Return the declared source locations on a crash's call stack, innermost first."""
     named = (places[CRASH, site.function] for site in raised if (CRASH, site.function) in places)
     return next(named, ())
 
 
 def _race_locations(race: MissingOrder, places: Places) -> tuple[Site, ...]:
-    """Return the declared source locations of the functions that a race's accesses are in.
+    """Return the declared source locations in the functions of a race's two accesses.
 
     Callers of these functions count as well.
     """
@@ -85,7 +85,7 @@ def _requests(name: str, trace: Trace) -> Iterable[Submit]:
 
 
 def _changed_keys(value: Value) -> Iterator[str]:
-    """Yield the names of fields that are not at their default; "name value" for choices."""
+    """Yield the names of fields with a value other than the default."""
     for name, field in type(value).model_fields.items():
         own = getattr(value, name)
         if get_origin(field.annotation) is Literal:

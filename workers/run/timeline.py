@@ -1,4 +1,4 @@
-"""Rerun a trace to record when each simulated stream's tasks ran, and a race's two tasks."""
+"""Rerun a trace and record when each task of the simulated streams ran."""
 
 from collections.abc import Iterable
 

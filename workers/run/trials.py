@@ -1,4 +1,4 @@
-"""Trial of a fault: run generated traces until the checks, or compared outputs, find it.
+"""Trial of a fault: how many random traces it takes until a check finds the fault.
 
 Both run the same trace under its own schedule; only the checks differ. A trial ends when the fault is found, or after a
 maximum number of traces. Trial N has the same traces as `specstorm hunt --seed N --fault ID`.
@@ -60,7 +60,7 @@ def run_with_fault(
 
 
 def outputs_differ(fault: str, trace: Trace, value_cache: ModelValueCache, config: RunConfig) -> tuple[bool, bool]:
-    """Return whether outputs differ from a synchronous run, faulty code and correct code."""
+    """Return whether outputs differ from synchronous runs: of faulty, of correct code."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return False, False
     kind, same_code = target_kind(config.engine), synchronous(trace)
@@ -76,7 +76,7 @@ class Found(Value):
 
 
 class Trial(Value):
-    """Result of one trial: how many traces ran the faulty code, and how many until it was found.
+    """Result of one trial: how many traces ran until the planted fault was found.
 
     - `baseline`: whether outputs were compared as well.
     - `judged`, `steps`, `seconds`: of the traces that all checks judged, until they found the fault.
@@ -109,7 +109,7 @@ def run_trial(
     clock: Callable[[], float] = time.perf_counter,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Trial:
-    """Run one trial; with `baseline`, also until the comparison of outputs finds the fault."""
+    """Run random traces with a fault until a check finds it."""
     judged = reached = triggered = steps = 0
     seconds, plane, variable = 0.0, "", ""
     detected = against_same = against_correct = None

@@ -13,7 +13,7 @@ from workers.oracle.incremental_values import depends_on_drafts
 
 
 def varying(trace: Trace, scripts_drafts: bool) -> Set[str]:
-    """Return the names of requests whose outputs a schedule may correctly change.
+    """Return the requests whose outputs may correctly differ between schedules.
 
     `scripts_drafts`: the trace scripts the draft tokens, so they do not vary.
     """
@@ -41,5 +41,5 @@ def _aborts_all(event: object) -> bool:
 
 
 def _may_continue_varying_output(submit: Submit, sessions: Set[str | None]) -> bool:
-    """Return whether the prompt may contain the output of such a request."""
+    """Return whether a prompt may contain output that varies between schedules."""
     return isinstance(submit.prompt, Continuation) or (submit.session is not None and submit.session in sessions)

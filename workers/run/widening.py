@@ -1,4 +1,4 @@
-"""Reproduce simulated races on a GPU: delay the first access of each, and judge the run.
+"""Reproduce simulated races on a GPU: delay each race's first access, judge the run.
 
 A race names two accesses without an order. On the GPU, the stream of the first access spins before it, so that the
 second access comes first unless something orders them. Then the run is judged as usual. Bugs that also appear without
@@ -37,7 +37,7 @@ _WITHOUT_DELAY: tuple[Way, ...] = ("plain", "joined")
 
 
 class Tries(Value):
-    """Runs of a trace on a GPU with one way of delay: how many, how many with harm, a verdict."""
+    """Runs of a trace on a GPU with one kind of delay: how many ran, how many had a new finding."""
 
     way: Way
     runs: int
@@ -46,7 +46,7 @@ class Tries(Value):
 
 
 class Widened(Value):
-    """Result on a GPU for all races of one source location: the first race, its delay, the runs.
+    """GPU result for one source location of races: the delay before it, and the delayed runs.
 
     `num_races` counts the races whose first access is at this location: one delay widens the windows of all of them.
     """
@@ -58,7 +58,7 @@ class Widened(Value):
 
     @property
     def does_harm(self) -> bool:
-        """Return whether a delayed run has a finding that no undelayed run has."""
+        """Return whether delayed runs have a finding that undelayed runs do not have."""
         return any(each.harmed for each in self.tries if each.way not in _WITHOUT_DELAY)
 
 
@@ -86,7 +86,7 @@ def _kind(config: RunConfig) -> ChildKind:
 
 
 def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None:
-    """Return the delay before a race's first access; None without a source location.
+    """Return the delay to insert before a race's first access; None without a source location.
 
     `stand_ins` are prefixes of files that only the simulated device runs, instead of the engine's own.
     """
@@ -100,7 +100,7 @@ def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None
 
 
 def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[Widened]:
-    """Delay each source location of simulated races on a GPU; yield the result of each.
+    """Delay each source location of the simulated races on a GPU; yield the results.
 
     The trace runs `times` in each way.
 
@@ -133,7 +133,7 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
 def _by_location(
     races: Iterable[MissingOrder], stand_ins: Sequence[str]
 ) -> Iterator[tuple[MissingOrder, Delay | None, int]]:
-    """Group races by the location to delay; yield (first race, delay, number of races)."""
+    """Group races by the source location to delay; yield (first race, delay, number of races)."""
     of_place: dict[object, list[tuple[MissingOrder, Delay | None]]] = {}
     for number, order in enumerate(races):
         delay = delay_of(order, stand_ins)
@@ -151,7 +151,7 @@ def _delays(delay: Delay | None) -> Iterator[tuple[Way, Delay]]:
 
 
 def _tries(way: Way, verdicts: Sequence[Verdict], trace: Trace, shown: Set[str]) -> Tries:
-    """Count the runs with harm: with a finding that is not among the undelayed ones (`shown`)."""
+    """Count the runs with a finding that undelayed runs (`shown`) do not have."""
     harmful = [each for each in verdicts if _bug_of(each, trace) not in {"", *shown}]
     return Tries(way=way, runs=len(verdicts), harmed=len(harmful), verdict=harmful[0] if harmful else None)
 

@@ -16,7 +16,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Worker:
-    """Judges traces one at a time; caches oracle values ("value_cache"), which changes no verdict.
+    """Judges one trace at a time; keeps a cache of oracle values, which changes no verdict.
 
     `confirm` says when the findings of `judge` are confirmed with slower kernels.
     """

@@ -109,7 +109,7 @@ def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield variants in which a race may become visible: late ops, more output, other drafts.
+    """Yield variants in which a race may show: late ops, more output tokens, other draft tokens.
 
     They have a late device, more output tokens, or other accepted drafts.
 
@@ -124,7 +124,7 @@ def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _running(event: Submit, script: str | None, longer: int, **changes: object) -> Submit:
-    """Return a submit with a new acceptance script, if given, and `longer` more output tokens."""
+    """Return a submit with other accepted draft tokens and `longer` more output tokens."""
     accept = event.accept if script is None else script
     return event.model_copy(update={"accept": accept, "max_tokens": event.max_tokens + longer, **changes})
 
