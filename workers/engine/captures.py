@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
-from workers.kernels.arithmetic.numpy import ZERO, integer, tiled
+from workers.kernels.arithmetic.numpy import ZERO, int64_scalar, tiled
 from workers.kernels.state_copy.definition import num_block_columns
 from workers.lanes.lane import Lane, Span
 from workers.record.observation import Recorder
@@ -68,7 +68,7 @@ class Captures:
 
         Draft logits are captured as a hash of those in each row's state slot.
         """
-        record, spec, zero = self._recorder.capture, self._spec, integer(0)
+        record, spec, zero = self._recorder.capture, self._spec, int64_scalar(0)
         names: tuple[str, ...] = ("temperature", "top_p", "top_k", "seeds", "noise_positions")
         names += ("accept_noise", "select_noise", "sampler_status")
         has_drawn = spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens > 0
@@ -96,10 +96,10 @@ class Captures:
         if self._is_hybrid:
             k, length = self._num_drafts, self._window
             row = np.maximum(state_slot, ZERO)
-            committed = np.minimum(np.maximum(accepted, ZERO), integer(1 + k))
-            at = (row * integer(1 + length + k) + committed).repeat(length)
+            committed = np.minimum(np.maximum(accepted, ZERO), int64_scalar(1 + k))
+            at = (row * int64_scalar(1 + length + k) + committed).repeat(length)
             at += tiled(length, len(row))
-            kept = states.take(row * integer(2 + k) + committed)
+            kept = states.take(row * int64_scalar(2 + k) + committed)
             names, arrays = _OF_STATE, (*arrays, slot_accepted.take(row), kept, conv.take(at))
         self._recorder.capture("state", step, requests, names, arrays)
 

@@ -11,7 +11,7 @@ import numpy as np
 from workers.engine.functions import EngineFunctions
 from workers.engine.request import PlanRow
 from workers.faults.fault import Reached, fault, in_place_of, op_like
-from workers.kernels.arithmetic.numpy import LOGIT_SHIFT, embed, mix, vocabulary
+from workers.kernels.arithmetic.numpy import LOGIT_SHIFT, embed, mix, vocabulary_terms
 from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.dflash.definition import DflashBlock
 from workers.kernels.draft_model.definition import DraftModelPass
@@ -223,9 +223,9 @@ def _padding_writes_draft_logits(functions: EngineFunctions, reached: Reached) -
         num_real = int(np.count_nonzero(given.num_scheduled))
         slots.update(enumerate(given.state_slot[:num_real].tolist()))
         lines = given.draft_logits.reshape(-1, given.num_speculative_tokens, given.vocab_size)
-        of_padding = (mix(embed(np.zeros(1, dtype=np.int64)) + vocabulary(given.vocab_size)) >> LOGIT_SHIFT).astype(
-            np.float32
-        )
+        of_padding = (
+            mix(embed(np.zeros(1, dtype=np.int64)) + vocabulary_terms(given.vocab_size)) >> LOGIT_SHIFT
+        ).astype(np.float32)
         draws = (given.temperature_bits > 0) & (given.point_mass == 0) & (given.valid > 0)
         drawn = set(given.state_slot[draws].tolist()) - {PAD_STATE_SLOT}
         for row in range(num_real, len(given.num_scheduled)):

@@ -104,7 +104,7 @@ class Arguments:
         return cls.used
 
     def on(self, memory: Mapping[str, Any]) -> Self:
-        """Return these arguments with the buffers in `memory` in place of those of the same name."""
+        """Return a copy of these arguments in which the buffers named in `memory` are replaced."""
         return type(self)(*(memory[name] if name in memory else getattr(self, name) for name in self.declared))
 
     def values(self) -> tuple[Any, ...]:
@@ -148,7 +148,7 @@ class Arguments:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def arguments(cls: type[A]) -> type[A]:
-    """Make a class of op arguments: a dataclass compared and hashed by identity.
+    """Make a class of op arguments a dataclass whose objects are equal only to themselves.
 
     Objects are immutable for type checkers only. Frozen dataclasses take three times as long to make, and a step of a
     new shape makes dozens.
@@ -174,20 +174,20 @@ def arguments(cls: type[A]) -> type[A]:
     integers = {name: at for name, at in places.items() if declared[name] is None}
     letters = [(letter, integers[name]) for letter, name in LETTERS.items() if name in integers]
     made.lengths = [*letters, *integers.items()]
-    made.buffers_of = _taken_from([at for _, at, _ in made.buffers])
-    made.integers_of = _taken_from([at for name, at in integers.items() if name in in_shapes])
+    made.buffers_of = _selector([at for _, at, _ in made.buffers])
+    made.integers_of = _selector([at for name, at in integers.items() if name in in_shapes])
     return made
 
 
-def _taken_from(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return a function that selects the values at the given indexes of a sequence."""
+def _selector(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that selects the values at these indexes of a sequence."""
     if len(places) > 1:
         return itemgetter(*places)
     return lambda values: tuple([values[at] for at in places])
 
 
 def disagreement(sizes: Sequence[tuple[str, str, int]], known: Mapping[str, int]) -> str | None:
-    """Return why buffer sizes contradict the declared shapes and `known` lengths, or None.
+    """Return how buffer sizes contradict the declared shapes and known lengths, or None.
 
     None if they can.
     """
@@ -252,7 +252,7 @@ def factors_of(shape: str) -> tuple[Factor, ...]:
 
 
 def names_in(shape: str) -> set[str]:
-    """Return the argument names that a shape uses."""
+    """Return the names of arguments that a shape contains."""
     return {LETTERS.get(name, name) for factor in factors_of(shape) for _, name in factor.terms}
 
 

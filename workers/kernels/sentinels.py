@@ -1,4 +1,4 @@
-"""Sentinels of device buffers: named values for a missing token, slot, row or block."""
+"""Sentinels of device buffers: special values for a missing token, slot, row or block."""
 
 NO_TOKEN = -1  # a column of `sampled` past the last valid one
 NO_DRAFT = -1  # a draft token that was scheduled but never proposed

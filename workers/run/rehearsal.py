@@ -73,7 +73,7 @@ def compile_all() -> None:
     """Compile the kernel variants of the rehearsed traces for the current GPU, in parallel."""
     compilation = import_module(COMPILATION)
     # A forked process cannot use the GPU; compiling does not need it.
-    compilation.let_go_of_device()
+    compilation.detach_driver()
     with get_context("fork").Pool(len(os.sched_getaffinity(0))) as pool:
         variants = set().union(*pool.imap_unordered(variants_of, SHARDS))
         # Kernels with more arguments usually take longer to compile: start with them.

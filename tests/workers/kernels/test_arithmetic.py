@@ -83,10 +83,10 @@ def test_numpy_attention_equals_scalar_attention(rows: list[list[int]]) -> None:
     seen, sums = arithmetic.attention(np.array(rows, dtype=np.uint64), index)
     assert len(sums) == len(seen) == 5 * len(rows)
     for row, position in product(range(len(rows)), range(5)):
-        words = rows[row][: 1 + position]
-        weighted = sum(word * at for at, word in enumerate(words))
-        assert int(sums[5 * row + position]) == sum(words) & model.MASK
-        assert int(seen[5 * row + position]) == model.attention(sum(words), weighted, position)
+        entries = rows[row][: 1 + position]
+        weighted = sum(word * at for at, word in enumerate(entries))
+        assert int(sums[5 * row + position]) == sum(entries) & model.MASK
+        assert int(seen[5 * row + position]) == model.attention(sum(entries), weighted, position)
 
 
 @quick
@@ -108,7 +108,7 @@ def test_numpy_draft_hidden_equals_scalar_draft_hidden(pairs: list[tuple[int, in
 @quick
 @given(st.lists(WORD, min_size=2, max_size=8))
 def test_taps_equal_the_weights_of_convolve(window: list[int]) -> None:
-    total = arithmetic.taps(len(window)).dot(array(window))
+    total = arithmetic.window_weights(len(window)).dot(array(window))
     assert arithmetic.mix(np.array([total])).tolist() == [model.convolve(window)]
 
 
@@ -141,7 +141,7 @@ def test_tables_cover_all_ids_and_positions_of_specifications() -> None:
             EngineSpec.model_validate({key: getattr(spec, key) + 1})
     # A block drafter has a mask token after the vocabulary; chains exceed the longest model.
     assert len(arithmetic.embeddings()) == spec.vocab_size + 1
-    assert len(arithmetic.places(0)) > spec.max_model_len + 2 * spec.num_speculative_tokens
+    assert len(arithmetic.position_terms(0)) > spec.max_model_len + 2 * spec.num_speculative_tokens
 
 
 def test_shared_arrays_cannot_be_written() -> None:

@@ -10,7 +10,7 @@ from tests.workers.kernels.triton.drafters import arguments_of
 from workers.kernels.draft_model import numpy as draft_model
 from workers.kernels.draft_model.definition import DraftModelChain
 from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
-from workers.kernels.draft_sampling.numpy import draft_noise, drawn, drawn_chain
+from workers.kernels.draft_sampling.numpy import draft_noise, drawn_chain, sampled_token
 from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.draw_noise.numpy import draw_noise
 from workers.kernels.probabilities.blocks import BLOCK_SIZE_MIN, TILE_SIZE, block_size_of
@@ -88,7 +88,7 @@ def test_uniform_noise_samples_tokens_by_probability(vocab_size: int, temperatur
     grid = np.stack(np.meshgrid(np.zeros(1), *(np.arange(count) / count,) * 2, indexing="ij"), axis=-1).reshape(-1, 3)
     numbers = grid.astype(np.float32) if vocab_size > 128 else grid[:count].astype(np.float32)
     scale, block_size = LOG2E / np.float32(temperature), block_size_of(vocab_size)
-    tokens = [drawn(logits, logits.max(), scale, each, block_size, TILE_SIZE) for each in numbers]
+    tokens = [sampled_token(logits, logits.max(), scale, each, block_size, TILE_SIZE) for each in numbers]
     shares = np.bincount(tokens, minlength=vocab_size) / len(numbers)
     weights = np.exp(logits.astype(np.float64) / temperature)
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=2 / count)

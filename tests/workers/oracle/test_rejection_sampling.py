@@ -18,7 +18,7 @@ from scenarios.spec import SamplingMethod
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
 from tests.workers.oracle.test_random_sampling import METHODS, RATES, K, around, batch_of, rows_of, tokens_of
 from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise
-from workers.kernels.draft_sampling.numpy import draft_noise, drawn
+from workers.kernels.draft_sampling.numpy import draft_noise, sampled_token
 from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
 from workers.kernels.probabilities.numpy import LOG2E
 from workers.oracle import rejection_sampling as rejection
@@ -95,7 +95,7 @@ def test_oracle_proposals_equal_drawn_chain(vocab_size: int) -> None:
     for index in range(K):
         scale = LOG2E / (temperature * ONE).astype(np.float32)
         found = [
-            drawn(line, line.max(), scale[row], numbers[row, index], block_size_of(vocab_size), TILE_SIZE)
+            sampled_token(line, line.max(), scale[row], numbers[row, index], block_size_of(vocab_size), TILE_SIZE)
             for row, line in enumerate(logits.astype(np.float32))
         ]
         for row in range(num_rows):

@@ -1,4 +1,4 @@
-"""Integer model that stands in for the LLM: each vector is one word modulo 2^64.
+"""Integer model in place of an LLM: each hidden state or KV entry is one 64-bit integer.
 
 Every op's definition uses it.
 """
@@ -21,7 +21,7 @@ POSITIONS_MAX = (1 << 16) + 64
 
 
 def mix(word: int) -> int:
-    """Scramble 64 bits: the finalizer of fast-hash."""
+    """Scramble 64 bits (the finalizer of fast-hash)."""
     word = word % WORDS
     word = word ^ (word >> 23)
     word = word * MULTIPLIER % WORDS
@@ -34,12 +34,12 @@ def embed(token: int) -> int:
 
 
 def kv_entry(hidden: int, position: int, layer: int) -> int:
-    """Return the KV-cache entry of an attention layer for a token at a position."""
+    """Return the KV entry of an attention layer for a token at a position."""
     return mix(hidden + (2 * position + 1) * POSITION + layer * LAYER)
 
 
 def attention_weight(position: int, at: int) -> int:
-    """Return 2 (position - at) + 1, the weight of the KV entry at position `at`.
+    """Return 2 (position - at) + 1, the attention weight of the KV entry at position `at`.
 
     1 for its own position.
     """
@@ -52,7 +52,7 @@ def after_attention(hidden: int, output: int) -> int:
 
 
 def convolve(window: Sequence[int]) -> int:
-    """Return the recurrent state's increment from a convolution window of inputs, oldest first.
+    """Return what a convolution window (inputs, oldest first) adds to the recurrent state.
 
     The newest has weight GOLDEN.
     """
@@ -63,7 +63,7 @@ def convolve(window: Sequence[int]) -> int:
 
 
 def advance(state: int, window: Sequence[int]) -> int:
-    """Return the recurrent state after the newest input of a window."""
+    """Return the recurrent state after one more token, the last input of the window."""
     return (state * DECAY + convolve(window)) % WORDS
 
 
@@ -78,5 +78,5 @@ def logit(hidden: int, token: int) -> int:
 
 
 def draft_hidden(hidden: int, token: int) -> int:
-    """Return the drafter's input: a hidden state combined with the token that follows it."""
+    """Return the drafter's input: a hidden state combined with the token after it."""
     return mix(3 * hidden + embed(token))

@@ -25,43 +25,43 @@ _WORD = np.dtype(np.uint64)
 
 
 def shared(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Make an array read-only, so that it can be shared, and return it."""
+    """Make an array read-only and return it, so that callers can share it."""
     array.flags.writeable = False
     return array
 
 
 @cache
-def integer(value: int) -> Integers:
-    """Return an int64 array of no dimensions, cached and read-only."""
+def int64_scalar(value: int) -> Integers:
+    """Return an integer as a read-only int64 array without dimensions, cached."""
     return shared(np.array(value, dtype=np.int64))
 
 
 @cache
-def word(value: int) -> Words:
-    """Return an integer modulo 2^64 as a uint64 array of no dimensions, cached and read-only."""
+def uint64_scalar(value: int) -> Words:
+    """Return an integer modulo 2^64 as a read-only uint64 array without dimensions, cached."""
     return shared(np.array(value & MASK, dtype=np.uint64))
 
 
-GOLDEN = word(definition.GOLDEN)
-POSITION = word(definition.POSITION)
+GOLDEN = uint64_scalar(definition.GOLDEN)
+POSITION = uint64_scalar(definition.POSITION)
 LAYER = definition.LAYER
-VOCABULARY = word(definition.VOCABULARY)
+VOCABULARY = uint64_scalar(definition.VOCABULARY)
 DECAY = definition.DECAY
 DRAFTER_LAYER = definition.DRAFTER_LAYER
-LOGIT_SHIFT = word(definition.LOGIT_SHIFT)
+LOGIT_SHIFT = uint64_scalar(definition.LOGIT_SHIFT)
 POSITIONS_MAX = definition.POSITIONS_MAX
-ONE, TWO, THREE = word(1), word(2), word(3)
-ZERO, NOTHING = integer(0), word(0)
+ONE, TWO, THREE = uint64_scalar(1), uint64_scalar(2), uint64_scalar(3)
+ZERO, NOTHING = int64_scalar(0), uint64_scalar(0)
 
-# The difference of `kv_places` between neighbouring positions.
-PLACE_STEP = word(2 * definition.POSITION)
-_MULTIPLIER = word(definition.MULTIPLIER)
+# The difference of `kv_terms` between neighbouring positions.
+PLACE_STEP = uint64_scalar(2 * definition.POSITION)
+_MULTIPLIER = uint64_scalar(definition.MULTIPLIER)
 _NUMBER = definition.MULTIPLIER
-_SHIFT_0, _SHIFT_1 = word(23), word(47)
+_SHIFT_0, _SHIFT_1 = uint64_scalar(23), uint64_scalar(47)
 
 
 def mix(x: Words) -> Words:
-    """Scramble words in place and return them."""
+    """Scramble 64-bit integers in place (a hash), and return them."""
     # NumPy functions, because most time is spent here and operators look these functions up first.
     shifted = right_shift(x, _SHIFT_0)
     bitwise_xor(x, shifted, x)
@@ -72,7 +72,7 @@ def mix(x: Words) -> Words:
 
 
 def mix_number(x: int) -> int:
-    """Return `mix` of one word, given as any integer modulo 2^64."""
+    """Return `mix` of one Python integer."""
     x &= MASK
     x = (x ^ (x >> 23)) * _NUMBER & MASK
     return x ^ (x >> 47)
@@ -83,16 +83,16 @@ def scores(hidden: Words, vocab_size: int) -> Words:
 
     `hidden` has N hidden states.
     """
-    return _scored(hidden[:, None] + vocabulary(vocab_size))
+    return _scored(hidden[:, None] + vocabulary_terms(vocab_size))
 
 
 def scores_of(hidden: int, vocab_size: int) -> Words:
-    """Return the logits of all token ids for one hidden state, [vocab_size]."""
-    return _scored(np.array(hidden, dtype=_WORD) + vocabulary(vocab_size))
+    """Return the logits of all token ids for one hidden state: [vocab_size]."""
+    return _scored(np.array(hidden, dtype=_WORD) + vocabulary_terms(vocab_size))
 
 
 def _scored(x: Words) -> Words:
-    """Return logits from hidden states plus vocabulary terms; overwrites `x`."""
+    """Return the logits for sums of a hidden state and a vocabulary term; overwrites `x`."""
     bitwise_xor(x, right_shift(x, _SHIFT_0), x)
     multiply(x, _MULTIPLIER, x)
     # The last step of `mix` changes only the lowest 17 bits, and a logit is the highest 24.
@@ -100,8 +100,8 @@ def _scored(x: Words) -> Words:
     return x
 
 
-def words(x: Integers) -> Words:
-    """View non-negative int64 as uint64, without a copy."""
+def as_uint64(x: Integers) -> Words:
+    """View non-negative int64 values as uint64, without a copy."""
     return x.view(_WORD)
 
 
@@ -113,20 +113,20 @@ def embed(tokens: Integers, out: Words | None = None) -> Words:
     return embeddings().take(tokens, out=out, mode="clip")
 
 
-def kv_places(positions: Integers, layer: int) -> Words:
-    """Return the terms for position and layer that are part of KV entries."""
-    return places(layer).take(positions, mode="clip")
+def kv_terms(positions: Integers, layer: int) -> Words:
+    """Return the part of KV entries that depends on position and layer, for these positions."""
+    return position_terms(layer).take(positions, mode="clip")
 
 
 def kv_entries(hidden: Words, positions: Integers, layer: int) -> Words:
     """Return the KV-cache entries of an attention layer for tokens at positions."""
-    x = kv_places(positions, layer)
+    x = kv_terms(positions, layer)
     x += hidden
     return mix(x)
 
 
 def cached_entries(kv: Words, block_table: Integers, block_size: int, max_blocks: int, num_blocks_max: int) -> Words:
-    """Return each row's KV entries of its first blocks: [num_rows, num_blocks_max * block_size].
+    """Return the KV entries in each row's first blocks: [num_rows, num_blocks_max * block_size].
 
     Shapes: kv [num_blocks * block_size], block_table [num_rows * max_blocks]. Words of missing blocks are undefined.
     """
@@ -136,7 +136,7 @@ def cached_entries(kv: Words, block_table: Integers, block_size: int, max_blocks
 
 
 def attention(cached: Words, index: Integers, out: Words | None = None) -> tuple[Words, Words]:
-    """Return attention output and plain sum of KV entries at each position of each row.
+    """Return the attention outputs and the sums of KV entries up to the positions `index`.
 
     Shapes: cached [num_rows, length], which is overwritten; index (flat into cached), `out` and both results [N].
     """
@@ -151,7 +151,7 @@ def attention(cached: Words, index: Integers, out: Words | None = None) -> tuple
 
 
 def draft_hidden(hidden: Words, tokens: Integers, out: Words | None = None) -> Words:
-    """Return the drafter's inputs: hidden states combined with the following tokens.
+    """Return the drafter's inputs: hidden states combined with the tokens after them.
 
     The result is written to `out` if given.
     """
@@ -192,19 +192,19 @@ def runs(stop: int, count: int) -> Integers:
 
 @cache
 def lines(count: int, width: int) -> Integers:
-    """Return the flat indexes of `count` lines of `width` elements: [count, width]."""
+    """Return the flat indexes of an array [count, width], in that shape."""
     return shared(np.arange(count * width).reshape(count, width))
 
 
 @cache
 def first_entries(num_lines: int, width: int, count: int) -> Integers:
-    """Return flat indexes of the first `count` elements of each of `num_lines` lines."""
+    """Return the flat indexes of the first `count` columns of an array [num_lines, width]."""
     return shared(lines(num_lines, width)[:, :count].ravel())
 
 
 @cache
 def columns(num_rows: int, width: int, num_real: int, count: int) -> Integers:
-    """Return flat indexes of the first `count` columns of [num_rows, width], by column.
+    """Return the flat indexes of an array's first `count` columns, one column after the other.
 
     Only the first `num_real` rows are included.
     """
@@ -213,7 +213,7 @@ def columns(num_rows: int, width: int, num_real: int, count: int) -> Integers:
 
 @cache
 def block_places(block_size: int, max_blocks: int, length: int) -> tuple[Integers, Integers]:
-    """Return block-table entry and offset in the block of each position up to `length`.
+    """Return, for each position, its index in the block table and its offset in the block.
 
     The position `length` has no slot: its offset is far below every block's.
     """
@@ -240,10 +240,10 @@ def slots_at(
     """
     entries, offsets = block_places(block_size, max_blocks, length)
     slots = block_table.take(first + entries.take(positions, mode="clip"), mode="clip")
-    slots *= integer(block_size)
+    slots *= int64_scalar(block_size)
     slots += offsets.take(positions, mode="clip")
     # A missing block is -1, and the offset past the end is hugely negative: the maximum turns both into PAD_SLOT.
-    return np.maximum(slots, integer(PAD_SLOT), out=slots if out is None else out)
+    return np.maximum(slots, int64_scalar(PAD_SLOT), out=slots if out is None else out)
 
 
 def store(memory: NDArray[Scalar], slots: Integers, values: NDArray[Scalar]) -> None:
@@ -261,28 +261,28 @@ def column(stop: int) -> Integers:
 
 
 @cache
-def taps(width: int) -> Words:
-    """Return the weights of a convolution window, oldest input first."""
-    return shared(words(np.arange(2 * width - 1, 0, -2)) * GOLDEN)
+def window_weights(width: int) -> Words:
+    """Return the weights of the inputs in a convolution window, oldest first."""
+    return shared(as_uint64(np.arange(2 * width - 1, 0, -2)) * GOLDEN)
 
 
 @cache
 def embeddings() -> Words:
-    """Return the hidden states of all ids of the largest vocabulary and of the mask id."""
-    return shared(mix((words(np.arange(definition.NUM_EMBEDDED)) + ONE) * GOLDEN))
+    """Return the hidden states of all token ids and of the mask token."""
+    return shared(mix((as_uint64(np.arange(definition.NUM_EMBEDDED)) + ONE) * GOLDEN))
 
 
 @cache
-def places(layer: int) -> Words:
-    """Return, for every position, the part of KV entries that depends on position and layer.
+def position_terms(layer: int) -> Words:
+    """Return, for each position, the part of a KV entry that depends on position and layer.
 
     Positions include those of draft tokens past the end of the longest model.
     """
-    odd = words(np.arange(POSITIONS_MAX)) * TWO + ONE
-    return shared(odd * POSITION + word(layer * LAYER))
+    odd = as_uint64(np.arange(POSITIONS_MAX)) * TWO + ONE
+    return shared(odd * POSITION + uint64_scalar(layer * LAYER))
 
 
 @cache
-def vocabulary(size: int) -> Words:
-    """Return, for every token id, the part of its logit's hash that depends on the id."""
-    return shared(words(np.arange(1, size + 1)) * VOCABULARY)
+def vocabulary_terms(size: int) -> Words:
+    """Return, for each token id, the part of its logit that depends on the id."""
+    return shared(as_uint64(np.arange(1, size + 1)) * VOCABULARY)

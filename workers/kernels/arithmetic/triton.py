@@ -23,7 +23,7 @@ _MASK = tl.constexpr(definition.WORDS - 1)
 
 @triton.jit
 def mix(b_x):
-    """Scramble words."""
+    """Scramble 64-bit integers (a hash)."""
     b_x ^= b_x >> 23
     b_x *= _MULTIPLIER
     return b_x ^ (b_x >> 47)
@@ -42,7 +42,7 @@ def kv_entry(b_hidden, b_position, layer: tl.constexpr):
 
 @triton.jit
 def attention(b_sum, b_sum_position, b_position):
-    """Return the attention output (2 i + 1) * sum of kv - 2 * sum of kv times position."""
+    """Return the attention output from the sums of kv and of kv * position."""
     return (b_position.to(tl.uint64) * 2 + 1) * b_sum - b_sum_position * 2
 
 
@@ -52,7 +52,7 @@ def draft_hidden(b_hidden, b_token):
 
 
 @triton.jit
-def tap(b_age):
+def window_weight(b_age):
     """Return the weight of an input in a convolution window; the newest has age 0."""
     return (b_age.to(tl.uint64) * 2 + 1) * GOLDEN
 

@@ -9,7 +9,7 @@ from workers.kernels.sentinels import PAD_ROW
 
 @arguments
 class Attention(Arguments):
-    """Set output[i] = sum over j <= position of kv[j] * (2 (position - j) + 1).
+    """Set each token's output to the sum over j <= position of kv[j] * (2 (position - j) + 1).
 
     Update the hidden states with it.
 
@@ -29,7 +29,7 @@ class Attention(Arguments):
 
 
 def attention(a: Attention) -> None:
-    """Compute each token's attention over its row's KV cache up to its own position.
+    """Compute attention of each token to the KV entries of its row, up to its own position.
 
     Update its hidden state.
     """
@@ -37,7 +37,7 @@ def attention(a: Attention) -> None:
 
 
 def attend(a: Attention, num_common_blocks: int) -> None:
-    """Compute `attention`, reading the first `num_common_blocks` blocks from row 0."""
+    """Compute `attention`, taking the first `num_common_blocks` blocks of all rows from row 0."""
     for token in range(len(a.hidden)):
         row = int(a.token_row[token])
         if row == PAD_ROW:

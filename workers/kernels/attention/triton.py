@@ -49,7 +49,7 @@ def sum_paged(
     p_kv, p_table, b_last, is_real, first, length, block_size,
     BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
 ):  # fmt: skip
-    """Return per block-table row the sums of kv and kv * position, first <= position <= last.
+    """Return, per row of a block table, the sums of kv and kv * position in [first, last].
 
     Positions from `length` on have no blocks.
     """

@@ -17,5 +17,5 @@ class CascadeAttention(Attention):
 
 
 def cascade_attention(a: CascadeAttention) -> None:
-    """Compute attention with the common blocks of row 0 as the first blocks of every row."""
+    """Compute attention; the first `num_common_blocks` blocks of every row are those of row 0."""
     attend(a, a.num_common_blocks)

@@ -1,4 +1,4 @@
-"""List the Triton kernel variants that launches need, and compile them in advance.
+"""List the Triton kernel variants that ops launch, and compile them in advance.
 
 A variant is a kernel and everything that it is compiled for: types, whether addresses and numbers are divisible by 16,
 constants, options. `Variants` records what Triton's dispatch requests from its compiler. `compile_variant` compiles it
@@ -24,7 +24,7 @@ _DIVISOR = 16
 
 
 class Variant(NamedTuple):
-    """A kernel of a module, and the specialisation it is compiled for, in Triton's own format."""
+    """A kernel with the specialisation that it is compiled for, in Triton's format."""
 
     module: str
     name: str
@@ -32,7 +32,7 @@ class Variant(NamedTuple):
 
 
 class Variants:
-    """The distinct variants that launches need."""
+    """The distinct kernel variants that ops would launch."""
 
     def __init__(self) -> None:
         self.found: set[Variant] = set()
@@ -58,7 +58,7 @@ class Variants:
 
 
 def _as_seen(argument: Any) -> Any:
-    """Return the properties of an argument that Triton's dispatch may depend on."""
+    """Return the properties of a launch argument on which Triton's choice of variant depends."""
     return (argument.dtype, argument.data_ptr() % _DIVISOR) if isinstance(argument, Tensor) else argument
 
 
@@ -68,8 +68,8 @@ def compile_variant(variant: Variant) -> None:
     driver.active.launcher_cls(compiled.src, compiled.metadata)
 
 
-def let_go_of_device() -> None:
-    """Make Triton compile for the current GPU without the driver, here and in forks."""
+def detach_driver() -> None:
+    """Make Triton compile for the current GPU without using its driver, also in child processes."""
     target, answers = driver.active.get_current_target(), CudaDriver()
     answers.get_current_device = lambda: 0
     answers.get_current_stream = lambda device: device

@@ -23,7 +23,7 @@ class ComputeLogits(Arguments):
 
 
 def compute_logits(a: ComputeLogits) -> None:
-    """Write the logits of each row's last 1 + d tokens; later columns repeat the last."""
+    """Write the logits of each row's last 1 + d tokens; further columns repeat the last one."""
     width = 1 + a.num_speculative_tokens
     for row in range(len(a.num_drafts)):
         num_drafts = int(a.num_drafts[row])

@@ -19,5 +19,5 @@ def compute_logits(a: ComputeLogits) -> None:
 
 @cache
 def _to_end(stop: int) -> Integers:
-    """Return, for row length n and column i < stop, the distance max(n - i, 0) + 1 from the end."""
+    """Return max(n - i, 0) + 1 for row length n and column i < stop: the distance from the end."""
     return shared(np.maximum(column(stop) - arange(stop), 0) + 1)

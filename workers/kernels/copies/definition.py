@@ -1,4 +1,4 @@
-"""Copies between host and device: one op each, so that a schedule can refer to it by name."""
+"""Copies between host and device, one op each, so that schedules can delay each by name."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ class CopyInputs(Arguments):
 
 @arguments
 class CopyScript(Arguments):
-    """Copy the scripted draft tokens of a new request into the line of its state slot."""
+    """Copy a new request's scripted draft tokens to the row of its state slot."""
 
     source: Annotated[Memory, In("int64", "length", of=("staging_scripts",))]
     destination: Annotated[Memory, Out("int64", "length", of=("script",))]
@@ -23,7 +23,7 @@ class CopyScript(Arguments):
 
 @arguments
 class CopyLine(Arguments):
-    """Copy a new request's sampling parameters and token history to its state slot's line."""
+    """Copy a new request's sampling parameters and token history to the row of its state slot."""
 
     source: Annotated[Memory, In("int64", "length", of=("staging_lines",))]
     destination: Annotated[Memory, Out("int64", "length", of=("lines",))]
@@ -47,7 +47,7 @@ class CopyLogprobs(Arguments):
 
 @arguments
 class CopyMasks(Arguments):
-    """Copy grammar bitmasks, and the indexes of their columns, to the device."""
+    """Copy grammar bitmasks, and the logits rows that they apply to, to the device."""
 
     source: Annotated[Memory, In("int64", "length", of=("staging_masks",))]
     destination: Annotated[Memory, Out("int64", "length", of=("masks",))]
@@ -71,7 +71,7 @@ class CopyCounts(Arguments):
 
 @arguments
 class CopyAccepted(Arguments):
-    """Copy the accepted counts to the host, for recurrent layers that read the counts there."""
+    """Copy the accepted counts to the host, for engines whose recurrent layers read them there."""
 
     accepted: Annotated[Memory, In("int64", "B")]
     destination: Annotated[Memory, Out("int64", "B", of=("accepted_counts",))]
@@ -103,7 +103,7 @@ def copy_logprobs(a: CopyLogprobs) -> None:
 
 
 def copy_masks(a: CopyMasks) -> None:
-    """Copy grammar bitmasks, and the indexes of their columns."""
+    """Copy grammar bitmasks, and the logits rows that they apply to."""
     a.destination[:] = a.source
 
 

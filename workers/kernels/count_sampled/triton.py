@@ -3,7 +3,7 @@
 import triton.language as tl
 
 from workers.kernels.count_sampled.definition import CountSampled
-from workers.kernels.launch.triton import NO_TOKEN, columns_of, kernel, launch
+from workers.kernels.launch.triton import NO_TOKEN, kernel, launch, padded_columns
 
 
 def count_sampled(a: CountSampled) -> None:
@@ -11,7 +11,7 @@ def count_sampled(a: CountSampled) -> None:
     rows = (a.discard, a.backup, a.query_start, a.num_scheduled, a.num_drafts, a.state_slot)
     outputs = (a.slot_accepted, a.accepted, a.valid, a.next_tokens, a.token_index)
     arguments = (a.sampled, a.input_ids, *rows, *outputs)
-    launch(_kernel, (a.discard.numel(),))(*arguments, a.width, a.vocab_size, columns_of(a.width), num_warps=1)
+    launch(_kernel, (a.discard.numel(),))(*arguments, a.width, a.vocab_size, padded_columns(a.width), num_warps=1)
 
 
 @kernel()

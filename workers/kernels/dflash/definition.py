@@ -13,7 +13,7 @@ from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 @arguments
 class DflashContext(Arguments):
-    """Write the KV entry of the target's hidden state for every token that has a slot."""
+    """Write the drafter's KV entry (from the target's hidden state) of each token with a slot."""
 
     hidden: Annotated[Memory, In("uint64", "T")]
     positions: Annotated[Memory, In("int64", "T")]
@@ -23,7 +23,7 @@ class DflashContext(Arguments):
 
 @arguments
 class DflashBlock(CachedDrafts):
-    """Propose each row's draft tokens at once, from its last kept token's hidden state.
+    """Propose all draft tokens of a row at once, from the hidden state of its last kept token.
 
     The block is the next token followed by `num_proposed` mask tokens (id `vocab_size`), at the positions after the
     context. Each attends to the whole context, and to all of the block with weight 2 |distance| + 1. `raw` is the
@@ -37,20 +37,20 @@ class DflashBlock(CachedDrafts):
 
 
 def dflash_context(a: DflashContext) -> None:
-    """Write the drafter's KV entry of the target's hidden state, for every token that has a slot."""
+    """Write the drafter's KV entry (from the target's hidden state) of each token with a slot."""
     for token in range(len(a.hidden)):
         if a.slots[token] >= 0:
             a.drafter_kv[a.slots[token]] = kv_entry(int(a.hidden[token]), int(a.positions[token]), DRAFTER_LAYER)
 
 
 def dflash_block(a: DflashBlock) -> None:
-    """Propose each row's draft tokens at once, from its last kept token's hidden state."""
+    """Propose all draft tokens of a row at once, from the hidden state of its last kept token."""
     for row in cleared_rows(a):
         _propose(a, row)
 
 
 def _propose(a: DflashBlock, row: int) -> None:
-    """Predict a row's draft tokens at once: run next token and mask tokens on the context.
+    """Predict a row's draft tokens in one pass over its next token and mask tokens.
 
     Each of them attends to the whole block.
     """

@@ -8,6 +8,7 @@ from workers.kernels.arithmetic.numpy import (
     DRAFTER_LAYER,
     Words,
     arange,
+    as_uint64,
     column,
     draft_hidden,
     kv_entries,
@@ -16,7 +17,6 @@ from workers.kernels.arithmetic.numpy import (
     shared,
     store,
     tiled,
-    words,
 )
 from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.drafting.numpy import cached_sums, scripted, withhold, write_raw, write_scratch
@@ -49,15 +49,15 @@ def dflash_block(a: DflashBlock) -> None:
 
 @cache
 def block_weights(width: int) -> Words:
-    """Return the weight 2 |i - j| + 1 of places i and j of a block: [width, width]."""
-    return shared(words(2 * np.abs(arange(width) - column(width)) + 1))
+    """Return the attention weights 2 |i - j| + 1 between positions i and j of a block."""
+    return shared(as_uint64(2 * np.abs(arange(width) - column(width)) + 1))
 
 
 @cache
 def context_weights(width: int) -> Words:
-    """Return each block place's factors of the context's attention output and word sum.
+    """Return the factors by which the context's attention output and KV sum enter each position.
 
     The attention output is taken at the position before the block. Every weight grows by 2 with each position, which
     adds that sum twice per position.
     """
-    return shared(words(np.stack((arange(width) * 0 + 1, 2 * arange(width) + 2), axis=1)))
+    return shared(as_uint64(np.stack((arange(width) * 0 + 1, 2 * arange(width) + 2), axis=1)))

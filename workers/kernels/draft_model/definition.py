@@ -20,7 +20,7 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_ROW, PAD_SLOT
 
 @arguments
 class DraftModelPass(Arguments):
-    """Run the draft model over the step's tokens; its KV cache catches up with the target's.
+    """Run the draft model over the step's tokens, so that its KV cache includes them.
 
     `accepted` is the accepted count of the previous step. Tokens after a row's last kept token (`token_index`) are
     rejected draft tokens and get no slot in the cache.
@@ -53,7 +53,7 @@ class DraftModelPass(Arguments):
 
 @arguments
 class DraftModelChain(CachedDrafts):
-    """Predict `num_proposed` tokens for each row, one at a time, starting after its next token.
+    """Predict `num_proposed` tokens per row, one at a time, after its next token.
 
     `raw` is the model's last hidden state, `own` the argmax of its logits (the lowest id of equal ones). The draft
     token is `own` plus the script's entry at its position, modulo the vocabulary size: 0 keeps it, 1 makes it wrong.
@@ -108,7 +108,7 @@ Predict: TypeAlias = Callable[[int, int, int, int], tuple[int, int]]
 
 
 def draft_model_pass(a: DraftModelPass) -> None:
-    """Run the draft model over the step's tokens; its KV cache catches up with the target's."""
+    """Run the draft model over the step's tokens, so that its KV cache includes them."""
     kept_slots = np.array(a.slots)
     for token in range(len(a.input_ids)):
         if a.token_row[token] == PAD_ROW or token > a.token_index[a.token_row[token]]:
@@ -120,7 +120,7 @@ def draft_model_pass(a: DraftModelPass) -> None:
 
 
 def draft_model_chain(a: DraftModelChain) -> None:
-    """Predict `num_proposed` tokens for each row, one at a time, starting after its next token."""
+    """Predict `num_proposed` tokens per row, one at a time, after its next token."""
 
     def predict(row: int, index: int, hidden: int, wrong: int) -> tuple[int, int]:
         own = likeliest(hidden, a.vocab_size)
@@ -130,7 +130,7 @@ def draft_model_chain(a: DraftModelChain) -> None:
 
 
 def likeliest(hidden: int, vocab_size: int) -> int:
-    """Return the token with the largest logit; the lowest id of equal ones."""
+    """Return the token with the largest logit; on a tie the lowest id."""
     best = 0
     for token in range(vocab_size):
         if logit(hidden, token) > logit(hidden, best):
@@ -139,7 +139,7 @@ def likeliest(hidden: int, vocab_size: int) -> int:
 
 
 def run_chain(a: DraftModelChain, predict: Predict) -> None:
-    """Run the draft model after each row's next token; `predict` returns each draft token."""
+    """Run the draft model from each row's next token on; `predict` chooses each draft token."""
     for index in range(len(a.own)):
         a.own[index] = NO_DRAFT
     for row in cleared_rows(a):

@@ -6,7 +6,7 @@ from operator import mul
 import numpy as np
 
 from workers.kernels.arithmetic.definition import DECAY, POSITION, WORDS
-from workers.kernels.arithmetic.numpy import arange, embed, embeddings, mix_number, scores_of, taps
+from workers.kernels.arithmetic.numpy import arange, embed, embeddings, mix_number, scores_of, window_weights
 from workers.kernels.attention.numpy import attention
 from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
 from workers.kernels.drafting.numpy import cached_sums, scripted
@@ -38,7 +38,7 @@ def draft_model_chain(a: DraftModelChain) -> None:
 
 
 def run_chain(a: DraftModelChain, choose: Choose) -> None:
-    """Run the draft model after each row's next token; `choose` returns the draft tokens."""
+    """Run the draft model from each row's next token on; `choose` chooses the draft tokens."""
     a.raw.fill(0)
     a.own.fill(NO_DRAFT)
     a.draft_tokens.fill(NO_DRAFT)
@@ -64,7 +64,7 @@ def run_chain(a: DraftModelChain, choose: Choose) -> None:
 def _run_row(
     a: DraftModelChain, row: int, choose: Choose, *, last: int, hidden: int, seen: int, sums: int, wrong: list[int]
 ) -> None:
-    """Run the draft model on its own draft tokens, from the next token's `hidden` word on.
+    """Run the draft model on its own draft tokens; `hidden` is the next token's hidden state.
 
     The next token follows position `last`. `seen` is the attention output at `last` over the row's KV entries, `sums`
     the sum of these words.
@@ -77,7 +77,7 @@ def _run_row(
         accepted, slot = min(max(int(a.accepted[row]), 0), 1 + k), int(a.state_slot[row])
         state = int(a.drafter_states[slot * (2 + k) + accepted])
         first = slot * (width + k) + accepted
-        window, weights = a.drafter_conv[first : first + width - 1].tolist(), taps(width).tolist()
+        window, weights = a.drafter_conv[first : first + width - 1].tolist(), window_weights(width).tolist()
     for index in range(a.num_proposed):
         position = last + 1 + index
         stored = mix_number(hidden + (2 * position + 1) * POSITION)
@@ -102,7 +102,7 @@ def _run_row(
 
 
 def _write_scratch(a: DraftModelChain, row: int, position: int, word: int) -> None:
-    """Write a KV entry after the last kept token, if the position has a slot."""
+    """Write the KV entry of a draft token, if its position has a slot."""
     if position < a.max_model_len:
         entry, offset = divmod(position, a.block_size)
         block = a.block_table[row * a.max_blocks + entry]

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.arithmetic.triton import DECAY, LOGIT_SHIFT, VOCABULARY, embed, kv_entry, mix, tap
+from workers.kernels.arithmetic.triton import DECAY, LOGIT_SHIFT, VOCABULARY, embed, kv_entry, mix, window_weight
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.attention.triton import attention, sum_paged
 from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
@@ -18,7 +18,7 @@ BLOCK_VOCABULARY = 64
 
 
 def draft_model_pass(a: DraftModelPass) -> None:
-    """Launch one kernel that writes the KV cache, then those of the target's layers."""
+    """Launch the kernel that writes the KV cache, then the kernels of the target's layers."""
     num_tokens = a.input_ids.numel()
     launch(_write_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.input_ids, a.positions, a.slots, a.token_row, a.token_index, a.drafter_hidden, a.drafter_kv,
@@ -30,7 +30,7 @@ def draft_model_pass(a: DraftModelPass) -> None:
 
 
 def draft_model_chain(a: DraftModelChain) -> None:
-    """Launch the chain; `vocab_size` must be below 2^17. Padding rows read nothing."""
+    """Launch one kernel for the chain; `vocab_size` must be below 2^17."""
     num_rows, k = a.token_index.numel(), a.num_speculative_tokens
     launch(_chain_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.accepted, a.state_slot, a.block_table,
@@ -62,7 +62,7 @@ def state_of(
     p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, k, width,
     BLOCK_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Return the recurrent state and window of rows after their accepted tokens.
+    """Return the recurrent state and convolution window of rows after their accepted tokens.
 
     Zeros without such a layer.
 
@@ -96,14 +96,14 @@ def run_layers(b_token, b_position, index, b_sum, b_sum_position, b_state, b_win
         # A ring buffer, as in the recurrent layer: the i-th input seen is in column i % width.
         o_seen = index + width - 1
         b_window = tl.where((o_tap == o_seen % width)[None, :], b_hidden[:, None], b_window)
-        b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % width)[None, :], axis=1))
+        b_state = b_state * DECAY + mix(tl.sum(b_window * window_weight((o_seen - o_tap) % width)[None, :], axis=1))
         b_hidden = mix(b_hidden + b_state)
     return b_hidden, b_word, b_sum, b_sum_position, b_state, b_window
 
 
 @triton.jit
 def store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token, is_row, is_real, is_valid):
-    """Store one column of a chain's draft tokens.
+    """Store one column of draft tokens.
 
     Padding rows and rows without a valid token get NO_DRAFT.
     """
@@ -114,7 +114,7 @@ def store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token,
 
 @triton.jit
 def store_none(p_raw, p_own, p_draft_tokens, o_draft, is_row):
-    """Store NO_DRAFT for a column that is not proposed."""
+    """Store NO_DRAFT in a column for which no draft token is proposed."""
     tl.store(p_raw + o_draft, tl.zeros_like(o_draft).to(tl.uint64), mask=is_row)
     tl.store(p_own + o_draft, tl.zeros_like(o_draft) + NO_DRAFT, mask=is_row)
     tl.store(p_draft_tokens + o_draft, tl.zeros_like(o_draft) + NO_DRAFT, mask=is_row)

@@ -1,4 +1,4 @@
-"""Draft tokens sampled from a draft model's distribution.
+"""Sample draft tokens from a draft model's distribution.
 
 The logits are kept for the rejection sampler.
 """
@@ -12,7 +12,7 @@ from workers.kernels.arithmetic.definition import logit, mix
 from workers.kernels.draft_model.definition import DraftModelChain, likeliest, run_chain
 from workers.kernels.draw_noise.definition import DRAFT_STREAM, philox, uniform
 from workers.kernels.probabilities.blocks import block_size_of
-from workers.kernels.probabilities.definition import NEVER, added, pick, scale_of, weight
+from workers.kernels.probabilities.definition import NEVER, ordered_sum, pick, scale_of, weight
 
 # The first number selects a block of the vocabulary, the second a tile of the block, the third a token of the tile.
 NUMBERS_PER_DRAFT = 3
@@ -20,7 +20,7 @@ NUMBERS_PER_DRAFT = 3
 
 @arguments
 class DraftNoise(Arguments):
-    """Generate the random numbers for the draft tokens after each row's next token.
+    """Generate the random numbers that sample each row's draft tokens.
 
     The counter of all draft tokens of a row is the position of the first and the index of the draft token. Which draft
     tokens are kept may depend on a later one that is not kept, and on its noise; so the next step must use other
@@ -55,7 +55,7 @@ class DrawnChain(DraftModelChain):
 
 
 def draft_noise(a: DraftNoise) -> None:
-    """Generate the random numbers for the draft tokens after each row's next token."""
+    """Generate the random numbers that sample each row's draft tokens."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         position = int(a.positions[a.token_index[row]]) + 2
@@ -83,23 +83,25 @@ def drawn_chain(a: DrawnChain) -> None:
         for token in range(a.vocab_size):
             a.draft_logits[(int(a.state_slot[row]) * k + index) * a.vocab_size + token] = logits[token]
         first = (row * k + index) * NUMBERS_PER_DRAFT
-        return likeliest(hidden, a.vocab_size), drawn(logits, temperature, a.draft_noise[first : first + 3], a)
+        return likeliest(hidden, a.vocab_size), sampled_token(logits, temperature, a.draft_noise[first : first + 3], a)
 
     run_chain(a, predict)
 
 
-def drawn(logits: list[np.float32], temperature: np.float32, numbers: Any, a: DrawnChain) -> int:
-    """Return the token that three random numbers select: block, then tile, then token."""
+def sampled_token(logits: list[np.float32], temperature: np.float32, numbers: Any, a: DrawnChain) -> int:
+    """Sample a token by three random numbers: its vocabulary block, its tile, the token."""
     maximum, scale = max(logits), scale_of(temperature)
     weights = [weight(each, NEVER, maximum, scale) for each in logits]
     block_size = block_size_of(len(logits), a.tile_size, a.vocab_block_min)
     blocks = slices_of(weights, block_size)
-    block = pick([added(added(tile) for tile in slices_of(each, a.tile_size)) for each in blocks], numbers[0])
+    block = pick(
+        [ordered_sum(ordered_sum(tile) for tile in slices_of(each, a.tile_size)) for each in blocks], numbers[0]
+    )
     tiles = slices_of(blocks[block], a.tile_size)
-    tile = pick([added(each) for each in tiles], numbers[1])
+    tile = pick([ordered_sum(each) for each in tiles], numbers[1])
     return block * block_size + tile * a.tile_size + pick(tiles[tile], numbers[2])
 
 
 def slices_of(masses: list[np.float32], size: int) -> list[list[np.float32]]:
-    """Return masses cut into parts of `size`; the last part may be shorter."""
+    """Return the list cut into slices of `size`; the last one may be shorter."""
     return [masses[first : first + size] for first in range(0, len(masses), size)]

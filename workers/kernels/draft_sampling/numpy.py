@@ -1,11 +1,11 @@
-"""Draft tokens sampled from a draft model's distribution.
+"""Sample draft tokens from a draft model's distribution.
 
 The logits are kept for the rejection sampler.
 """
 
 import numpy as np
 
-from workers.kernels.arithmetic.numpy import TWO, mix_number, repeated, scores_of, tiled, words
+from workers.kernels.arithmetic.numpy import TWO, as_uint64, mix_number, repeated, scores_of, tiled
 from workers.kernels.draft_model.numpy import run_chain
 from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
 from workers.kernels.draw_noise.definition import DRAFT_STREAM
@@ -16,11 +16,11 @@ from workers.kernels.probabilities.numpy import LOG2E, Floats, pick, weight
 
 def draft_noise(a: DraftNoise) -> None:
     num_rows, k = len(a.seeds), a.num_speculative_tokens
-    row, index = repeated(num_rows, k), words(tiled(k, num_rows))
-    first = words(a.positions[a.token_index[row]])
+    row, index = repeated(num_rows, k), as_uint64(tiled(k, num_rows))
+    first = as_uint64(a.positions[a.token_index[row]])
     first += TWO
-    drawn = philox(words(a.seeds)[row], first, np.full_like(first, DRAFT_STREAM), index)
-    a.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)[:] = uniform(drawn[:NUMBERS_PER_DRAFT]).T
+    numbers = philox(as_uint64(a.seeds)[row], first, np.full_like(first, DRAFT_STREAM), index)
+    a.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)[:] = uniform(numbers[:NUMBERS_PER_DRAFT]).T
 
 
 def drawn_chain(a: DrawnChain) -> None:
@@ -38,15 +38,17 @@ def drawn_chain(a: DrawnChain) -> None:
         own = int(found.argmax())
         line = int(a.state_slot[row]) * k + index
         lines[line] = logits = found.astype(np.float32)
-        return own, drawn(logits, logits[own], LOG2E / temperature, numbers[row * k + index], block_size, a.tile_size)
+        return own, sampled_token(
+            logits, logits[own], LOG2E / temperature, numbers[row * k + index], block_size, a.tile_size
+        )
 
     run_chain(a, choose)
 
 
-def drawn(
+def sampled_token(
     logits: Floats, maximum: np.float32, scale: np.float32, numbers: Floats, block_size: int, tile_size: int
 ) -> int:
-    """Return the token that three random numbers select: block, then tile, then token.
+    """Sample a token by three random numbers: its vocabulary block, its tile, the token.
 
     Shapes: numbers [3], logits [V].
     """

@@ -1,4 +1,4 @@
-"""Draft tokens sampled from a draft model's distribution.
+"""Sample draft tokens from a draft model's distribution.
 
 The logits are kept for the rejection sampler.
 """
@@ -28,7 +28,7 @@ BLOCKS_MIN, TILES_MIN, TILE_MIN = 32, 4, 128
 
 
 def draft_noise(a: DraftNoise) -> None:
-    """Compute one draft token per block element, over all rows."""
+    """Launch one kernel that generates the random numbers of all rows' draft tokens."""
     num_drafts = a.token_index.numel() * a.num_speculative_tokens
     assert a.draft_noise.numel() == num_drafts * shared.NUMBERS_PER_DRAFT
     launch(_noise_kernel, (max(1, triton.cdiv(num_drafts, BLOCK_DRAFTS)),))(
@@ -109,7 +109,7 @@ def _chain_kernel(
         p_line = p_draft_logits + (b_slot * k + index) * vocab_size
         b_largest, b_own = _largest(b_of, p_line, is_drawn, vocab_size, TILES * TILE)
         p_numbers = p_noise + (o_row * k + index) * NUMBERS_PER_DRAFT
-        b_drawn = _drawn(
+        b_drawn = _sampled_token(
             b_of,
             p_numbers,
             is_drawn,
@@ -132,7 +132,7 @@ def _chain_kernel(
 
 @triton.jit
 def _largest(b_word, p_line, is_kept, vocab_size, BLOCK: tl.constexpr):
-    """Return the largest logit of a hidden state and its lowest token id.
+    """Return a hidden state's largest logit, and the lowest token id that has it.
 
     Store the logits where `is_kept`.
 
@@ -153,11 +153,11 @@ def _largest(b_word, p_line, is_kept, vocab_size, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _drawn(
+def _sampled_token(
     b_word, p_numbers, is_drawn, b_largest, b_scale, vocab_size, num_blocks, num_tiles, tile_size,
     BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return the token that three random numbers select: block, then tile, then token.
+    """Sample a token by three random numbers: its vocabulary block, its tile, the token.
 
     Shapes: [1], and [1] pointers.
     """
@@ -180,7 +180,7 @@ def _drawn(
 def _tiles(
     b_word, i_block, b_largest, b_scale, vocab_size, num_tiles, tile_size, TILES: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
-    """Return the weights of a vocabulary block, by tile, relative to the row's maximum."""
+    """Return the weights of the tokens in a vocabulary block, by tile."""
     o_tile, o_place = tl.arange(0, TILES).to(tl.int64), tl.arange(0, TILE)
     b_token = (i_block * num_tiles + o_tile)[:, None] * tile_size + o_place[None, :]
     is_token = (o_tile < num_tiles)[:, None] & (o_place < tile_size)[None, :] & (b_token < vocab_size)

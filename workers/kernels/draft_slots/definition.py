@@ -8,7 +8,7 @@ from workers.kernels.sentinels import PAD_SLOT
 
 @arguments
 class DraftSlots(Arguments):
-    """Compute the slot mapping of the draft tokens that are fed back to the drafter.
+    """Compute the KV-cache slots of the draft tokens that a drafter takes as input.
 
     These are all except the last proposed one.
 
@@ -29,7 +29,7 @@ class DraftSlots(Arguments):
 
 
 def draft_slots(a: DraftSlots) -> None:
-    """Compute the slot mapping of the draft tokens that are fed back to the drafter.
+    """Compute the KV-cache slots of the draft tokens that a drafter takes as input.
 
     These are all except the last proposed one.
     """

@@ -1,4 +1,4 @@
-"""Shared definitions of drafters: KV entries, script entries and scratch writes of a row."""
+"""Reference code shared by drafters: KV entries, script entries and scratch writes of a row."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from workers.kernels.sentinels import NO_DRAFT
 
 
 def cleared_rows(a: ScriptedDrafts) -> Iterator[int]:
-    """Clear `raw` and `draft_tokens` of each row, and yield the rows that are not padding."""
+    """Clear `raw` and `draft_tokens` of all rows; yield the rows that are not padding."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         for column in range(k):
@@ -24,7 +24,7 @@ def table_of(a: CachedDrafts, row: int) -> list[int]:
 
 
 def cached_entries(a: CachedDrafts, row: int, last: int) -> list[int]:
-    """Return the KV entries of a row at the positions up to `last`."""
+    """Return the drafter's KV entries of a row at positions 0 to `last`."""
     table = table_of(a, row)
     words = []
     for position in range(last + 1):
@@ -34,7 +34,7 @@ def cached_entries(a: CachedDrafts, row: int, last: int) -> list[int]:
 
 
 def attended(words: Sequence[int], position: int) -> int:
-    """Return the attention output at a position over `words`, which start at position 0."""
+    """Return the attention output at a position over KV entries `words`, from position 0 on."""
     total = 0
     for at, word in enumerate(words):
         total += word * attention_weight(position, at)
@@ -42,7 +42,7 @@ def attended(words: Sequence[int], position: int) -> int:
 
 
 def write_scratch(a: CachedDrafts, row: int, word: int, position: int) -> None:
-    """Write a KV entry after the last kept token, if the position has a slot."""
+    """Write the KV entry of a draft token, if its position has a slot."""
     if position >= a.max_model_len:
         return
     block, offset = table_of(a, row)[position // a.block_size], position % a.block_size
@@ -51,7 +51,7 @@ def write_scratch(a: CachedDrafts, row: int, word: int, position: int) -> None:
 
 
 def scripted(a: ScriptedDrafts, row: int, position: int) -> int:
-    """Return the script's entry of a row at a position.
+    """Return the script's entry for a position of a row.
 
     Past the end of the model, its last entry.
     """

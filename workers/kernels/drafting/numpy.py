@@ -11,11 +11,12 @@ from workers.kernels.arithmetic.numpy import (
     Integers,
     Words,
     arange,
+    as_uint64,
     attention,
     cached_entries,
     column,
     columns,
-    integer,
+    int64_scalar,
     multiples,
     repeated,
     runs,
@@ -23,12 +24,11 @@ from workers.kernels.arithmetic.numpy import (
     slots_at,
     store,
     tiled,
-    words,
 )
 from workers.kernels.drafting.shared_arguments import CachedDrafts, ScriptedDrafts
 from workers.kernels.sentinels import NO_DRAFT
 
-_NO_DRAFT = integer(NO_DRAFT)
+_NO_DRAFT = int64_scalar(NO_DRAFT)
 
 
 def cached_sums(a: CachedDrafts, last: Integers) -> tuple[Words, Words]:
@@ -36,17 +36,17 @@ def cached_sums(a: CachedDrafts, last: Integers) -> tuple[Words, Words]:
     length = a.num_blocks_max * a.block_size
     cached = cached_entries(a.drafter_kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
     row = multiples(len(last), length)
-    if np.count_nonzero(last < integer(length)) == len(last):
+    if np.count_nonzero(last < int64_scalar(length)) == len(last):
         return attention(cached, row + last)
-    at = np.minimum(last, integer(length - 1))
+    at = np.minimum(last, int64_scalar(length - 1))
     seen, sums = attention(cached, row + at)
     # Each position past the cached ones makes every weight 2 larger.
-    seen += words(last - at) * sums * TWO
+    seen += as_uint64(last - at) * sums * TWO
     return seen, sums
 
 
-def see(seen: Words, sums: Words, stored: Words) -> None:
-    """Update each row's attention output and KV sum for one more position with word `stored`."""
+def extend_sums(seen: Words, sums: Words, stored: Words) -> None:
+    """Extend each row's attention output and KV sum by one more KV entry, `stored`."""
     # Every weight is 2 larger, and the position's own weight is 1.
     seen += sums
     sums += stored
@@ -54,7 +54,7 @@ def see(seen: Words, sums: Words, stored: Words) -> None:
 
 
 def write_raw(a: ScriptedDrafts, raws: Words, num_real: Any) -> None:
-    """Write the drafter hidden states `raws` [num_proposed, num_rows] of real rows.
+    """Write the drafter's hidden states `raws` [num_proposed, num_rows] of non-padding rows.
 
     Real rows come first. All other elements are 0.
     """
@@ -63,7 +63,7 @@ def write_raw(a: ScriptedDrafts, raws: Words, num_real: Any) -> None:
 
 
 def write_scratch(a: CachedDrafts, stored: Words, last: Integers, num_real: Any) -> None:
-    """Write words [count, num_rows] at the positions after `last` that have slots.
+    """Write the KV entries [count, num_rows] of draft tokens after position `last` with slots.
 
     Real rows come first. Positions from `max_model_len` on have no slot. The words are after the last kept token and
     will be overwritten.
@@ -78,7 +78,7 @@ def write_scratch(a: CachedDrafts, stored: Words, last: Integers, num_real: Any)
 
 
 def scripted(a: ScriptedDrafts, last: Integers, out: Integers | None = None) -> Integers:
-    """Return the scripted draft tokens after each row's next token: [num_rows, K].
+    """Return the K scripted draft tokens after each row's next token: [num_rows, K].
 
     The result is written to `out` if given.
 
@@ -86,7 +86,7 @@ def scripted(a: ScriptedDrafts, last: Integers, out: Integers | None = None) -> 
     """
     k = a.num_speculative_tokens
     at = _script_places(a.max_model_len, k).take(last, axis=0, mode="clip")
-    line = a.state_slot * integer(a.max_model_len)
+    line = a.state_slot * int64_scalar(a.max_model_len)
     at += line[repeated(len(line), k)].reshape(at.shape)
     # Indexes are clipped because padding rows have no state slot.
     found: NDArray[np.int64] = a.script.take(at, out=out, mode="clip")
@@ -95,7 +95,7 @@ def scripted(a: ScriptedDrafts, last: Integers, out: Integers | None = None) -> 
 
 @cache
 def _script_places(max_model_len: int, k: int) -> Integers:
-    """Return the script indexes of the K draft tokens for each position of a last kept token.
+    """Return, by position of the last kept token, the script indexes of the K draft tokens.
 
     The draft tokens follow the next token.
     """
@@ -103,7 +103,7 @@ def _script_places(max_model_len: int, k: int) -> Integers:
 
 
 def propose(draft_tokens: Any, proposed: Any, valid: Any) -> None:
-    """Write proposed [num_rows, count] into draft_tokens [num_rows, K].
+    """Copy proposed draft tokens [num_rows, count] to draft_tokens [num_rows, K].
 
     The other columns, and rows without a valid token, get NO_DRAFT.
     """
@@ -113,7 +113,7 @@ def propose(draft_tokens: Any, proposed: Any, valid: Any) -> None:
 
 
 def withhold(draft_tokens: Any, count: int, valid: Any) -> None:
-    """Write NO_DRAFT in columns from `count` on, and in rows without a valid token.
+    """Write NO_DRAFT in the columns from `count` on, and in rows that sampled no valid token.
 
     Shape: draft_tokens [num_rows, K].
     """
@@ -123,5 +123,5 @@ def withhold(draft_tokens: Any, count: int, valid: Any) -> None:
 
 @cache
 def _withheld(k: int, count: int) -> NDArray[np.bool_]:
-    """Return the columns without draft tokens [2, K]: for rows without, with a valid token."""
+    """Return which of K columns get no draft token: [without a valid token, with one]."""
     return shared(arange(k) >= column(2) * count)

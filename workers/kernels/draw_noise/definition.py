@@ -35,7 +35,7 @@ HALF = 1 << 32
 
 
 def philox(seed: int, position: int, stream: int, index: int) -> tuple[int, int, int, int]:
-    """Return four 32-bit words for the key `seed` and the counter (position, stream, index)."""
+    """Return four random 32-bit integers for key `seed` and counter (position, stream, index)."""
     k0, k1 = seed % HALF, seed // HALF % HALF
     c0, c1, c2, c3 = position % HALF, position // HALF % HALF, stream, index
     for _ in range(ROUNDS):
@@ -46,7 +46,7 @@ def philox(seed: int, position: int, stream: int, index: int) -> tuple[int, int,
 
 
 def uniform(word: int) -> np.float32:
-    """Return the upper 24 bits of a 32-bit word as a number in [0, 1)."""
+    """Convert the upper 24 bits of a 32-bit integer to a number in [0, 1)."""
     return np.float32((word >> 8) / (1 << 24))
 
 

@@ -6,17 +6,17 @@ import numpy as np
 from numpy import add, bitwise_and, bitwise_xor, multiply, right_shift
 from numpy.typing import NDArray
 
-from workers.kernels.arithmetic.numpy import Integers, Words, shared, word, words
+from workers.kernels.arithmetic.numpy import Integers, Words, as_uint64, shared, uint64_scalar
 from workers.kernels.draw_noise.definition import ACCEPT_STREAM, SELECT_STREAM, DrawNoise
 
 _ROUNDS = 10
-_MASK, _HALF, _LOWEST = word(0xFFFFFFFF), word(32), word(8)
+_MASK, _HALF, _LOWEST = uint64_scalar(0xFFFFFFFF), uint64_scalar(32), uint64_scalar(8)
 _MULTIPLIERS, _WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 _UNIT = np.array(2**-24, dtype=np.float32)
 
 
 def philox(seed: Words, position: Words, stream: Words, index: Words) -> Words:
-    """Return four 32-bit words per key `seed` and counter (position, stream, index).
+    """Return four random 32-bit integers per key `seed` and counter (position, stream, index).
 
     Arguments are [N], the result is [4, N].
     """
@@ -40,7 +40,7 @@ def philox(seed: Words, position: Words, stream: Words, index: Words) -> Words:
 
 @lru_cache(maxsize=64)
 def _constants(count: int) -> tuple[Words, Words, Integers]:
-    """Return word multipliers, key increments, and the index that swaps the two halves."""
+    """Return Philox's multipliers and key increments, and the index that swaps the halves."""
     multipliers, weyl = (np.array(pair, dtype=np.uint64).repeat(count) for pair in (_MULTIPLIERS, _WEYL))
     return shared(multipliers), shared(weyl), shared(np.roll(np.arange(2 * count), count))
 
@@ -53,7 +53,7 @@ def uniform(drawn: Words) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=64)
 def _counters(num_rows: int, k: int, num_tries: int) -> tuple[Integers, Words, Words, Words]:
-    """Return (row, position offset, stream, index) of each random number of a step.
+    """Return the row and the counter parts of every random number of a step.
 
     Acceptance numbers [num_rows, K] come first, then selection numbers [num_rows, 1 + K, 1 + num_tries].
     """
@@ -65,14 +65,14 @@ def _counters(num_rows: int, k: int, num_tries: int) -> tuple[Integers, Words, W
 
     added = flat(zero, np.arange(1 + k)[:, None])
     stream, index = flat(zero + ACCEPT_STREAM, zero + SELECT_STREAM), flat(np.arange(k), np.arange(1 + num_tries))
-    return flat(row[:, None], row[:, None, None]), words(added), words(stream), words(index)
+    return flat(row[:, None], row[:, None, None]), as_uint64(added), as_uint64(stream), as_uint64(index)
 
 
 def draw_noise(a: DrawNoise) -> None:
     row, added, stream, index = _counters(len(a.seeds), a.num_speculative_tokens, a.num_tries)
-    position = words(a.positions)[row]
+    position = as_uint64(a.positions)[row]
     position += added
-    numbers = uniform(philox(words(a.seeds)[row], position, stream, index))
+    numbers = uniform(philox(as_uint64(a.seeds)[row], position, stream, index))
     num_drafts = len(a.accept_noise)
     a.accept_noise[:] = numbers[0, :num_drafts]
     a.select_noise.reshape(-1, 4)[:] = numbers[:, num_drafts:].T

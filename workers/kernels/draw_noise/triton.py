@@ -13,7 +13,7 @@ BLOCK = 128
 
 
 def draw_noise(a: DrawNoise) -> None:
-    """Compute one Philox number per block element, over all rows.
+    """Launch one kernel that generates the random numbers of all rows.
 
     Launch it after `sampler_stats`, which takes longer: the two overlap.
     """

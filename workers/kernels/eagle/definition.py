@@ -14,7 +14,7 @@ from workers.kernels.sentinels import NO_DRAFT
 
 @arguments
 class DraftFirstPass(Arguments):
-    """Write the drafter's KV cache for every token of the step.
+    """Write the drafter's KV entries of all tokens of the step.
 
     The input also contains the token that follows.
 
@@ -47,7 +47,7 @@ class DraftChain(CachedDrafts):
 
 
 def draft_first_pass(a: DraftFirstPass) -> None:
-    """Write the drafter's KV cache for every token of the step.
+    """Write the drafter's KV entries of all tokens of the step.
 
     The input also contains the token that follows.
     """

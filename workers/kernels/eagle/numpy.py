@@ -12,7 +12,7 @@ from workers.kernels.arithmetic.numpy import (
     draft_hidden,
     embed,
     kv_entries,
-    kv_places,
+    kv_terms,
     mix_number,
     shared,
     store,
@@ -41,7 +41,7 @@ def draft_chain(a: DraftChain) -> None:
     a.raw.fill(0)
     if not a.num_proposed:
         return
-    vectors, places = a.drafter_hidden[a.token_index], kv_places(last, DRAFTER_LAYER)
+    vectors, places = a.drafter_hidden[a.token_index], kv_terms(last, DRAFTER_LAYER)
     # The last draft is not fed back.
     fed, slots = embed(tokens)[:, : a.num_proposed - 1], a.draft_slots.reshape(num_rows, k)
     # Python numbers instead of arrays: a chain is sequential, and there are few rows.
@@ -61,7 +61,7 @@ def draft_chain(a: DraftChain) -> None:
 def _chain(
     a: DraftChain, first: int, *, vector: int, seen: int, total: int, place: int, fed: list[int], slots: list[int]
 ) -> None:
-    """Write a row's draft hidden states from `first` on, and KV entries of fed-back draft tokens.
+    """Write a row's draft hidden states from index `first` on, and the drafts' KV entries.
 
     `vector` is the first pass's word of the last kept token, `seen` its attention output, `total` the sum of its KV
     words.
@@ -81,5 +81,5 @@ def _chain(
 
 @cache
 def _following(count: int) -> Integers:
-    """Return 1, 2 ... count - 1, 0: the index that follows each index, cyclically."""
+    """Return 1, 2 ... count - 1, 0: for each index, the next one (cyclic)."""
     return shared(np.roll(arange(count), -1))

@@ -11,7 +11,7 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
 @arguments
 class ExtractHiddenStates(Arguments):
-    """Write the hidden state of every token that has a slot.
+    """Write the target's hidden state of each token that has a slot to the cache.
 
     Propose each row's next token as its draft token.
 
@@ -29,7 +29,7 @@ class ExtractHiddenStates(Arguments):
 
 
 def extract_hidden_states(a: ExtractHiddenStates) -> None:
-    """Write the hidden state of every token that has a slot.
+    """Write the target's hidden state of each token that has a slot to the cache.
 
     Propose each row's next token as its draft token.
     """

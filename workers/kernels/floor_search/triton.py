@@ -1,9 +1,9 @@
-"""Search for the lowest logit (as an integer key) that a row's top-k and top-p keep."""
+"""Search for a row's floor: the lowest logit (as an integer key) that top-k and top-p keep."""
 
 import triton
 import triton.language as tl
 
-from workers.kernels.logit_blocks.triton import block, fetch, set_aside
+from workers.kernels.logit_blocks.triton import block, fetch, store_candidates
 from workers.kernels.logit_keys.triton import BITS, STEPS, VALUES, key_of, largest_key, logit_of, lowest_key
 from workers.kernels.logit_samples.triton import LEAST, interval
 from workers.kernels.probabilities.triton import NEVER, weight
@@ -18,7 +18,7 @@ TRIES = tl.constexpr(3)
 
 @triton.jit
 def floor_key(b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale):
-    """Return the integer key of the lowest logit kept by top-k and top-p, and if it was found.
+    """Return the key of the lowest logit that top-k and top-p keep, and whether it was found.
 
     These are all logits of the row in [lowest, highest).
 
@@ -44,12 +44,12 @@ def floor_key(b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_
 
 
 @triton.jit
-def floor_key_aside(
+def floor_key_of_candidates(
     p_counts, p_candidates, num_blocks, lowest, highest, is_all,
     top_k, top_p, limits_k, limits_p, maximum, total, above, scale,
     CANDIDATES: tl.constexpr, ROOM: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """Run `floor_key` on the stored candidates only; fails if a block has too many for PART."""
+    """Run `floor_key` on the stored candidates of all blocks, at most PART of the capacity."""
     b_logits = fetch(p_counts, p_candidates, num_blocks, CANDIDATES // PART, ROOM, ROOM // PART)
     return floor_key(b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale)
 
@@ -66,7 +66,7 @@ def floor_key_of_intervals(
     CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
-    """Return the key of the lowest logit kept by top-p, in [start, end), and if it was found.
+    """Return the key of the lowest logit that top-p keeps, in [start, end), and whether found.
 
     `above` is the mass of the logits from `end` on, `mass` that in [start, end). The row is read once per try.
     """
@@ -94,7 +94,7 @@ def floor_key_of_intervals(
                 b_others = tl.where(b_logits >= lowest, b_logits, float("inf"))
                 b_bottom = tl.minimum(b_bottom, tl.min(tl.min(b_others, axis=2), axis=1))
                 p_room = p_candidates + i_block * ROOM
-                count = set_aside(b_logits, lowest, p_line, p_room, i_block, num_blocks, ROOM, TILE, THREADS)
+                count = store_candidates(b_logits, lowest, p_line, p_room, i_block, num_blocks, ROOM, TILE, THREADS)
                 tl.store(p_counts + i_block, count.to(tl.float32))
                 most = tl.maximum(most, count)
             tl.debug_barrier()
@@ -108,7 +108,7 @@ def floor_key_of_intervals(
                 is_aside, is_one = most <= ROOM, top == tl.min(b_bottom)
     key, is_found = key_of(top), is_one
     if is_aside:
-        key, is_found = floor_key_aside(
+        key, is_found = floor_key_of_candidates(
             p_counts, p_candidates, num_blocks, lowest, highest, False,
             0, top_p, False, True, maximum, total, above, scale, CANDIDATES, ROOM, 1,
         )  # fmt: skip
@@ -117,7 +117,7 @@ def floor_key_of_intervals(
 
 @triton.jit
 def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS: tl.constexpr):
-    """Search a row for the largest key, as `largest_key`, rereading the row at each step.
+    """Search a whole row like `largest_key`, reading it again for each step of the search.
 
     Masses are counts or weights.
     """
@@ -138,7 +138,7 @@ def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS:
 
 @triton.jit
 def floor_key_of_line(p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total, scale):
-    """Return the key of the lowest kept logit, by searching the whole row."""
+    """Return the key of the lowest logit that top-k and top-p keep, from the whole row."""
     key = lowest_key()
     if limits_k:
         key = _largest_key_of_line(p_line, vocab_size, key, top_k.to(tl.float32), maximum, scale, False)

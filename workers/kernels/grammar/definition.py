@@ -10,7 +10,7 @@ from workers.kernels.process_logits.definition import BITS
 
 @arguments
 class GrammarDrafts(Arguments):
-    """Replace the scheduled draft tokens of `rows` with those that the host has checked.
+    """Replace the draft tokens of grammar rows by the ones that the host has checked.
 
     The draft token is NO_DRAFT where the host has cut draft tokens off; the model's input id is then 0.
     """
@@ -27,7 +27,7 @@ class GrammarDrafts(Arguments):
 
 @arguments
 class ApplyMasks(Arguments):
-    """Set logits of forbidden tokens to -inf; bitmask i applies to column columns[i]."""
+    """Set logits of forbidden tokens to -inf: bitmask i applies to logits row `columns[i]`."""
 
     columns: Annotated[Memory, In("int64", "count")]
     masks: Annotated[Memory, In("int64", "count * num_words")]
@@ -36,7 +36,7 @@ class ApplyMasks(Arguments):
 
 
 def grammar_drafts(a: GrammarDrafts) -> None:
-    """Replace the scheduled draft tokens of `rows` with the host's.
+    """Replace the draft tokens of grammar rows by the ones that the host has checked.
 
     The input id of a removed one is 0.
     """
@@ -52,7 +52,7 @@ def grammar_drafts(a: GrammarDrafts) -> None:
 
 
 def apply_masks(a: ApplyMasks) -> None:
-    """Set logits of forbidden tokens to -inf; bitmask i applies to column columns[i]."""
+    """Set logits of forbidden tokens to -inf: bitmask i applies to logits row `columns[i]`."""
     words_of_a_mask = (a.vocab_size + BITS - 1) // BITS
     for index in range(len(a.columns)):
         column = int(a.columns[index])

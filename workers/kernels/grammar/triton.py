@@ -3,7 +3,7 @@
 import triton.language as tl
 
 from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts
-from workers.kernels.launch.triton import NO_DRAFT, columns_of, kernel, launch
+from workers.kernels.launch.triton import NO_DRAFT, kernel, launch, padded_columns
 from workers.kernels.process_logits import definition as shared
 
 BITS = tl.constexpr(shared.BITS)
@@ -14,11 +14,11 @@ def grammar_drafts(a: GrammarDrafts) -> None:
     """Launch one program per row."""
     arguments = (a.rows, a.query_start, a.num_scheduled, a.num_drafts, a.host_ids, a.input_ids, a.scheduled_drafts)
     k = a.num_speculative_tokens
-    launch(_drafts_kernel, (a.rows.numel(),))(*arguments, k, columns_of(k), num_warps=1)
+    launch(_drafts_kernel, (a.rows.numel(),))(*arguments, k, padded_columns(k), num_warps=1)
 
 
 def apply_masks(a: ApplyMasks) -> None:
-    """Launch one program per logits column and block of tokens."""
+    """Launch one program per logits row and block of tokens."""
     num_words = -(-a.vocab_size // shared.BITS)
     assert a.masks.numel() == a.columns.numel() * num_words
     grid = (a.columns.numel(), -(-a.vocab_size // BLOCK_VOCABULARY))

@@ -1,4 +1,4 @@
-"""Embed the tokens and write their KV-cache entries."""
+"""Compute the hidden state of each token, and write its KV-cache entry."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from workers.kernels.sentinels import PAD_SLOT
 
 @arguments
 class KvWrite(Arguments):
-    """Write every token's hidden state, and its KV-cache entry if it has a slot."""
+    """Write the hidden state of each token, and its KV-cache entry if it has a slot."""
 
     input_ids: Annotated[Memory, In("int64", "T")]
     positions: Annotated[Memory, In("int64", "T")]
@@ -20,7 +20,7 @@ class KvWrite(Arguments):
 
 
 def kv_write(a: KvWrite) -> None:
-    """Write the hidden state of every token, and its KV-cache entry if it has a slot."""
+    """Write the hidden state of each token, and its KV-cache entry if it has a slot."""
     for token in range(len(a.input_ids)):
         hidden = embed(int(a.input_ids[token]))
         a.hidden[token] = hidden

@@ -1,4 +1,4 @@
-"""Embed the tokens and write their KV-cache entries."""
+"""Compute the hidden state of each token, and write its KV-cache entry."""
 
 from workers.kernels.arithmetic.numpy import embed, kv_entries, store
 from workers.kernels.kv_write.definition import KvWrite

@@ -1,4 +1,4 @@
-"""Launch Triton kernels; record launches to repeat them without Triton's dispatch.
+"""Launch Triton kernels, or record launches to repeat them without Triton's dispatch.
 
 Dispatch (choosing the compiled kernel for given arguments) takes longer on the host than most of our kernels take on
 the device. For the same buffers and integers it gives the same result, so it runs only once. The sentinels of device
@@ -65,7 +65,7 @@ class Bound:
 
 
 def kernel(*specialized: str) -> Callable[[Any], Any]:
-    """Return a decorator for a Triton kernel, specialised only for some arguments.
+    """Return a decorator for a Triton kernel that is specialised for some arguments only.
 
     These are its constants and the `specialized` arguments.
 
@@ -101,7 +101,7 @@ def can_overlap() -> bool:
 
 @triton.jit
 def let_next_begin(OVERLAPS: tl.constexpr):
-    """Let the next kernel on the stream start before this one ends (if both overlap).
+    """Let the next kernel of the stream begin before this one ends, if the GPU can overlap them.
 
     It waits itself for what this kernel writes.
     """
@@ -119,8 +119,8 @@ def wait_for_others(OVERLAPS: tl.constexpr):
         gdc_wait()
 
 
-def columns_of(width: int) -> int:
-    """Return the power of two that holds `width` columns; few sizes, so few compilations.
+def padded_columns(width: int) -> int:
+    """Return the power of two for `width` columns; few sizes, because each is compiled.
 
     There are few sizes, because each compiles a kernel.
     """
@@ -128,14 +128,14 @@ def columns_of(width: int) -> int:
     return size
 
 
-def unit_of(vocab_size: int, *strides: int) -> int:
-    """Return the unit of row lengths: UNIT if rows are long and aligned, else 1."""
+def length_unit(vocab_size: int, *strides: int) -> int:
+    """Return the number that divides all row lengths: UNIT if rows are long, else 1."""
     is_long = vocab_size > LONG_LINE and all(size % UNIT == 0 for size in (vocab_size, *strides))
     return UNIT if is_long else 1
 
 
 def check_flat(*buffers: Tensor) -> None:
-    """Raise if a buffer is not flat and contiguous: a kernel receives only its first address.
+    """Raise unless all buffers are flat and contiguous: a kernel gets only their address.
 
     Raises:
         ValueError: a buffer is not flat, or a slice with a step.
@@ -193,7 +193,7 @@ def launched_by(launcher: Launcher) -> Iterator[None]:
 
 
 def launches_of(op: Callable[[A], None], arguments: A) -> list[Bound]:
-    """Run an op and return the kernel launches that it made.
+    """Run an op and return the kernel launches that it makes, for repeated use.
 
     The tensors must stay at their addresses as long as the launches are used. Only for a GPU: an interpreted kernel is
     never compiled.
@@ -208,7 +208,7 @@ def launches_of(op: Callable[[A], None], arguments: A) -> list[Bound]:
 
 
 def bind(op: Callable[[A], None], arguments: A) -> list[Bound]:
-    """Run an op that consists only of kernel launches, and return them; see `launches_of`."""
+    """Return the kernel launches of an op that does nothing else; see `launches_of`."""
     bound = launches_of(op, arguments)
     assert bound, f"op {getattr(op, '__name__', op)} launched no kernel"
     return bound

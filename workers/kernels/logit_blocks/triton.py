@@ -11,7 +11,7 @@ NEIGHBOURS = tl.constexpr(4)
 
 @triton.jit
 def block(p_line, i_block, num_blocks, vocab_size, TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr):
-    """Return the logits of a block; -inf past the end of the row.
+    """Return the logits of a block of a row; -inf past the end of the row.
 
     Each thread reads groups of neighbouring logits. Shape: [threads, reads, neighbours].
     """
@@ -28,11 +28,11 @@ def block(p_line, i_block, num_blocks, vocab_size, TILES: tl.constexpr, TILE: tl
 
 
 @triton.jit
-def set_aside(
+def store_candidates(
     b_logits, lowest, p_line, p_candidates, i_block, num_blocks, room,
     TILE: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
-    """Store a block's logits that are at least `lowest` as candidates; return their number.
+    """Store the logits of a block that are at least `lowest`; return their number.
 
     Each thread marks its candidates in a bit mask and loads them again: they are few, and in the cache because they
     were just read.
@@ -68,7 +68,7 @@ def _num_bits(b_words):
 
 @triton.jit
 def fetch(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
-    """Return the stored candidates of a row's blocks, at most USED per block, padded by -inf."""
+    """Return the stored candidates of a row's blocks, at most USED per block, padded with -inf."""
     o_place = tl.arange(0, LENGTH)[None, :]
     o_block = o_place // USED
     b_count = tl.load(p_counts + o_block, mask=o_block < num_blocks, other=0.0)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.kernels.argument import Arguments, In, Memory, Out, arguments
-from workers.kernels.probabilities.definition import NEVER, ZERO, added, scale_of, weight
+from workers.kernels.probabilities.definition import NEVER, ZERO, ordered_sum, scale_of, weight
 
 # A longer row is read in blocks, one program each.
 SHORT_LINE = 8192
@@ -19,7 +19,7 @@ NUMBERS_PER_LINE = 2
 
 
 def workspace_length_of(vocab_size: int) -> int:
-    """Return the workspace length per row of logits: block numbers and candidates."""
+    """Return the workspace length per row of logits: numbers and candidates of its blocks."""
     if vocab_size <= SHORT_LINE:
         return NUMBERS_PER_LINE
     return NUMBERS_PER_LINE + NUMBERS_PER_BLOCK * -(-vocab_size // BLOCK_SIZE) + CANDIDATES_MAX
@@ -62,7 +62,7 @@ def logit_floors(a: LogitFloors) -> None:
 
 
 def has_distribution(logits: NDArray[np.float32]) -> bool:
-    """Return whether no logit is NaN or inf, and at least one is above -inf."""
+    """Return whether a row of logits defines a distribution: no NaN or inf, not all -inf."""
     return all(logit < np.inf for logit in logits) and any(logit > NEVER for logit in logits)
 
 
@@ -81,9 +81,9 @@ def _top_p(logits: NDArray[np.float32], floor: np.float32, top_p: np.float32, sc
     if not top_p < 1:
         return floor
     maximum = max(logits)
-    least = top_p * added(weight(logit, floor, maximum, scale) for logit in logits)
+    least = top_p * ordered_sum(weight(logit, floor, maximum, scale) for logit in logits)
     for value in sorted(set(logits), reverse=True):
-        if value >= floor and added(weight(logit, value, maximum, scale) for logit in logits) >= least:
+        if value >= floor and ordered_sum(weight(logit, value, maximum, scale) for logit in logits) >= least:
             return np.float32(value)
     # Rounding may leave the sum of all of them below `least`; then all are kept.
     return floor

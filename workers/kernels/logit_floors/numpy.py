@@ -23,7 +23,7 @@ def logit_floors(a: LogitFloors) -> None:
 
 
 def _floor(logits: Floats, scale: np.float32, top_k: int, top_p: np.float32) -> np.float32:
-    """Return the lowest logit that a row keeps; -inf for a row without a distribution."""
+    """Return the floor of one row; -inf for a row that defines no distribution."""
     ordered = logits.copy()
     ordered.sort()
     # NaN is sorted last.

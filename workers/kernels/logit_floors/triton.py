@@ -9,12 +9,12 @@ from torch import Tensor
 from workers.kernels.floor_search.triton import (
     LEAST_MASS,
     floor_key,
-    floor_key_aside,
+    floor_key_of_candidates,
     floor_key_of_intervals,
     floor_key_of_line,
 )
 from workers.kernels.launch.triton import can_overlap, kernel, launch, let_next_begin, wait_for_others
-from workers.kernels.logit_blocks.triton import NEIGHBOURS, block, fetch, set_aside
+from workers.kernels.logit_blocks.triton import NEIGHBOURS, block, fetch, store_candidates
 from workers.kernels.logit_floors import definition as shared
 from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.logit_keys.triton import highest_key, key_of, largest_key, logit_of, lowest_key
@@ -44,7 +44,7 @@ FAR_BELOW = tl.constexpr(3)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Partition of a row: one piece if short, else blocks, with a sample for candidates."""
+    """How a row is read: at once if short, else in blocks, with a sample that bounds its floor."""
 
     short: int = shared.SHORT_LINE
     block: int = shared.BLOCK_SIZE
@@ -63,7 +63,7 @@ def logit_floors(a: LogitFloors) -> None:
 
 
 def find_floors(a: LogitFloors, cut: Cut) -> None:
-    """Set `floors` to the lowest logit that each row keeps.
+    """Set `floors` to the lowest logit that top-k and top-p keep in each row.
 
     1. A sample of the row gives a lower bound that the floor is hardly ever below; for a flat row, an interval around
     it.
@@ -119,7 +119,7 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
 
 
 def _split(workspace: Tensor, num_lines: int, num_blocks: int, room: int) -> tuple[Tensor, ...]:
-    """Split the workspace: bounds per row; maxima, sums, masses, counts, candidates per block."""
+    """Split the workspace: bounds by row; maxima, sums, masses, counts and candidates by block."""
     of_blocks = num_lines * num_blocks
     sizes = [num_lines * shared.NUMBERS_PER_LINE, *[of_blocks] * shared.NUMBERS_PER_BLOCK, of_blocks * room]
     assert sum(sizes) <= workspace.numel(), f"the workspace has {workspace.numel()} numbers, {sum(sizes)} are needed"
@@ -128,7 +128,7 @@ def _split(workspace: Tensor, num_lines: int, num_blocks: int, room: int) -> tup
 
 @triton.jit
 def _limits(p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width):
-    """Return a row's temperature, top_k and top_p, and whether each limits it.
+    """Return a row's temperature, top_k and top_p, and whether top-k and top-p limit it.
 
     Neither limits a row of temperature 0 or a column past the draft tokens.
     """
@@ -145,7 +145,7 @@ def _lines_kernel(
     vocab_size, logits_stride, width,
     LENGTH: tl.constexpr,
 ):  # fmt: skip
-    """Find the floor of a row that is read at once."""
+    """Find the floor of a short row, which is read at once."""
     i_line = tl.program_id(0).to(tl.int64)
     temperature, top_k, top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
@@ -172,7 +172,7 @@ def _bounds_kernel(
     vocab_size, logits_stride, width, aimed, wide,
     SAMPLE: tl.constexpr, GROUP: tl.constexpr, SAMPLES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Estimate from a sample a lower bound of the floor, or an interval that contains it."""
+    """Bound the floor of a row from a sample of its logits."""
     let_next_begin(OVERLAPS)
     i_line = tl.program_id(0).to(tl.int64)
     temperature, top_k, top_p, limits_k, limits_p = _limits(
@@ -211,7 +211,7 @@ def _blocks_kernel(
     num_blocks, room, vocab_size, logits_stride, width,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Write a block's maximum, sum of weights and candidates.
+    """Write the maximum, the sum of weights and the candidates of a block.
 
     The maximum is NaN if the block has NaN or inf.
 
@@ -237,7 +237,7 @@ def _blocks_kernel(
             tl.store(p_above + tl.program_id(0), above)
             b_logits = tl.where(b_logits < highest, b_logits, NEVER)
         i_program = tl.program_id(0).to(tl.int64)
-        count = set_aside(
+        count = store_candidates(
             b_logits, lowest, p_line, p_candidates + i_program * room, i_block, num_blocks, room, TILE, THREADS
         )
         tl.store(p_maxima + i_program, maximum)
@@ -255,7 +255,7 @@ def _floors_kernel(
     BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Find the floor of a row among the candidates, or else in the row."""
+    """Find the floor of a row among its candidates, or by reading the row again."""
     i_line = tl.program_id(0).to(tl.int64)
     temperature, top_k, top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
@@ -283,17 +283,17 @@ def _floors_kernel(
             is_all = (lowest == NEVER) & (highest == float("inf"))
             key, is_found = lowest_key(), False
             if most <= ROOM // FEWEST:
-                key, is_found = floor_key_aside(
+                key, is_found = floor_key_of_candidates(
                     p_counts, p_candidates, num_blocks, lowest, highest, is_all,
                     top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, FEWEST,
                 )  # fmt: skip
             elif most <= ROOM // FEWER:
-                key, is_found = floor_key_aside(
+                key, is_found = floor_key_of_candidates(
                     p_counts, p_candidates, num_blocks, lowest, highest, is_all,
                     top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, FEWER,
                 )  # fmt: skip
             elif most <= ROOM:
-                key, is_found = floor_key_aside(
+                key, is_found = floor_key_of_candidates(
                     p_counts, p_candidates, num_blocks, lowest, highest, is_all,
                     top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, 1,
                 )  # fmt: skip

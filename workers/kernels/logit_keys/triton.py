@@ -1,4 +1,4 @@
-"""Keys of logits: integers in the order of the logits.
+"""Keys of logits: integers with the same order as the logits.
 
 Search for the key where cumulative mass reaches a bound.
 """
@@ -24,7 +24,7 @@ def highest_key():
 
 @triton.jit
 def key_of(b_logits):
-    """Return integers in the order of the logits; both zeros have the same key."""
+    """Return the keys of logits: integers with the same order; both zeros have one key."""
     b_bits = tl.where(b_logits == 0, 0.0, b_logits).to(tl.uint32, bitcast=True)
     return b_bits ^ tl.where(b_bits >> 31 != 0, 0xFFFFFFFF, 0x80000000).to(tl.uint32)
 
@@ -37,7 +37,7 @@ def logit_of(b_key):
 
 @triton.jit
 def largest_key(b_keys, b_masses, key, most, least, above, COUNT: tl.constexpr):
-    """Return the largest key >= `key` from which on masses and `above` reach `least`.
+    """Return the largest key for which the mass of keys at or above it reaches `least`.
 
     Also return whether such a key exists; otherwise the key is `key`. No key with mass exceeds `most`. COUNT steps find
     only the first bits of a key. Shapes: [1, N].

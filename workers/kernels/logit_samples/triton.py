@@ -1,4 +1,4 @@
-"""Samples of a row of logits, and the estimate of the top-p floor from them."""
+"""Samples of a row of logits, and an estimate of the row's top-p floor from them."""
 
 import triton
 import triton.language as tl
@@ -17,7 +17,7 @@ LEAST = tl.constexpr(-3.4028234663852886e38)
 
 @triton.jit
 def sample(p_line, vocab_size, i_sample, SIZE: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr):
-    """Return one sample of a row: short groups of logits from all over it.
+    """Return one sample of a row: short groups of logits spread over the row.
 
     NaN and inf become -inf.
     """
@@ -35,7 +35,7 @@ def _between(b_logits, start, end):
 
 @triton.jit
 def _place(b_logits, b_masses, least, low, high):
-    """Return approximately the value in [low, high] above which masses add up to `least`."""
+    """Return roughly the value in [low, high] above which the masses sum to `least`."""
     for _ in range(STEPS):
         quarter = (high - low) * 0.25
         b_place = low + tl.arange(0, 4).to(tl.float32) * quarter
@@ -55,7 +55,7 @@ def interval(
     p_line, vocab_size, start, end, share, scale, wide,
     SIZE: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Return an interval of about `wide` logits around the floor, and the floor's rank.
+    """Return an interval of about `wide` logits that should contain the floor, and its rank.
 
     The floor is in [start, end); the rank counts logits at or above it.
 

@@ -32,7 +32,7 @@ class TokenLogprobs(Arguments):
 
 @arguments
 class FlattenLogprobs(Arguments):
-    """Concatenate the logprobs of the first num_sampled columns of each of `rows`.
+    """Concatenate the logprobs of all sampled tokens of `rows` into flat arrays.
 
     Source: the review of vLLM PR #37238.
     """
@@ -73,7 +73,7 @@ def token_logprobs(a: TokenLogprobs) -> None:
 
 
 def flatten_logprobs(a: FlattenLogprobs) -> None:
-    """Concatenate the logprobs of `rows`: one column per valid token of the row."""
+    """Concatenate the logprobs of all sampled tokens of `rows` into flat arrays."""
     end = 0
     for index in range(len(a.rows)):
         row = int(a.rows[index])

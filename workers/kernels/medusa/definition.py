@@ -14,7 +14,7 @@ from workers.kernels.sentinels import NO_DRAFT
 
 @arguments
 class MedusaHeads(ScriptedDrafts):
-    """Propose one draft token per head for each row, from its last kept hidden state.
+    """Propose one draft token per head and row, from the last kept token's hidden state.
 
     `raw` is a head's output; the draft token is the script's. No head sees the token just sampled, or another head's
     draft token. A row without a valid token proposes NO_DRAFT. In padding rows `raw` is 0.
@@ -24,7 +24,7 @@ class MedusaHeads(ScriptedDrafts):
 
 
 def medusa_heads(a: MedusaHeads) -> None:
-    """Propose one draft token per head for each row, from its last kept hidden state."""
+    """Propose one draft token per head and row, from the last kept token's hidden state."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         for head in range(k):

@@ -1,4 +1,4 @@
-"""Multi-token-prediction layer: input is a token and the preceding target hidden state.
+"""Multi-token-prediction (MTP) layer: its input is a token and the hidden state before it.
 
 Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; ik_llama.cpp PR #2222 for the word carried from step to step.
 """
@@ -13,7 +13,7 @@ from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 @arguments
 class MtpPass(Arguments):
-    """Write the layer's KV cache for the step; save each row's last kept hidden state.
+    """Write the layer's KV entries of a step; save each row's last kept hidden state.
 
     The input of a row's first token uses the word in `carried` that the previous step left; 0 if the row has computed
     nothing yet. A row that keeps no token of this step keeps its carried word. Padding rows (slot < 0) come last.
@@ -45,7 +45,7 @@ class MtpChain(CachedDrafts):
 
 
 def mtp_pass(a: MtpPass) -> None:
-    """Write the layer's KV cache for the step; save each row's last kept hidden state."""
+    """Write the layer's KV entries of a step; save each row's last kept hidden state."""
     for token in range(len(a.hidden)):
         if a.slots[token] < 0:
             continue

@@ -1,4 +1,4 @@
-"""Multi-token-prediction layer: input is a token and the preceding target hidden state."""
+"""Multi-token-prediction (MTP) layer: its input is a token and the hidden state before it."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from workers.kernels.arithmetic.numpy import (
     ZERO,
     draft_hidden,
     kv_entries,
-    kv_places,
+    kv_terms,
     mix,
     store,
 )
-from workers.kernels.drafting.numpy import cached_sums, propose, scripted, see, write_raw, write_scratch
+from workers.kernels.drafting.numpy import cached_sums, extend_sums, propose, scripted, write_raw, write_scratch
 from workers.kernels.mtp.definition import MtpChain, MtpPass
 
 
@@ -35,11 +35,11 @@ def mtp_chain(a: MtpChain) -> None:
     proposed = scripted(a, last)[:, : a.num_proposed]
     # Ordered by draft index, then by row.
     raws, stored = np.empty((2, a.num_proposed, num_rows), np.uint64)
-    place, before, token = kv_places(last, DRAFTER_LAYER), a.hidden[a.token_index], a.next_tokens
+    place, before, token = kv_terms(last, DRAFTER_LAYER), a.hidden[a.token_index], a.next_tokens
     for index in range(a.num_proposed):
         vector = draft_hidden(before, token)
         place += PLACE_STEP
-        see(seen, sums, mix(np.add(vector, place, stored[index])))
+        extend_sums(seen, sums, mix(np.add(vector, place, stored[index])))
         before, token = mix(np.add(vector, seen, raws[index])), proposed[:, index]
     write_raw(a, raws, num_real)
     propose(a.draft_tokens.reshape(num_rows, a.num_speculative_tokens), proposed, a.valid)

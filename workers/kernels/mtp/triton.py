@@ -1,4 +1,4 @@
-"""Multi-token-prediction layer: input is a token and the preceding target hidden state."""
+"""Multi-token-prediction (MTP) layer: its input is a token and the hidden state before it."""
 
 import triton.language as tl
 
@@ -14,7 +14,7 @@ BLOCK_POSITIONS = 64
 
 
 def mtp_pass(a: MtpPass) -> None:
-    """Launch two kernels: the first reads the carried words, the second writes them."""
+    """Launch two kernels: the first reads the saved hidden states, the second replaces them."""
     num_tokens, num_rows = a.hidden.numel(), a.state_slot.numel()
     launch(_pass_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.hidden, a.input_ids, a.positions, a.slots, a.query_start, a.num_computed, a.state_slot, a.carried,

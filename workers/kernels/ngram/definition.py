@@ -1,4 +1,4 @@
-"""N-gram drafter on the device: propose the tokens after an earlier match.
+"""N-gram drafter on the device: propose the tokens after a match of the last tokens.
 
 Source: Saxena, "Prompt lookup decoding", 2023; vLLM's `ngram_gpu` proposer: longest match first, then the rightmost.
 """
@@ -14,7 +14,7 @@ NGRAM_MAX = 3
 
 @arguments
 class WriteTokens(Arguments):
-    """Write token ids to their KV-cache slots, as the history that the n-gram search reads.
+    """Write the step's token ids to their KV-cache slots, where the n-gram search reads them.
 
     A row's token history is stored in its blocks.
     """
@@ -49,7 +49,7 @@ class NgramSearch(Arguments):
 
 
 def write_tokens(a: WriteTokens) -> None:
-    """Write each token id to its KV-cache slot, for the n-gram search; PAD_SLOT is skipped."""
+    """Write the step's token ids to their KV-cache slots, where the n-gram search reads them."""
     for token in range(len(a.input_ids)):
         slot = int(a.slots[token])
         if slot != PAD_SLOT:
@@ -75,7 +75,7 @@ def ngram_search(a: NgramSearch) -> None:
 
 
 def _end_of_longest_match(history: Sequence[int]) -> int:
-    """Return the end of the longest, then rightmost, earlier match of the last tokens.
+    """Return the end of the longest earlier match of the last tokens; the rightmost of equals.
 
     The length if none.
     """

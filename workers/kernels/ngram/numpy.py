@@ -1,14 +1,14 @@
-"""N-gram drafter on the device: propose the tokens after an earlier match."""
+"""N-gram drafter on the device: propose the tokens after a match of the last tokens."""
 
 import numpy as np
 
-from workers.kernels.arithmetic.numpy import store, words
+from workers.kernels.arithmetic.numpy import as_uint64, store
 from workers.kernels.ngram.definition import NGRAM_MAX, NgramSearch, WriteTokens
 from workers.kernels.sentinels import NO_DRAFT
 
 
 def write_tokens(a: WriteTokens) -> None:
-    store(a.drafter_kv, a.slots, words(a.input_ids))
+    store(a.drafter_kv, a.slots, as_uint64(a.input_ids))
 
 
 def ngram_search(a: NgramSearch) -> None:
@@ -27,7 +27,7 @@ def ngram_search(a: NgramSearch) -> None:
 
 
 def _end_of_longest_match(history: list[int]) -> int:
-    """Return the end of the longest, then rightmost, earlier match of the last tokens.
+    """Return the end of the longest earlier match of the last tokens; the rightmost of equals.
 
     The length if none.
     """

@@ -1,4 +1,4 @@
-"""N-gram drafter on the device: propose the tokens after an earlier match."""
+"""N-gram drafter on the device: propose the tokens after a match of the last tokens."""
 
 import triton
 import triton.language as tl
@@ -71,7 +71,7 @@ def _search_kernel(
 
 @triton.jit
 def _token(p_kv, p_table, o_position, end, next_token, mask, block_size):
-    """Return the tokens of a history at some positions; the token at its end is not stored yet."""
+    """Return tokens of a row's history by position; the last one, `next_token`, has no slot yet."""
     is_cached = mask & (o_position < end)
     b_block = tl.maximum(tl.load(p_table + o_position // block_size, mask=is_cached, other=0), 0)
     b_word = tl.load(p_kv + b_block * block_size + o_position % block_size, mask=is_cached, other=0)

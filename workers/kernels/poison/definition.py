@@ -1,4 +1,4 @@
-"""Overwrite memory that gets a new owner, so that reads of stale values show."""
+"""Overwrite memory that gets a new owner, so that any read of stale values is noticed."""
 
 from typing import Annotated
 

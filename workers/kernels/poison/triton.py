@@ -1,4 +1,4 @@
-"""Overwrite memory that gets a new owner, so that reads of stale values show."""
+"""Overwrite memory that gets a new owner, so that any read of stale values is noticed."""
 
 import triton
 import triton.language as tl
@@ -19,7 +19,7 @@ def poison_states(a: PoisonStates) -> None:
 
 
 def _launch(blocks: Tensor, one: Tensor, one_length: int, other: Tensor, other_length: int, num_blocks: int) -> None:
-    """Poison two buffers, which have one_length and other_length words per block."""
+    """Poison blocks in two buffers; `one_length` and `other_length` are their entries per block."""
     assert blocks.numel() >= num_blocks
     grid = (-(-num_blocks * max(one_length, other_length) // BLOCK_WORDS),)
     launch(_kernel, grid)(blocks, one, other, num_blocks, one_length, other_length, BLOCK_WORDS)

@@ -8,7 +8,7 @@ from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, PAD_ROW, PAD_SL
 
 @arguments
 class PrepareInputs(Arguments):
-    """Correct token counts, compute positions and slot mapping, insert sampled and draft tokens.
+    """Correct host counts, compute positions and slots, insert sampled and draft tokens.
 
     Counts are read from one buffer and written to another, so batch rows may move freely. `accepted` is the speculative
     position of a row's state slot that is committed. Ids outside the vocabulary are clamped. Padding rows have length
@@ -46,7 +46,7 @@ class PrepareInputs(Arguments):
 
 
 def prepare_inputs(a: PrepareInputs) -> None:
-    """Correct each row's counts, then set each token's position, slot and id."""
+    """Correct each row's counts, then compute each token's position, slot and id."""
     for row in range(len(a.prev_position)):
         _correct_row(a, row)
     for token in range(len(a.token_row)):
@@ -66,7 +66,7 @@ def prepare_inputs(a: PrepareInputs) -> None:
 
 
 def _correct_row(a: PrepareInputs, row: int) -> None:
-    """Compute a row's number of computed tokens from the previous step's result.
+    """Compute a row's true number of computed tokens from the previous step's result.
 
     Copy its draft tokens and accepted count.
     """
@@ -90,7 +90,7 @@ def _correct_row(a: PrepareInputs, row: int) -> None:
 
 
 def _slot(a: PrepareInputs, row: int, position: int) -> int:
-    """Return the slot of a row's position; PAD_SLOT for a position without a block."""
+    """Return the KV-cache slot of a row's position; PAD_SLOT if it has no block."""
     column = position // a.block_size
     if column >= a.max_blocks:
         return PAD_SLOT
@@ -101,7 +101,7 @@ def _slot(a: PrepareInputs, row: int, position: int) -> int:
 
 
 def _token_id(a: PrepareInputs, row: int, token: int) -> int:
-    """Return a token's id: sampled or proposed by the previous step, else the host's."""
+    """Return a token's id: the previous step's sampled or draft token, else the host's."""
     previous = int(a.prev_position[row])
     verified_first = int(a.query_start[row]) + int(a.num_scheduled[row]) - 1 - int(a.num_drafts[row])
     if previous == NO_PREVIOUS_ROW or token < verified_first:

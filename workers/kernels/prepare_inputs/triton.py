@@ -3,14 +3,14 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, columns_of, kernel, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, kernel, launch, padded_columns
 from workers.kernels.prepare_inputs.definition import PrepareInputs
 
 BLOCK_TOKENS = 128
 
 
 def prepare_inputs(a: PrepareInputs) -> None:
-    """Correct token counts, compute positions and slot mapping, insert sampled and draft tokens.
+    """Correct host counts, compute positions and slots, insert sampled and draft tokens.
 
     One program per row writes the row's tokens; one program per block of tokens writes the padding in the block.
     """
@@ -22,7 +22,7 @@ def prepare_inputs(a: PrepareInputs) -> None:
         a.host_ids, a.token_row, a.block_table,
         a.num_computed, a.seq_lens, a.accepted, a.positions, a.slots, a.input_ids, a.scheduled_drafts,
         num_rows, num_tokens, a.block_size, a.max_blocks, k, a.vocab_size,
-        columns_of(k), BLOCK_TOKENS,
+        padded_columns(k), BLOCK_TOKENS,
     )  # fmt: skip
 
 

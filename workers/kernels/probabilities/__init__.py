@@ -1,1 +1,1 @@
-"""Weights (unnormalised probabilities) of tokens, over blocks and tiles of the vocabulary."""
+"""Weights (unnormalised probabilities) of tokens, in blocks and tiles of the vocabulary."""

@@ -1,4 +1,4 @@
-"""Sizes of the blocks and tiles that a vocabulary is cut into."""
+"""Sizes of the blocks and tiles into which a vocabulary is divided."""
 
 TILE_SIZE = 128
 BLOCK_SIZE_MIN = 4096
@@ -6,7 +6,7 @@ BLOCKS_MAX = 32
 
 
 def block_size_of(vocab_size: int, tile_size: int = TILE_SIZE, block_size_min: int = BLOCK_SIZE_MIN) -> int:
-    """Return the block size (a power of two) that cuts a vocabulary into a few large blocks.
+    """Return the block size (a power of two) that divides a vocabulary into a few large blocks.
 
     A small vocabulary is one block of the smallest possible size: a power of two of tiles.
     """

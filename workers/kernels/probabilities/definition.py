@@ -17,7 +17,7 @@ ZERO, ONE = np.float32(0), np.float32(1)
 
 
 def scale_of(temperature: np.float32) -> np.float32:
-    """Return the factor that a temperature applies to logits; 1 for temperature 0."""
+    """Return the factor by which logits are multiplied for a temperature; 1 for temperature 0."""
     return LOG2E / temperature if temperature > 0 else ONE
 
 
@@ -28,8 +28,8 @@ def weight(logit: np.float32, floor: np.float32, maximum: np.float32, scale: np.
     return np.float32(np.exp2(np.float64((logit - maximum) * scale)))
 
 
-def added(masses: Iterable[np.float32]) -> np.float32:
-    """Return the float32 sum of masses (sums of unnormalised probabilities), added in order."""
+def ordered_sum(masses: Iterable[np.float32]) -> np.float32:
+    """Return the float32 sum of masses (unnormalised probabilities), added one after another."""
     total = ZERO
     for mass in masses:
         total = total + mass
@@ -37,14 +37,14 @@ def added(masses: Iterable[np.float32]) -> np.float32:
 
 
 def pick(masses: Sequence[np.float32], noise: np.float32) -> int:
-    """Return the first index at which the running sum exceeds noise times the total.
+    """Return the first index whose running sum exceeds noise * total.
 
 
     If there is none, return the last index with mass.
 
     An index without mass is never returned.
     """
-    bound, running, last = noise * added(masses), ZERO, 0
+    bound, running, last = noise * ordered_sum(masses), ZERO, 0
     for index, mass in enumerate(masses):
         running = running + mass
         if mass > 0:
@@ -56,7 +56,7 @@ def pick(masses: Sequence[np.float32], noise: np.float32) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogitsLine:
-    """Distribution given by a row of logits; masses are relative to the row's maximum."""
+    """Distribution of a row of logits, with masses relative to the row's maximum."""
 
     logits: NDArray[np.float32]
     floor: np.float32
@@ -73,7 +73,7 @@ class LogitsLine:
 
 @dataclass(frozen=True, slots=True)
 class PointMass:
-    """Distribution of a draft token that was not sampled: probability 1 for that token."""
+    """Distribution of a draft token that was not sampled: all probability on that token."""
 
     draft: int
     total: np.float32 = ONE
@@ -84,18 +84,18 @@ class PointMass:
 
 
 def is_defined(block_max: Sequence[np.float32]) -> bool:
-    """Return whether a row of logits has a distribution: no NaN or inf, not all -inf.
+    """Return whether a row of logits defines a distribution: no NaN or inf, not all -inf.
 
     It has if no block maximum is NaN and some block has a token.
     """
     return not any(np.isnan(each) for each in block_max) and any(each > NEVER for each in block_max)
 
 
-def line_of(
+def logits_line(
     logits: NDArray[np.float32], floor: np.float32, scale: np.float32, block_max: Sequence[np.float32],
     block_sum: Sequence[np.float32],
 ) -> LogitsLine | None:  # fmt: skip
-    """Return the distribution of a row of logits, given maxima and sums of its blocks.
+    """Return the distribution of a row of logits from the maxima and sums of its blocks.
 
     None if undefined.
     """
@@ -106,32 +106,32 @@ def line_of(
     for own, total in zip(block_max, block_sum, strict=True):
         factor = weight(own, NEVER, maximum, scale)
         masses.append(total * factor if factor > 0 else ZERO)
-    return LogitsLine(logits, floor, scale, tuple(block_max), tuple(masses), maximum, added(masses))
+    return LogitsLine(logits, floor, scale, tuple(block_max), tuple(masses), maximum, ordered_sum(masses))
 
 
 def num_blocks_of(a: Distributions) -> int:
-    """Return the number of blocks of the vocabulary."""
+    """Return the number of vocabulary blocks."""
     return int(-(-a.vocab_size // a.block_size))
 
 
 def target_blocks(a: Verified, row: int, column: int) -> slice:
-    """Return the slice of the block statistics of a column's target logits."""
+    """Return the slice of block statistics for the target logits of a row's column."""
     line = row * (1 + a.num_speculative_tokens) + column
     return slice(line * num_blocks_of(a), (line + 1) * num_blocks_of(a))
 
 
 def target_of(a: Verified, row: int, column: int) -> LogitsLine | None:
-    """Return the target's distribution in a column (0 to number of drafts); None if undefined.
+    """Return the target distribution of a row's column; None if undefined.
 
     None if undefined.
     """
     line, blocks = row * (1 + a.num_speculative_tokens) + column, target_blocks(a, row, column)
     logits = a.logits[line * a.logits_stride :][: a.vocab_size]
-    return line_of(logits, a.floors[line], scale_of(a.temperature[row]), a.block_max[blocks], a.block_sum[blocks])
+    return logits_line(logits, a.floors[line], scale_of(a.temperature[row]), a.block_max[blocks], a.block_sum[blocks])
 
 
 def proposal_of(a: Verified, row: int, column: int) -> LogitsLine | PointMass | None:
-    """Return the distribution that a draft token was sampled from; None if undefined."""
+    """Return the distribution from which a draft token was sampled; None if undefined."""
     k, num_blocks = a.num_speculative_tokens, num_blocks_of(a)
     if a.point_mass[row] != 0:
         return PointMass(int(a.drafts[row * k + column]))
@@ -141,11 +141,11 @@ def proposal_of(a: Verified, row: int, column: int) -> LogitsLine | PointMass | 
     logits = a.draft_logits[(slot * k + column) * a.draft_stride :][: a.vocab_size]
     first = (len(a.num_drafts) * (1 + k) + row * k + column) * num_blocks
     blocks = slice(first, first + num_blocks)
-    return line_of(logits, NEVER, scale_of(a.temperature[row]), a.block_max[blocks], a.block_sum[blocks])
+    return logits_line(logits, NEVER, scale_of(a.temperature[row]), a.block_max[blocks], a.block_sum[blocks])
 
 
 def is_verifiable(a: Verified, row: int, column: int) -> bool:
-    """Return whether a draft token is a valid id and has both distributions it needs.
+    """Return whether a draft token is a valid id, and has the distributions it needs.
 
     In a row of temperature 0 the draft distribution is not needed.
     """
@@ -157,14 +157,14 @@ def is_verifiable(a: Verified, row: int, column: int) -> bool:
 
 
 def num_usable(a: Verified, row: int) -> int:
-    """Return the number of draft tokens of a row before the first that cannot be verified."""
+    """Return the number of a row's draft tokens before the first that is not verifiable."""
     for column in range(a.num_drafts[row]):
         if not is_verifiable(a, row, column):
             return column
     return int(a.num_drafts[row])
 
 
-def both_of(a: Verified, row: int, column: int) -> tuple[LogitsLine, LogitsLine | PointMass]:
+def both_distributions(a: Verified, row: int, column: int) -> tuple[LogitsLine, LogitsLine | PointMass]:
     """Return target and draft distribution of a verifiable draft token."""
     target, proposal = target_of(a, row, column), proposal_of(a, row, column)
     assert target is not None
@@ -193,7 +193,7 @@ def joint_ratios(a: Verified, row: int, usable: int) -> list[np.float32]:
     joint_ratio = [ONE]
     for column in range(usable):
         draft = int(a.drafts[row * a.num_speculative_tokens + column])
-        p, q = scaled_probabilities(*both_of(a, row, column), draft)
+        p, q = scaled_probabilities(*both_distributions(a, row, column), draft)
         if q > 0:
             joint_ratio.append(min(joint_ratio[column] * p / q, ONE))
         else:

@@ -1,4 +1,4 @@
-"""Weights (unnormalised probabilities) of tokens, over blocks and tiles of the vocabulary.
+"""Weights (unnormalised probabilities) of tokens, in blocks and tiles of the vocabulary.
 
 A token's weight is exp2((logit - maximum) * scale), with scale = log2(e) / temperature: its probability times a sum.
 Ratios of probabilities are compared as products of weights and sums, without division. Rows are verified one by one: a
@@ -28,7 +28,7 @@ LEAST = number(float(np.finfo(np.float32).min))
 
 
 def above(logits: Floats, floor: Floats | np.float32) -> Floats:
-    """Return the logits at or above the floor; lower logits and NaN become -inf."""
+    """Return the logits, with those below the floor and NaN set to -inf."""
     return np.where(logits >= floor, logits, NEVER)
 
 
@@ -47,7 +47,7 @@ def weight_of(logit: np.float32, maximum: np.float32, scale: np.float32) -> np.f
 
 
 def pick(masses: Floats, noise: Any) -> int:
-    """Return the index where the running sum of masses exceeds noise times the total.
+    """Return the first index whose running sum exceeds noise * total.
 
     Noise is in [0, 1).
 
@@ -71,7 +71,7 @@ class Distribution(NamedTuple):
 
 
 class VerifiedRow:
-    """A row's draft tokens, with target and draft distributions to verify them.
+    """A row's draft tokens, with the target and draft distributions that verify them.
 
     `usable` counts the draft tokens before the first that cannot be verified: not proposed, outside the vocabulary, or
     with an undefined distribution of target or draft. The row `lacks` a distribution if a draft token's draft

@@ -25,7 +25,7 @@ class Distributions(Arguments):
 
 @arguments
 class Verified(Distributions):
-    """Draft tokens of each row, with target and draft distributions to verify them.
+    """Draft tokens of each row, with the target and draft distributions that verify them.
 
     `sampler_stats` has added up their blocks.
     """

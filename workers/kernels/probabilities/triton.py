@@ -1,4 +1,4 @@
-"""Weights (unnormalised probabilities) of tokens over blocks and tiles of the vocabulary.
+"""Weights (unnormalised probabilities) of tokens, in blocks and tiles of the vocabulary.
 
 See `definition`.
 """
@@ -24,13 +24,13 @@ def scale_of(temperature):
 
 @triton.jit
 def weight(b_logits, b_floor, b_maximum, b_scale):
-    """Return unnormalised probabilities of logits: relative to a maximum, 0 below the floor."""
+    """Return unnormalised probabilities of logits, relative to a maximum; 0 below the floor."""
     return tl.exp2((tl.where(b_logits >= b_floor, b_logits, NEVER) - b_maximum) * b_scale)
 
 
 @triton.jit
 def load_block(p_line, first, end, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Return the logits of a block that starts at token `first`, tile by tile.
+    """Return the logits of a vocabulary block that begins at token `first`, by tile.
 
     -inf from token `end` on.
     """
@@ -47,7 +47,7 @@ def load_block(p_line, first, end, BLOCK: tl.constexpr, TILE: tl.constexpr):
 
 @triton.jit
 def pick(b_masses, b_noise):
-    """Return, per row of masses, the index where the running sum exceeds noise * total.
+    """Return, per row, the first index whose running sum of masses exceeds noise * total.
 
     One row of masses may be used with many noises.
     """
@@ -64,7 +64,7 @@ def pick(b_masses, b_noise):
 
 @triton.jit
 def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr):
-    """Return, per row of logits, block maxima and masses, the row's maximum and total.
+    """Return, per row of logits: block maxima, block masses, maximum and total.
 
 
     Also return whether each row is undefined.
@@ -99,7 +99,7 @@ def largest_of(b_numbers, axis: tl.constexpr):
 
 @triton.jit
 def _in_order(b_bits):
-    """Convert float bits to integers that have the same order as the floats.
+    """Map float bits to integers with the same order as the floats.
 
     The function is its own inverse.
     """
@@ -109,7 +109,7 @@ def _in_order(b_bits):
 
 @triton.jit
 def largest(b_max):
-    """Return each row's largest block maximum, and whether the row has no distribution.
+    """Return each row's maximum, and whether the row defines no distribution.
 
     Undefined: some are NaN or inf, or all are -inf.
     """
@@ -123,7 +123,7 @@ def draft_logits(
     logits_stride, draft_stride, width,
     COLUMNS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Load validity, floors, target and draft logits of a row's draft tokens.
+    """Load the logits of a row's draft tokens (target and draft), with floors and validity.
 
     `b_draft` holds one value per column, including columns without a draft token. `num_proposed` is the number of draft
     tokens that should have draft logits: all or none. Then waits for the kernel that adds up blocks, which takes most
@@ -147,7 +147,7 @@ def draft_probabilities(
     i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Return how many draft tokens can be verified, and each one's noise, p and q.
+    """Return how many draft tokens are verifiable, and each one's noise, p and q.
 
     p is the token's target probability, q its draft probability, both on one scale.
 
@@ -183,7 +183,7 @@ def without(
     p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, line_maximum, scale, num_blocks, num_tiles, tile_size,
     vocab_size, logits_stride, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return tile sum and block mass without the token `excluded`, and its block index.
+    """Return the sums of a tile and a block without the token `excluded`, and the block's index.
 
     Both are added up again, because a difference would lose small weights.
     """
@@ -215,8 +215,8 @@ def scaled_probabilities(
 
 
 @triton.jit
-def at(b_values, o_column, column):
-    """Return the element of `b_values` in one column."""
+def column_value(b_values, o_column, column):
+    """Return the value of one column."""
     return tl.sum(tl.where(o_column == column, b_values, 0), axis=0)
 
 

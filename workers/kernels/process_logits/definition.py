@@ -15,7 +15,7 @@ PENALTY_SHIFT = 14  # a penalty of 1/64 in units of a logit: 2^20 of them are 1.
 
 
 class LineLayout(NamedTuple):
-    """Offsets of the sampling parameters in a request's line of the device table.
+    """Offsets of sampling parameters in a request's line of the device parameter table.
 
     Masks have one bit per token, in words of BITS.
 
@@ -35,7 +35,7 @@ class LineLayout(NamedTuple):
 
 
 def line_of(vocab_size: int) -> LineLayout:
-    """Return the offsets of sampling parameters in a line, for a vocabulary size."""
+    """Return the offsets of sampling parameters in a line, given the vocabulary size."""
     words = -(-vocab_size // BITS)
     bad_words = 5 + 2 * words
     return LineLayout(
@@ -53,7 +53,7 @@ def line_of(vocab_size: int) -> LineLayout:
 
 @arguments
 class WriteHistory(Arguments):
-    """Write the tokens that `rows` verify into the token history.
+    """Append the tokens that a step verifies to the token histories of `rows`.
 
     These are the last sampled token and its draft tokens.
 
@@ -95,7 +95,7 @@ class ProcessLogits(Arguments):
 
 
 def write_history(a: WriteHistory) -> None:
-    """Write the verified tokens of each of `rows` at their positions of the token history."""
+    """Write the verified tokens of `rows` at their positions in the token history."""
     tokens = line_of(a.vocab_size).tokens
     for index in range(len(a.rows)):
         row = int(a.rows[index])
@@ -146,7 +146,7 @@ def _penalised(
 
 
 def _is_masked(token: int, line: Sequence[int], history: Sequence[int], at: LineLayout) -> bool:
-    """Return whether a request's masks or bad words forbid a token after its history."""
+    """Return whether masks or bad words forbid a token after the request's history."""
     if not _has_bit(line[at.allowed : at.stop], token):
         return True
     if len(history) < line[at.min_length] and _has_bit(line[at.stop : at.bad_words], token):

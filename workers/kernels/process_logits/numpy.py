@@ -26,7 +26,7 @@ def process_logits(a: ProcessLogits) -> None:
 
 
 class LineRules(NamedTuple):
-    """A request's penalties, forbidden tokens, stop tokens and bad words, from its line."""
+    """Penalties, forbidden tokens, stop tokens and bad words of a request."""
 
     num_prompt: int
     min_length: int
@@ -39,7 +39,7 @@ class LineRules(NamedTuple):
 
 
 def rules_of(line: NDArray[Any], at: LineLayout, vocab_size: int) -> LineRules:
-    """Parse the sampling parameters of a request's line."""
+    """Parse a request's line of the device parameter table."""
     numbers = line[: at.tokens].tolist()
     # Fields are right-aligned: a field without a last token holds no bad word.
     words = [
@@ -84,6 +84,6 @@ def mask(scores: NDArray[Any], rules: LineRules, history: list[int]) -> None:
 
 
 def bits_of(words: NDArray[Any], count: int) -> NDArray[np.bool_]:
-    """Return the first `count` bits of a mask, one per token."""
+    """Return the first `count` bits of a bitmask, one per token."""
     bits = np.unpackbits(words.astype("<u4").view(np.uint8), count=count, bitorder="little")
     return bits.view(np.bool_)

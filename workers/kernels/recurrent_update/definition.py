@@ -1,4 +1,4 @@
-"""Advance each row's recurrent (Mamba) state; store one state per speculative position."""
+"""Advance each row's recurrent (Mamba) state; store one state per verified position."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 @arguments
 class RecurrentUpdate(Arguments):
-    """Run each row's tokens from states[slot, accepted]; write a state per verified position.
+    """Advance rows from the state after accepted tokens; store a state per verified token.
 
     States[slot, 0] becomes the state before the first verified token, states[slot, 1 + j] the state after the j-th
     verified token; the convolution window of states[slot, j] is conv[slot, j : j + W - 1]. A row that has computed
@@ -46,7 +46,7 @@ class RecurrentUpdate(Arguments):
 
 
 def recurrent_update(a: RecurrentUpdate) -> None:
-    """Run each row over its tokens from its committed state.
+    """Advance each row by its tokens, from the state after its accepted tokens.
 
     Store state and inputs of every verified position.
     """

@@ -7,7 +7,7 @@ arrays, except for the convolutions of windows, which need no state.
 import numpy as np
 
 from workers.kernels.arithmetic.definition import DECAY
-from workers.kernels.arithmetic.numpy import MASK, mix, runs, taps
+from workers.kernels.arithmetic.numpy import MASK, mix, runs, window_weights
 from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
 
@@ -37,7 +37,7 @@ def recurrent_update(a: RecurrentUpdate) -> None:
     if not rows:
         return
     # A window that spans two rows is computed but not used.
-    added = mix(np.array(inputs, np.uint64)[runs(len(inputs) - before, width)].dot(taps(width))).tolist()
+    added = mix(np.array(inputs, np.uint64)[runs(len(inputs) - before, width)].dot(window_weights(width))).tolist()
     sums: list[int] = []
     for slot, states, first, own, _, num_drafts in rows:
         state, last = states[0], first + len(own)

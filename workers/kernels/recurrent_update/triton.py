@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.arithmetic.triton import DECAY, mix, tap
+from workers.kernels.arithmetic.triton import DECAY, mix, window_weight
 from workers.kernels.launch.triton import PAD_STATE_SLOT, kernel, launch
 from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
@@ -13,7 +13,7 @@ BLOCK_WIDTH_MIN = 8
 
 
 def block_width_of(conv_width: int) -> int:
-    """Return the size of a block that holds a convolution window; 1 without recurrent layers."""
+    """Return the block size (power of two) for a convolution window; 1 without recurrent layers."""
     size: int = triton.next_power_of_2(max(conv_width, BLOCK_WIDTH_MIN)) if conv_width else 1
     return size
 
@@ -64,7 +64,7 @@ def _kernel(
         o_seen = index + width - 1
         b_input = tl.load(p_hidden + b_start + index, mask=is_query, other=0)
         b_window = tl.where((o_tap == o_seen % width)[None, :], b_input[:, None], b_window)
-        b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % width)[None, :], axis=1))
+        b_state = b_state * DECAY + mix(tl.sum(b_window * window_weight((o_seen - o_tap) % width)[None, :], axis=1))
         tl.store(p_hidden + b_start + index, mix(b_input + b_state), mask=is_query)
         o_state = index + 1 - b_first
         tl.store(p_state + o_state, b_state, mask=is_query & (o_state >= 0))

@@ -46,7 +46,7 @@ def rejection_sample(a: RejectionSample) -> None:
 
 
 def largest_of(a: RejectionSample, line: int) -> int | None:
-    """Return the token with the largest logit of a row, the lowest id of equal ones.
+    """Return the token with the largest logit of a row; on a tie the lowest id.
 
     None if a logit is NaN or inf, or all are -inf.
     """

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_TOKEN, columns_of, kernel, launch
+from workers.kernels.launch.triton import NO_TOKEN, kernel, launch, padded_columns
 from workers.kernels.rejection_sample.definition import RejectionSample
 
 BLOCK_VOCABULARY_MIN = 256
@@ -14,7 +14,7 @@ def rejection_sample(a: RejectionSample) -> None:
     width, num_rows = 1 + a.num_speculative_tokens, a.num_drafts.numel()
     assert a.logits.numel() == num_rows * width * a.vocab_size
     assert a.sampled.numel() == num_rows * width
-    block_columns = columns_of(width)
+    block_columns = padded_columns(width)
     block_vocabulary = min(max(triton.next_power_of_2(a.vocab_size), BLOCK_VOCABULARY_MIN), BLOCK_VOCABULARY_MAX)
     launch(_kernel, (num_rows,))(
         a.logits, a.scheduled_drafts, a.num_scheduled, a.num_drafts, a.invalid, a.sampled,

@@ -1,4 +1,4 @@
-"""Sum the residual probability per vocabulary block, for block verification."""
+"""Sum the residual max(r * p - q, 0) per vocabulary block, for block verification."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,11 +8,11 @@ import numpy as np
 from workers.kernels.argument import In, Memory, Out, arguments
 from workers.kernels.probabilities.definition import (
     ZERO,
-    added,
-    both_of,
+    both_distributions,
     joint_ratios,
     num_blocks_of,
     num_usable,
+    ordered_sum,
     residual_of,
 )
 from workers.kernels.probabilities.shared_arguments import Verified
@@ -53,7 +53,7 @@ def residual_mass(a: ResidualMass) -> None:
 
 
 def _decides(a: ResidualMass, row: int, column: int, joint_ratio: Sequence[np.float32]) -> bool:
-    """Return whether this residual decides how many drafts block verification accepts."""
+    """Return whether a residual can change how many drafts block verification accepts."""
     noise = a.accept_noise[row * a.num_speculative_tokens :]
     usable = len(joint_ratio) - 1
     return bool(noise[usable - 1] >= joint_ratio[usable] and noise[column - 1] < joint_ratio[column])
@@ -61,7 +61,7 @@ def _decides(a: ResidualMass, row: int, column: int, joint_ratio: Sequence[np.fl
 
 def _residual(a: ResidualMass, row: int, column: int, joint_ratio: np.float32, block: int) -> np.float32:
     """Return the residual probability of a vocabulary block after `column` accepted draft tokens."""
-    target, proposal = both_of(a, row, column)
+    target, proposal = both_distributions(a, row, column)
     tokens = range(block * a.block_size, min((block + 1) * a.block_size, a.vocab_size))
-    left = added(residual_of(target, proposal, joint_ratio, token) for token in tokens)
+    left = ordered_sum(residual_of(target, proposal, joint_ratio, token) for token in tokens)
     return left / (target.total * proposal.total)

@@ -1,4 +1,4 @@
-"""Sum the residual of block verification over blocks of the vocabulary."""
+"""Sum the residual max(r * p - q, 0) per vocabulary block, for block verification."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def residual_mass(a: ResidualMass) -> None:
 
 
 def _add_up(a: ResidualMass, row: VerifiedRow) -> None:
-    """Set the residual of a row with usable draft tokens; 0 where it decides nothing."""
+    """Set the residuals of a row with verifiable draft tokens; 0 where they decide nothing."""
     first, count = row.first_draft, row.usable
     left = a.residual.reshape(-1, row.num_blocks)[first : first + count]
     noise, joint_ratio = a.accept_noise[first : first + count], row.joint_ratios()

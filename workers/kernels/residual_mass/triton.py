@@ -1,4 +1,4 @@
-"""Sum the residual probability per vocabulary block, for block verification."""
+"""Sum the residual max(r * p - q, 0) per vocabulary block, for block verification."""
 
 import triton
 import triton.language as tl
@@ -6,16 +6,16 @@ import triton.language as tl
 from workers.kernels.launch.triton import (
     NO_TOKEN,
     can_overlap,
-    columns_of,
     kernel,
     launch,
+    length_unit,
     let_next_begin,
-    unit_of,
+    padded_columns,
     wait_for_others,
 )
 from workers.kernels.probabilities.triton import (
     NEVER,
-    at,
+    column_value,
     draft_logits,
     draft_probabilities,
     joint_ratios,
@@ -41,7 +41,7 @@ MARGIN = tl.constexpr(1e-5)
 
 
 def residual_mass(a: ResidualMass) -> None:
-    """Launch several programs per row, each for some of the blocks.
+    """Launch several programs per row, each for some vocabulary blocks.
 
     Each recomputes the joint ratios of the draft tokens.
     """
@@ -54,12 +54,12 @@ def residual_mass(a: ResidualMass) -> None:
     assert a.accept_noise.numel() == num_rows * (width - 1)
     if width < 3:
         return
-    columns, blocks, overlaps = columns_of(width), triton.next_power_of_2(num_blocks), can_overlap()
+    columns, blocks, overlaps = padded_columns(width), triton.next_power_of_2(num_blocks), can_overlap()
     block, piece, programs = a.block_size, min(PIECE, a.block_size), PROGRAMS
     if a.vocab_size <= SMALL:
         columns, blocks = max(columns, COLUMNS_MIN), max(blocks, BLOCKS_MIN)
         block, piece, programs = 0, SMALL_PIECE, 1
-    unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride)
+    unit = length_unit(a.vocab_size, a.logits_stride, a.draft_stride)
     launch(_kernel, (num_rows * programs,))(
         *arguments, num_rows, num_blocks, a.vocab_size // unit, a.logits_stride // unit, a.draft_stride // unit,
         width, a.block_size, columns, blocks, block, piece, min(TILE, piece),
@@ -105,7 +105,7 @@ def _kernel(
         b_is_column = (o_column > 0) & (o_column <= usable)
         b_noise = tl.load(p_accept + i_row * (width - 1) + o_column - 1, mask=b_is_column, other=1.0)
         b_joint_ratios = joint_ratios(b_scaled_p, b_scaled_q, COLUMNS)
-        are_all_kept = at((b_noise < b_joint_ratios).to(tl.int32), o_column, usable) > 0
+        are_all_kept = column_value((b_noise < b_joint_ratios).to(tl.int32), o_column, usable) > 0
         b_known, b_residual = (b_noise >= b_joint_ratios) | are_all_kept, 0 * b_joint_ratios
         if num_blocks >= BLOCKS_TELLING:
             # The residual is at least that of whole blocks, and at most what the draft token of the column leaves.
@@ -125,12 +125,15 @@ def _kernel(
             is_written = b_is_column & (o_column < usable) & (b_known > 0)
             tl.store(p_mass + o_column * num_blocks + i_block, tl.where(i_block == 0, b_residual, 0.0), mask=is_written)
         for column in range(1, usable):
-            if at(b_known, o_column, column) == 0:
+            if column_value(b_known, o_column, column) == 0:
                 i_line, i_proposed = i_row * width + column, slot * (width - 1) + column
-                certain = tl.where(is_certain, at(b_draft, o_column, column), -1)
-                joint_ratio, floor = at(b_joint_ratios, o_column, column), tl.load(p_floors + i_line)
-                maximum, total = at(b_maximum, o_column, column), at(b_total, o_column, column)
-                draft_maximum, draft_total = at(b_draft_maximum, o_column, column), at(b_draft_total, o_column, column)
+                certain = tl.where(is_certain, column_value(b_draft, o_column, column), -1)
+                joint_ratio, floor = column_value(b_joint_ratios, o_column, column), tl.load(p_floors + i_line)
+                maximum, total = column_value(b_maximum, o_column, column), column_value(b_total, o_column, column)
+                draft_maximum, draft_total = (
+                    column_value(b_draft_maximum, o_column, column),
+                    column_value(b_draft_total, o_column, column),
+                )
                 for i_block in range(first_block, num_blocks, PROGRAMS):
                     left, end = 0.0, tl.minimum((i_block + 1) * block_size, vocab_size)
                     for first in range(i_block * block_size, end, PIECE):
@@ -149,7 +152,7 @@ def _residual_of_piece(
     p_line, p_draft_line, first, end, certain, factor, floor, maximum, total, draft_maximum, scale,
     PIECE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return the residual sum of a piece of the target.
+    """Return the residual sum of a piece of the vocabulary.
 
     For a `certain` draft token there are no draft logits.
     """

@@ -1,4 +1,4 @@
-"""Reduce logits to maxima and sums per vocabulary block: the only pass over all logits."""
+"""Reduce logits to a maximum and sums per vocabulary block: the only pass over all logits."""
 
 from typing import Annotated
 
@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.kernels.argument import Memory, Out, arguments
-from workers.kernels.probabilities.definition import NEVER, ZERO, added, num_blocks_of, scale_of, weight
+from workers.kernels.probabilities.definition import NEVER, ZERO, num_blocks_of, ordered_sum, scale_of, weight
 from workers.kernels.probabilities.shared_arguments import Distributions
 
 
 @arguments
 class SamplerStats(Distributions):
-    """Compute the maximum of each vocabulary block and the sum of its weights relative to it.
+    """Compute each vocabulary block's maximum, and the sums of its tokens' weights.
 
     Rows of temperature 0 have no sums. Columns past the draft tokens are not read, nor are draft logits of rows with
     temperature 0 or point-mass draft tokens (`point_mass`); nothing is written for them. A block with NaN or inf has
@@ -27,7 +27,7 @@ class SamplerStats(Distributions):
 
 
 def sampler_stats(a: SamplerStats) -> None:
-    """Compute the maximum of each vocabulary block and the sum of its weights relative to it."""
+    """Compute each vocabulary block's maximum, and the sums of its tokens' weights."""
     k, num_blocks = a.num_speculative_tokens, num_blocks_of(a)
     for row in range(len(a.num_drafts)):
         is_random, scale = a.temperature[row] > 0, scale_of(a.temperature[row])
@@ -39,7 +39,7 @@ def sampler_stats(a: SamplerStats) -> None:
                 maximum, best, tiles = _reduce(a, logits, a.floors[line], scale, block)
                 a.block_max[place] = maximum
                 if is_random:
-                    a.block_sum[place] = added(tiles)
+                    a.block_sum[place] = ordered_sum(tiles)
                     for tile, mass in enumerate(tiles):
                         a.tile_sum[place * len(tiles) + tile] = mass
                 else:
@@ -52,13 +52,13 @@ def sampler_stats(a: SamplerStats) -> None:
                     place = (len(a.num_drafts) * (1 + k) + row * k + column) * num_blocks + block
                     maximum, _, tiles = _reduce(a, logits, NEVER, scale, block)
                     a.block_max[place] = maximum
-                    a.block_sum[place] = added(tiles)
+                    a.block_sum[place] = ordered_sum(tiles)
 
 
 def _reduce(
     a: SamplerStats, logits: NDArray[np.float32], floor: np.float32, scale: np.float32, block: int
 ) -> tuple[np.float32, int, list[np.float32]]:
-    """Return the maximum of a block, the lowest token that has it, and the sums of its tiles.
+    """Return a block's maximum, the lowest token id that has it, and the sums of its tiles.
 
     A block with NaN or inf has the maximum NaN, sums of 0, and its first token.
     """
@@ -73,5 +73,5 @@ def _reduce(
     tiles = []
     for tile in range(num_tiles):
         tokens = range(first + tile * a.tile_size, min(first + (tile + 1) * a.tile_size, stop))
-        tiles.append(added(weight(logits[token], floor, maximum, scale) for token in tokens))
+        tiles.append(ordered_sum(weight(logits[token], floor, maximum, scale) for token in tokens))
     return maximum, best, tiles

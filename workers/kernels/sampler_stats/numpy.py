@@ -1,4 +1,4 @@
-"""Reduce logits to maxima and sums per vocabulary block: the only pass over all logits.
+"""Reduce logits to a maximum and sums per vocabulary block: the only pass over all logits.
 
 Row by row: a step has few rows, and the logits of a row are contiguous.
 """
@@ -41,7 +41,7 @@ def sampler_stats(a: SamplerStats) -> None:
 
 
 def _blocks(a: SamplerStats, logits: Floats, stride: int, first: int, count: int) -> Floats:
-    """Return `count` rows of logits, starting with row `first`, cut into blocks [N, block_size].
+    """Return `count` rows of logits from row `first` on, divided into blocks: [N, block_size].
 
     -inf past the vocabulary.
 
@@ -62,7 +62,7 @@ def _blocks(a: SamplerStats, logits: Floats, stride: int, first: int, count: int
 
 
 def _limited(blocks: Floats, floors: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return blocks with -inf for logits below the floor, and for whole blocks with NaN or inf.
+    """Return blocks with logits below the floor set to -inf, and blocks with NaN or inf too.
 
     Also return their maxima, and the maxima with NaN for blocks with NaN or inf.
     """
@@ -79,12 +79,12 @@ def _limited(blocks: Floats, floors: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _tiles(a: SamplerStats, blocks: Floats, maximum: Floats, scale: Floats) -> Floats:
-    """Return the tile sums of blocks, flat, relative to the block maxima."""
+    """Return the sums of all tiles of blocks, relative to the blocks' maxima."""
     weights = weight(blocks, np.maximum(maximum, LEAST)[:, None], scale)
     sums: Floats = np.add.reduce(weights.reshape(-1, min(a.tile_size, weights.shape[1])), axis=1)
     return sums
 
 
 def _added(tiles: Floats, num_tiles: int) -> Floats:
-    """Return the sum of each block's tile sums."""
+    """Return each block's sum over its tiles."""
     return tiles if num_tiles == 1 else np.add.reduce(tiles.reshape(-1, num_tiles), axis=1)

@@ -1,9 +1,9 @@
-"""Reduce logits to maxima and sums per vocabulary block: the only pass over all logits."""
+"""Reduce logits to a maximum and sums per vocabulary block: the only pass over all logits."""
 
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import can_overlap, kernel, launch, let_next_begin, unit_of, wait_for_others
+from workers.kernels.launch.triton import can_overlap, kernel, launch, length_unit, let_next_begin, wait_for_others
 from workers.kernels.probabilities.triton import NEVER, largest_of, load_block, scale_of
 from workers.kernels.sampler_stats.definition import SamplerStats
 
@@ -24,7 +24,7 @@ def sampler_stats(a: SamplerStats) -> None:
     assert a.draft_slots.numel() == num_rows
     assert a.tile_sum.numel() == num_rows * width * num_blocks * (a.block_size // a.tile_size)
     are_few, overlaps = num_columns * num_rows * num_blocks <= FEW, can_overlap()
-    unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride)
+    unit = length_unit(a.vocab_size, a.logits_stride, a.draft_stride)
     per_warp = ELEMENTS_PER_WARP // 2 if are_few else ELEMENTS_PER_WARP
     # A three-dimensional grid: a division to find the row would delay the load by a fifth of a microsecond.
     launch(_kernel, (num_blocks, num_rows, num_columns))(
@@ -115,7 +115,7 @@ def _largest_of(b_logits):
 
 @triton.jit
 def _sums(b_logits, temperature):
-    """Return the maximum of a block, and its relative weights' sums: total and per tile."""
+    """Return a block's maximum, and the sums of its weights relative to it: total and by tile."""
     maximum = _largest_of(b_logits)
     finite = tl.where((maximum > NEVER) & (maximum < float("inf")), maximum, 0.0)
     b_tiles = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)), axis=1)

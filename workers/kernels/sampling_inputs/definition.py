@@ -1,4 +1,4 @@
-"""Convert the host's sampling parameters of a step to the inputs of the sampler's ops."""
+"""Convert a step's sampling parameters from the host to inputs of the sampler's ops."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ RATE_STEPS = 64
 
 @arguments
 class SamplingInputs(Arguments):
-    """Set each row's sampling parameters, its first sampled position, and floors of -inf."""
+    """Set each row's sampling parameters and first sampled position, and all floors to -inf."""
 
     temperature_bits: Annotated[Memory, In("int64", "B")]
     top_p_bits: Annotated[Memory, In("int64", "B")]
@@ -28,7 +28,7 @@ class SamplingInputs(Arguments):
 
 
 def sampling_inputs(a: SamplingInputs) -> None:
-    """Set each row's sampling parameters, its first sampled position, and floors of -inf."""
+    """Set each row's sampling parameters and first sampled position, and all floors to -inf."""
     a.temperature[:] = a.temperature_bits.astype(np.int32).view(np.float32)
     a.top_p[:] = a.top_p_bits.astype(np.int32).view(np.float32)
     a.rates[:] = a.rates_in_steps.astype(np.float32) / np.float32(RATE_STEPS)

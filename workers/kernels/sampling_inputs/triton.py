@@ -1,8 +1,8 @@
-"""Convert the host's sampling parameters of a step to the inputs of the sampler's ops."""
+"""Convert a step's sampling parameters from the host to inputs of the sampler's ops."""
 
 import triton.language as tl
 
-from workers.kernels.launch.triton import columns_of, kernel, launch
+from workers.kernels.launch.triton import kernel, launch, padded_columns
 from workers.kernels.sampling_inputs import definition as shared
 from workers.kernels.sampling_inputs.definition import SamplingInputs
 
@@ -16,7 +16,7 @@ def sampling_inputs(a: SamplingInputs) -> None:
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
     assert a.rates.numel() == a.rates_in_steps.numel() == a.num_speculative_tokens
     assert a.floors.numel() == num_rows * width
-    launch(_kernel, (num_rows,))(*given, *found, width, columns_of(width))
+    launch(_kernel, (num_rows,))(*given, *found, width, padded_columns(width))
 
 
 @kernel()

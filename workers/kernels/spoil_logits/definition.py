@@ -1,4 +1,4 @@
-"""Corrupt logits (NaN, inf) or draft tokens (invalid ids), for trace events."""
+"""Corrupt logits (NaN, inf) or draft tokens (invalid ids), as trace events ask."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
 
 @arguments
 class SpoilLogits(Arguments):
-    """Set all logits of `rows`, `num_logits` each, to NaN."""
+    """Set the logits of `rows` to NaN, in all of their `num_logits` columns."""
 
     rows: Annotated[Memory, In("int64", "count", of=("spoiled_rows",))]
     logits: Annotated[Memory, InOut("float32", "B * num_logits")]
@@ -18,7 +18,7 @@ class SpoilLogits(Arguments):
 
 @arguments
 class SpoilOneLogit(Arguments):
-    """Set one logit to infinity or NaN: of the target, or of a draft distribution."""
+    """Set one target or draft logit to infinity or NaN."""
 
     logits: Annotated[Memory, InOut("float32", "num_logits", of=("draft_logits",))]
     place: int
@@ -27,7 +27,7 @@ class SpoilOneLogit(Arguments):
 
 @arguments
 class SpoilOneDraft(Arguments):
-    """Set one draft token to the id that a trace event asks for, valid or not."""
+    """Replace one draft token by another id, valid or not."""
 
     draft_tokens: Annotated[Memory, InOut("int64", "num_drafts")]
     place: int
@@ -35,16 +35,16 @@ class SpoilOneDraft(Arguments):
 
 
 def spoil_logits(a: SpoilLogits) -> None:
-    """Set all logits of `rows`, `num_logits` each, to NaN."""
+    """Set the logits of `rows` to NaN, in all of their `num_logits` columns."""
     for row in a.rows:
         a.logits[row * a.num_logits : (row + 1) * a.num_logits] = np.nan
 
 
 def spoil_one_logit(a: SpoilOneLogit) -> None:
-    """Set one logit to infinity or NaN, as a trace event asks for."""
+    """Set one logit to infinity or NaN."""
     a.logits[a.place] = np.inf if a.is_infinite else np.nan
 
 
 def spoil_one_draft(a: SpoilOneDraft) -> None:
-    """Set one draft token to the id that a trace event asks for."""
+    """Replace one draft token by another id."""
     a.draft_tokens[a.place] = a.token

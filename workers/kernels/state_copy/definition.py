@@ -7,13 +7,13 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 
 def num_block_columns(block_size: int, num_speculative_tokens: int) -> int:
-    """Return the largest number of blocks that a verified run and the token before it can span."""
+    """Return how many blocks the tokens verified in a step and the one before them can span."""
     return (num_speculative_tokens + block_size) // block_size + 1
 
 
 @arguments
 class StateCopy(Arguments):
-    """Copy each row's recurrent states to the blocks of its accepted tokens.
+    """Store each row's recurrent states with the KV blocks of its accepted tokens.
 
     States[slot, j] belongs to position base + j, where base is the position of the first verified token. Block c of a
     row gets the state at min((c + 1) * block_size, base + accepted), for every block from the one of token base - 1 on.
@@ -39,7 +39,7 @@ class StateCopy(Arguments):
 
 
 def state_copy(a: StateCopy) -> None:
-    """Store the state after each accepted token in the token's block.
+    """Store the recurrent state after each accepted token with the token's block.
 
     A later token of the block overwrites it.
     """

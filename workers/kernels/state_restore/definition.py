@@ -1,4 +1,4 @@
-"""Restore recurrent states on a prefix-cache hit from states stored with the blocks."""
+"""Restore recurrent states on a prefix-cache hit, from the states stored with its blocks."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from workers.kernels.sentinels import PAD_BLOCK, PAD_STATE_SLOT
 
 @arguments
 class StateRestore(Arguments):
-    """On a prefix-cache hit, load the recurrent state of each row's reused block into its slot.
+    """On a prefix-cache hit, load the recurrent state stored with the hit's last block.
 
     The slot's accepted count becomes 0.
 
@@ -27,7 +27,7 @@ class StateRestore(Arguments):
 
 
 def state_restore(a: StateRestore) -> None:
-    """Load the state of each row's reused block into its state slot; reset the slot's count."""
+    """Load the recurrent state of each hit into the row's slot; reset the accepted count."""
     num_states = 2 + a.num_speculative_tokens
     num_inputs = a.conv_width + a.num_speculative_tokens
     window = a.conv_width - 1

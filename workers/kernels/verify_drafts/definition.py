@@ -1,4 +1,4 @@
-"""Rejection sampler: decide which draft tokens to keep and which token follows."""
+"""Rejection sampler: which draft tokens are accepted, and the token that follows them."""
 
 from typing import Annotated
 
@@ -9,12 +9,12 @@ from workers.kernels.probabilities.definition import (
     NEVER,
     ONE,
     LogitsLine,
-    added,
-    both_of,
+    both_distributions,
     is_defined,
     joint_ratios,
     num_blocks_of,
     num_usable,
+    ordered_sum,
     pick,
     proposal_of,
     residual_of,
@@ -43,7 +43,7 @@ DRAFT_UNDEFINED = 4
 
 @arguments
 class VerifyDrafts(Verified):
-    """Emit each row's kept draft tokens, then the recovered or bonus token.
+    """Emit each row's accepted draft tokens, then the recovered or bonus token.
 
     - Rows of temperature 0 keep a draft token if it is the target's best token, lowest index first.
     - A draft token that was never proposed (NO_DRAFT), is outside the vocabulary, or lacks a draft distribution ends
@@ -72,7 +72,7 @@ class VerifyDrafts(Verified):
 
 
 def verify_drafts(a: VerifyDrafts) -> None:
-    """Emit each row's kept draft tokens, then the recovered or bonus token."""
+    """Emit each row's accepted draft tokens, then the recovered or bonus token."""
     width = 1 + a.num_speculative_tokens
     for row in range(len(a.num_drafts)):
         for column in range(width):
@@ -92,7 +92,7 @@ def _draft(a: VerifyDrafts, row: int, column: int) -> int:
 
 
 def _status(a: VerifyDrafts, row: int, accepted: int) -> int:
-    """Return the row's error bits: draft outside the vocabulary, target or draft undefined.
+    """Return a row's error bits: draft token invalid, target or draft logits undefined.
 
     They depend on its draft tokens, their distributions, and the target after the kept draft tokens.
     """
@@ -120,7 +120,7 @@ def _accepted(a: VerifyDrafts, row: int) -> int:
 
 
 def _is_kept(a: VerifyDrafts, row: int, column: int) -> bool:
-    """Return whether a draft token is accepted, once all drafts before it are."""
+    """Return whether a draft token is accepted, provided that all drafts before it are."""
     draft, noise = _draft(a, row, column), a.accept_noise[row * a.num_speculative_tokens + column]
     if a.method == SYNTHETIC:
         return bool(noise < a.rates[column])
@@ -128,12 +128,12 @@ def _is_kept(a: VerifyDrafts, row: int, column: int) -> bool:
         return draft == _best(a, row, column)
     if a.method == STRICT:
         return draft == _selected(a, row, column, 0)
-    p, q = scaled_probabilities(*both_of(a, row, column), draft)
+    p, q = scaled_probabilities(*both_distributions(a, row, column), draft)
     return bool(noise * q < p)
 
 
 def _accepted_together(a: VerifyDrafts, row: int, usable: int) -> int:
-    """Return the largest number of draft tokens that block verification keeps."""
+    """Return how many draft tokens block verification accepts."""
     k, num_blocks, joint_ratio = a.num_speculative_tokens, num_blocks_of(a), joint_ratios(a, row, usable)
     accepted = 0
     for count in range(1, 1 + usable):
@@ -142,7 +142,7 @@ def _accepted_together(a: VerifyDrafts, row: int, usable: int) -> int:
             is_kept = noise < joint_ratio[count]
         else:
             first = (row * k + count) * num_blocks
-            left = added(a.residual[first : first + num_blocks])
+            left = ordered_sum(a.residual[first : first + num_blocks])
             is_kept = noise * (left + ONE - joint_ratio[count]) < left
         if is_kept:
             accepted = count
@@ -172,14 +172,14 @@ def _best(a: VerifyDrafts, row: int, column: int) -> int:
 
 
 def _noise(a: VerifyDrafts, row: int, column: int, index: int) -> list[np.float32]:
-    """Return the random numbers of a try: for the block, the tile, the token, and acceptance."""
+    """Return the random numbers of one attempt: for block, tile, token and acceptance."""
     line = row * (1 + a.num_speculative_tokens) + column
     first = (line * (1 + a.num_tries) + index) * 4
     return list(a.select_noise[first : first + 4])
 
 
 def _selected(a: VerifyDrafts, row: int, column: int, index: int, excluded: int | None = None) -> int:
-    """Sample a token from the target with the noise of a try: block, then tile, then token.
+    """Sample a token from the target with the random numbers of one attempt.
 
     The excluded token is returned only if there is no other.
     """
@@ -188,7 +188,7 @@ def _selected(a: VerifyDrafts, row: int, column: int, index: int, excluded: int 
     masses = []
     for block in range(num_blocks_of(a)):
         masses.append(_block_mass(a, row, column, target, block, excluded))
-    if excluded is not None and added(masses) == 0:
+    if excluded is not None and ordered_sum(masses) == 0:
         return excluded
     block = pick(masses, noise[0])
     tile = pick(_tile_masses(a, row, column, target, block, excluded), noise[1])
@@ -199,20 +199,20 @@ def _selected(a: VerifyDrafts, row: int, column: int, index: int, excluded: int 
 def _block_mass(
     a: VerifyDrafts, row: int, column: int, target: LogitsLine, block: int, excluded: int | None
 ) -> np.float32:
-    """Return the mass of a block relative to the row's maximum.
+    """Return the mass of a vocabulary block relative to the row's maximum.
 
     It is added up again if the block contains the excluded token.
     """
     if excluded is None or excluded // a.block_size != block:
         return target.block_mass[block]
     factor = weight(target.block_max[block], NEVER, target.maximum, target.scale)
-    return added(_tile_masses(a, row, column, target, block, excluded)) * factor
+    return ordered_sum(_tile_masses(a, row, column, target, block, excluded)) * factor
 
 
 def _tile_masses(
     a: VerifyDrafts, row: int, column: int, target: LogitsLine, block: int, excluded: int | None
 ) -> list[np.float32]:
-    """Return the masses of a block's tiles relative to its maximum.
+    """Return the masses of a vocabulary block's tiles relative to the block's maximum.
 
     The excluded token's tile is added up again.
     """
@@ -221,7 +221,7 @@ def _tile_masses(
     masses = list(a.tile_sum[first : first + num_tiles])
     if excluded is not None and excluded // a.block_size == block:
         tile = excluded % a.block_size // a.tile_size
-        masses[tile] = added(_token_masses(a, target, block, tile, excluded))
+        masses[tile] = ordered_sum(_token_masses(a, target, block, tile, excluded))
     return masses
 
 
@@ -239,8 +239,8 @@ def _token_masses(a: VerifyDrafts, target: LogitsLine, block: int, tile: int, ex
 
 
 def _recovered(a: VerifyDrafts, row: int, column: int) -> int:
-    """Sample a token from max(joint_ratio * p - q, 0): by tries, else from the summed residual."""
-    target, proposal = both_of(a, row, column)
+    """Sample a token from the residual: by a few rejection attempts, else from its sum."""
+    target, proposal = both_distributions(a, row, column)
     joint_ratio = joint_ratios(a, row, num_usable(a, row))[column] if a.method == BLOCK else ONE
     for index in range(a.num_tries):
         token = _selected(a, row, column, index)
@@ -253,7 +253,7 @@ def _recovered(a: VerifyDrafts, row: int, column: int) -> int:
 
 
 def _picked(a: VerifyDrafts, row: int, column: int, left: list[np.float32]) -> int:
-    """Sample a token by residual: its tile, then its place in the tile, then its block.
+    """Sample a token by residual: first its tile, then its offset in the tile, then its block.
 
     First its tile over all blocks, then its place in the tile, then its block.
     """
@@ -261,7 +261,7 @@ def _picked(a: VerifyDrafts, row: int, column: int, left: list[np.float32]) -> i
     tiles = []
     for tile in range(a.block_size // a.tile_size):
         places = range(tile * a.tile_size, (tile + 1) * a.tile_size)
-        tiles.append([added(left[place :: a.block_size]) for place in places])
-    tile = pick([added(masses) for masses in tiles], noise[1])
+        tiles.append([ordered_sum(left[place :: a.block_size]) for place in places])
+    tile = pick([ordered_sum(masses) for masses in tiles], noise[1])
     place = tile * a.tile_size + pick(tiles[tile], noise[2])
     return pick(left[place :: a.block_size], noise[0]) * a.block_size + place

@@ -1,4 +1,4 @@
-"""Rejection sampler: decide which draft tokens to keep and which token follows."""
+"""Rejection sampler: which draft tokens are accepted, and the token that follows them."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
             continue
         row = VerifiedRow(a, index)
         is_own = a.method != SYNTHETIC and (a.method == STRICT or not row.is_random)
-        tokens, has_target = _own(a, row) if is_own else _kept(a, row)
+        tokens, has_target = _target_tokens(a, row) if is_own else _emitted(a, row)
         a.sampled[row.first_line : row.first_line + len(tokens)] = tokens
         status = 0 if has_target else TARGET_UNDEFINED
         if any(draft < NO_DRAFT or draft >= a.vocab_size for draft in row.drafts):
@@ -38,8 +38,8 @@ def verify_drafts(a: VerifyDrafts) -> None:
             a.status[index] = status
 
 
-def _own(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
-    """Return the target's own tokens of a row, up to the first that is not the draft token.
+def _target_tokens(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
+    """Return the target's tokens for a row, up to the first that differs from the draft token.
 
     Also return whether the last token is defined.
     """
@@ -53,8 +53,8 @@ def _own(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
     return tokens, True
 
 
-def _kept(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
-    """Return the accepted draft tokens and the token after them.
+def _emitted(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
+    """Return the accepted draft tokens of a row and the token after them.
 
     Also return whether that token is defined.
     """
@@ -70,7 +70,7 @@ def _kept(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
 
 
 def _accepted(a: VerifyDrafts, row: VerifiedRow, noise: Floats) -> int:
-    """Return the number of draft tokens before the first that its noise rejects."""
+    """Return how many draft tokens precede the first that is rejected by its random number."""
     for column in range(row.usable):
         if a.method == SYNTHETIC:
             is_kept = noise[column] < a.rates[column]
@@ -83,7 +83,7 @@ def _accepted(a: VerifyDrafts, row: VerifiedRow, noise: Floats) -> int:
 
 
 def _accepted_together(a: VerifyDrafts, row: VerifiedRow, joint_ratio: Sequence[np.float32], noise: Floats) -> int:
-    """Return the largest number of draft tokens that block verification keeps."""
+    """Return how many draft tokens block verification accepts."""
     for count in range(row.usable, 0, -1):
         if count == row.usable:
             is_kept = noise[count - 1] < joint_ratio[count]
@@ -97,7 +97,7 @@ def _accepted_together(a: VerifyDrafts, row: VerifiedRow, joint_ratio: Sequence[
 
 
 def _recovered(a: VerifyDrafts, row: VerifiedRow, column: int, joint_ratio: np.float32) -> int:
-    """Sample a token from max(joint_ratio * p - q, 0) after a rejected draft token."""
+    """Sample a token from the residual max(joint_ratio * p - q, 0) of a rejected draft token."""
     if not row.is_drawn:
         # The residual of a certain draft token is every other token.
         return _selected(a, row, column, 0, row.drafts[column])
@@ -120,14 +120,14 @@ def _token(a: VerifyDrafts, row: VerifiedRow, column: int) -> int:
 
 
 def _noise(a: VerifyDrafts, row: VerifiedRow, column: int, index: int) -> Floats:
-    """Return the random numbers of a try: for the block, the tile, the token, and acceptance."""
+    """Return the random numbers of one attempt: for block, tile, token and acceptance."""
     first = ((row.first_line + column) * (1 + a.num_tries) + index) * 4
     noise: Floats = a.select_noise[first : first + 4]
     return noise
 
 
 def _selected(a: VerifyDrafts, row: VerifiedRow, column: int, index: int, excluded: int = NO_TOKEN) -> int:
-    """Sample a token from the target with the noise of a try: block, then tile, then token.
+    """Sample a token from the target with the random numbers of one attempt.
 
     The excluded token is returned only if there is no other.
     """
@@ -186,7 +186,7 @@ def _weights(a: VerifyDrafts, row: VerifiedRow, column: int, block: int, tile: i
 
 
 def _picked(a: VerifyDrafts, masses: Floats, noise: Floats) -> int:
-    """Sample a token by the given masses, with the random numbers of a try.
+    """Sample a token by these masses, with the random numbers of one attempt.
 
     First its tile over all blocks, then its place in the tile, then its block.
     """

@@ -1,12 +1,20 @@
-"""Rejection sampler: decide which draft tokens to keep and which token follows."""
+"""Rejection sampler: which draft tokens are accepted, and the token that follows them."""
 
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_TOKEN, can_overlap, columns_of, kernel, launch, unit_of, wait_for_others
+from workers.kernels.launch.triton import (
+    NO_TOKEN,
+    can_overlap,
+    kernel,
+    launch,
+    length_unit,
+    padded_columns,
+    wait_for_others,
+)
 from workers.kernels.probabilities.triton import (
     NEVER,
-    at,
+    column_value,
     draft_logits,
     draft_probabilities,
     joint_ratios,
@@ -40,7 +48,7 @@ COLUMNS_MIN, BLOCKS_MIN, TILES_MIN, TILE_MIN = 16, 32, 32, 128
 
 
 def verify_drafts(a: VerifyDrafts) -> None:
-    """Launch one program per row, which computes all tries at once."""
+    """Launch one program per row, which computes all sampling attempts at once."""
     rows = (a.temperature, a.drafts, a.num_drafts, a.num_scheduled, a.invalid, a.point_mass, a.rates)
     stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum, a.residual)
     distributions = (a.logits, a.draft_logits, a.draft_slots, a.floors)
@@ -51,12 +59,12 @@ def verify_drafts(a: VerifyDrafts) -> None:
     assert a.sampled.numel() == num_rows * width
     num_tiles, tile_size = a.block_size // a.tile_size, a.tile_size
     is_large = num_tiles >= TILES_MIN and tile_size >= TILE_MIN
-    columns, blocks = columns_of(width), triton.next_power_of_2(num_blocks)
+    columns, blocks = padded_columns(width), triton.next_power_of_2(num_blocks)
     if not is_large:
         columns, blocks = max(columns, COLUMNS_MIN), max(blocks, BLOCKS_MIN)
-    entries = columns if a.method == shared.STRICT else columns_of(a.num_tries)
+    entries = columns if a.method == shared.STRICT else padded_columns(a.num_tries)
     overlaps = can_overlap()
-    unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride) if is_large else 1
+    unit = length_unit(a.vocab_size, a.logits_stride, a.draft_stride) if is_large else 1
     launch(_kernel, (num_rows,))(
         *arguments, num_rows, num_blocks, num_tiles, tile_size, a.vocab_size // unit,
         a.logits_stride // unit, a.draft_stride // unit, a.num_tries, width,
@@ -117,7 +125,7 @@ def _kernel(
             accepted = _accepted_together(
                 p_residual, i_row, b_joint_ratios, b_noise, usable, num_blocks, width, COLUMNS, BLOCKS
             )
-            joint_ratio, rejected = at(b_joint_ratios, o_column, accepted), accepted < usable
+            joint_ratio, rejected = column_value(b_joint_ratios, o_column, accepted), accepted < usable
         elif METHOD == STRICT:
             b_token = _own_tokens(
                 p_logits, p_floors, p_max, p_sum, p_tile_sum, b_words, i_row, num_drafts, scale,
@@ -125,7 +133,7 @@ def _kernel(
                 ENTRIES, BLOCKS, TILES, TILE,
             )  # fmt: skip
             accepted = _leading(b_draft == b_token, o_column, usable)
-            last = at(b_token, o_column, accepted).to(tl.int64)
+            last = column_value(b_token, o_column, accepted).to(tl.int64)
         elif METHOD == SYNTHETIC:
             accepted = _leading(b_noise < _rates(p_rates, o_column, width), o_column, usable)
         else:
@@ -134,9 +142,10 @@ def _kernel(
         if METHOD != STRICT:
             last = _token_after_kept(
                 p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_tile_sum, p_select, b_words,
-                i_row, accepted, rejected, is_certain, joint_ratio, scale, at(b_mass, o_column[:, None], accepted),
-                at(b_maximum, o_column, accepted), at(b_total, o_column, accepted),
-                at(b_draft_maximum, o_column, accepted), at(b_draft_total, o_column, accepted),
+                i_row, accepted, rejected, is_certain, joint_ratio, scale,
+                column_value(b_mass, o_column[:, None], accepted),
+                column_value(b_maximum, o_column, accepted), column_value(b_total, o_column, accepted),
+                column_value(b_draft_maximum, o_column, accepted), column_value(b_draft_total, o_column, accepted),
                 num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
                 ENTRIES, BLOCKS, TILES, TILE,
             )  # fmt: skip
@@ -149,7 +158,7 @@ def _kernel(
             b_kept = b_noise < _rates(p_rates, o_column, width)
         b_kept &= (b_draft >= 0) & (b_draft < vocab_size) & (b_undefined == 0)
         accepted = _leading(b_kept, o_column, num_drafts)
-        last = at(b_best, o_column, accepted).to(tl.int64)
+        last = column_value(b_best, o_column, accepted).to(tl.int64)
     undefined = tl.max(((o_column == accepted) & b_undefined).to(tl.int32), axis=0)
     b_sampled = tl.where(o_column < accepted, b_draft, tl.where(undefined > 0, NO_TOKEN, last))
     b_sampled = tl.where(o_column <= accepted, b_sampled, NO_TOKEN)
@@ -192,8 +201,8 @@ def _accepted_together(
     b_residual = tl.sum(tl.load(p_residual + o_left, mask=is_left, other=0.0), axis=1)
     accepted = usable * 0
     for i in tl.static_range(1, COLUMNS):
-        noise = at(b_noise, o_column, i - 1)
-        left, joint_ratio = at(b_residual, o_column, i), at(b_joint_ratios, o_column, i)
+        noise = column_value(b_noise, o_column, i - 1)
+        left, joint_ratio = column_value(b_residual, o_column, i), column_value(b_joint_ratios, o_column, i)
         kept = tl.where(i < usable, noise * (left + 1 - joint_ratio) < left, noise < joint_ratio)
         accepted = tl.where(kept & (i <= usable), i, accepted)
     return accepted
@@ -201,7 +210,7 @@ def _accepted_together(
 
 @triton.jit
 def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexpr):
-    """Return each column's lowest index of the largest logit, and whether it is undefined.
+    """Return each column's token with the largest logit (lowest id), and if it is undefined.
 
     The result is undefined for a column past the draft tokens.
     """
@@ -217,7 +226,7 @@ def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexp
 
 @triton.jit
 def _words(p_select, i_row, num_tries, width, METHOD: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr):
-    """Load the random numbers of each try as bits: four words per column.
+    """Load the random numbers of each sampling attempt as bits: four numbers per column.
 
     It is loaded before the column is known.
     """
@@ -245,7 +254,7 @@ def _for_each(b_mass, num_blocks, BLOCKS: tl.constexpr, ENTRIES: tl.constexpr):
 
 @triton.jit
 def _number(b_words, index):
-    """Return the random number at `index` of each row of loaded bits.
+    """Return one random number per row of loaded bits.
 
     No number is negative, so integer order equals float order.
     """
@@ -318,7 +327,7 @@ def _token_after_kept(
     num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
     ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Sample a token from max(joint_ratio * p - q, 0) if the draft token of the column was rejected.
+    """Sample the recovered or bonus token of the column after the accepted draft tokens.
 
     From p if it has none.
     """

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tests.workers.kernels.triton.launches import DEVICE
 from workers.kernels.arithmetic import triton as arithmetic
-from workers.kernels.arithmetic.triton import attention, draft_hidden, embed, kv_entry, logit, mix, tap
+from workers.kernels.arithmetic.triton import attention, draft_hidden, embed, kv_entry, logit, mix, window_weight
 from workers.record import model
 
 COUNT = 256
@@ -27,7 +27,7 @@ def _every_function(p_x, p_y, p_small, p_out, layer: tl.constexpr, COUNT: tl.con
     tl.store(p_out + 2 * COUNT + o, kv_entry(b_x, b_small, layer))
     tl.store(p_out + 3 * COUNT + o, attention(b_x, b_y, b_small))
     tl.store(p_out + 4 * COUNT + o, draft_hidden(b_x, b_small))
-    tl.store(p_out + 5 * COUNT + o, tap(b_small))
+    tl.store(p_out + 5 * COUNT + o, window_weight(b_small))
     tl.store(p_out + 6 * COUNT + o, logit(b_x, b_small).to(tl.uint64))
 
 
