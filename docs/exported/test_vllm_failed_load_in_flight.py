@@ -39,7 +39,7 @@ MAX_STEPS = 500
 def decoder_layer(
     prefix: str, generator: torch.Generator, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Return random weights of one decoder layer; `scale` is the size of its output."""
+    """Return random decoder-layer weights; `scale` multiplies its output weights."""
     shapes = {
         "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
         "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),

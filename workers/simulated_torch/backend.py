@@ -18,7 +18,7 @@ class Stream(torch.Stream):
     """Stream of the simulated device; takes the arguments of `torch.cuda.Stream`."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **existing: int) -> "Stream":
-        """Create a stream, or wrap the existing one with this stream id."""
+        """Create a stream, or return the existing one with this stream id."""
         if existing:
             return super().__new__(cls, **existing)
         return super().__new__(cls, torch.device(DEVICE_NAME, 0), priority=priority)
@@ -100,7 +100,7 @@ class CUDAGraph:
         self._pool = 0
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
-        """Begin to capture the current stream, in a shared memory pool or in a new one."""
+        """Begin capturing the current stream, with a shared memory pool or a new one."""
         self._pool = (pool or graph_pool_handle())[1]
         self._graph = native().Graph(self._pool)
         native().begin_capture(self._graph)
@@ -129,7 +129,7 @@ class CUDAGraph:
 
 
 class graph:
-    """Context in which a graph captures all launches, on the given stream or on a new one."""
+    """Context in which a graph captures all launches, on the given stream or a new one."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ def get_device_name(device: Any = None) -> str:
 
 
 def empty_cache() -> None:
-    """Do nothing: freed memory stays cached, so that a program gets the same blocks again."""
+    """Do nothing: freed memory stays cached, so that later allocations get the same blocks."""
 
 
 def manual_seed(seed: int) -> None:
@@ -247,4 +247,4 @@ def _is_in_bad_fork() -> bool:
 
 
 def _lazy_init() -> None:
-    """Do nothing: PyTorch initializes CUDA here, this device when it is registered."""
+    """Do nothing: the device is initialized when it is registered, not at its first use."""

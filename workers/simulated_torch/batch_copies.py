@@ -75,4 +75,4 @@ def _bytes(tensors: Sequence[torch.Tensor], address: int, size: int) -> torch.Te
 
 
 def _ignore(rows: Addresses) -> None:
-    """Do nothing when a batch is complete: the default of `on_complete`."""
+    """Default of `on_complete`: do nothing once a batch is copied."""

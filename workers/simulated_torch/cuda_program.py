@@ -47,7 +47,7 @@ class _OnDevice(TorchFunctionMode):
 
 
 def _placed(value: Any) -> Any:
-    """Return the simulated device for "cuda", "cuda:0" or such a device; else the argument."""
+    """Return an argument with "cuda" (or such a device) replaced by the simulated device."""
     if isinstance(value, torch.device):
         return torch.device(DEVICE_NAME, 0) if value.type == "cuda" else value
     is_name = isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
@@ -56,6 +56,6 @@ def _placed(value: Any) -> Any:
 
 @contextmanager
 def cuda_program() -> Iterator[None]:
-    """Let "cuda" and `torch.cuda` mean the simulated device, in this context and thread."""
+    """Make "cuda" and `torch.cuda` refer to the simulated device, in this context and thread."""
     with cuda_names(_QUESTIONS), _OnDevice():
         yield

@@ -37,7 +37,7 @@ POLICIES = ("eager", "lazy", "random")
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What a run checks and records, e.g. races, or hashes of what tasks read.
+    """What a run detects and records, e.g. races, or hashes of what tasks read.
 
     `races`: detect accesses by tasks without an order. `guard`: detect the host's accesses to pinned memory that a task
     in flight uses, by page protection. `digests`: hash what each task reads and writes (slow). `writers`: keep the
@@ -71,7 +71,7 @@ class Device:
     def begin(
         self, schedule: Schedule | None = None, watching: Watching | None = None, new_streams: bool = False
     ) -> None:
-        """Begin a run under a schedule; first run the enqueued tasks and drop earlier reports.
+        """Begin a run under a schedule, after running the tasks that are still enqueued.
 
         With `new_streams`, streams that were created before must not be used again: streams are numbered from 1 again,
         so that the report does not depend on earlier runs of this process.
@@ -105,13 +105,13 @@ class Device:
         return self.report()
 
     def report(self) -> Report:
-        """Return the report of the run so far; run no tasks."""
+        """Return the report of the run so far, without running tasks."""
         races = tuple(race_of(race, self.root) for race in self._native.races())
         bypasses = tuple(bypass_of(bypass, self.root) for bypass in self._native.bypasses())
         return Report(races, bypasses, MappingProxyType(self._native.counts()), MappingProxyType(self._native.forced()))
 
     def orders(self) -> tuple[Order, ...]:
-        """Return the calls so far that order tasks, such as event waits, by source line.
+        """Return the calls so far that order tasks (e.g. event waits), by source line.
 
         These are records, waits, synchronisations and blocking copies of the program, but not the waits for a value
         that the host reads. A line with both a record and a wait is a call of `wait_stream`. A run without any check
@@ -120,7 +120,7 @@ class Device:
         return orders_of(self._native.orders(), self.root)
 
     def leave_out(self, lines: Iterable[SourceLine]) -> None:
-        """Skip every ordering call (e.g. an event wait) at these source lines, in this run.
+        """Ignore the calls that order tasks (e.g. event waits) at these source lines, in this run.
 
         A program without an order that it needs has a race. This shows whether a line is needed, and whether its
         absence is detected.
@@ -128,11 +128,11 @@ class Device:
         self._native.leave_out([(line.file, line.line) for line in lines])
 
     def pass_over(self, paths: Iterable[Path]) -> None:
-        """Let reports name the callers of these folders and files instead of lines in them."""
+        """Name callers instead of these folders and files as source locations in reports."""
         self._native.pass_over([str(path) if path.suffix == ".py" else f"{path}/" for path in paths])
 
     def digests(self) -> tuple[TaskDigests, ...]:
-        """Run all enqueued tasks; return hashes of what each task read and wrote, in launch order."""
+        """Run all enqueued tasks; return hashes of what each task read and wrote."""
         self._native.drain()
         return task_digests(self._native.digests(), self.root)
 
@@ -207,7 +207,7 @@ class Device:
         return self._native.device_view(tensor)
 
     def weak_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a device tensor over another tensor's memory that does not keep it alive.
+        """Return a device tensor over a tensor's memory that does not keep the memory alive.
 
         A graph's outputs are kept by its memory pool instead.
         """
@@ -219,7 +219,7 @@ class Device:
 
     @contextmanager
     def tagging(self, tag: int) -> Iterator[None]:
-        """Tag all device memory that is allocated in this context, like a memory pool.
+        """Tag all device memory that is allocated in this context (a memory pool).
 
         Memory loses its tag when it is freed; a tag is like a memory pool.
         """
@@ -234,7 +234,7 @@ class Device:
         return self._native.tagged(tag)
 
     def queue_op(self, library: str, name: str) -> None:
-        """Make calls of an operator device tasks if it has one kernel for all devices.
+        """Make each call of an operator a device task, if one kernel serves all devices.
 
         The operator is `library::name`. Without this its calls would run immediately. Calls of operators with a CPU
         kernel only are queued in any case.
@@ -247,7 +247,7 @@ def _all_tensors(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -
 
 
 def _draw_key(is_host: bool, name: str) -> tuple[int, int]:
-    """Return the key from which a schedule draws the priority of an op or host call."""
+    """Return the random key that gives an op or host call its priority in a schedule."""
     return label_key("host" if is_host else "lane", name)
 
 
@@ -283,7 +283,7 @@ _CUDA_NAMES = (
 
 @contextmanager
 def cuda_names(others: Sequence[str] = ()) -> Iterator[None]:
-    """Replace streams, events and graphs of `torch.cuda` by this device's, in this context.
+    """Replace names of `torch.cuda` (streams, events, graphs) by this device's, in this context.
 
     `others` are further names to replace by the functions of `backend`.
     """

@@ -1,4 +1,4 @@
-"""Hashes of the memory that tasks read and wrote; they decide if a race is harmful.
+"""Hashes of the memory that tasks read and wrote; they show whether a race is harmful.
 
 Two runs of one program under different schedules launch the same tasks. The runs under eager and lazy are compared task
 by task. A race is benign if its two tasks read and wrote the same bytes in both runs, masked if they did not but every
@@ -34,7 +34,7 @@ class TaskDigests:
 
     @property
     def label(self) -> tuple[str, int, int, str]:
-        """Op, step, count and stream: the same for the same task of another run."""
+        """Op, step, count and stream, which identify the same task in another run."""
         return self.op, self.step, self.nth, self.stream
 
 
@@ -77,7 +77,7 @@ def first_difference(expected: Sequence[TaskDigests], actual: Sequence[TaskDiges
 
 @dataclass(frozen=True, slots=True)
 class RaceHarm:
-    """Whether a race changes results: harmful (what the host receives), masked or benign.
+    """Whether a race changes what the host receives (harmful), only tasks (masked), or nothing.
 
     `given` is the first task that passes different bytes to the host.
     """
@@ -88,25 +88,25 @@ class RaceHarm:
 
 
 def harm_of(race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> RaceHarm:
-    """Return whether a race is harmful, from the hashes of an eager and a lazy run."""
+    """Compare the hashes of an eager and a lazy run; return whether a race is harmful."""
     sides = [side for side in (race.first, race.second) if side.actor != _HOST]
-    found = first_difference(_of(sides, eager), _of(sides, lazy))
+    found = first_difference(_tasks_of(sides, eager), _tasks_of(sides, lazy))
     if found is None and all(side.write for side in sides):
         found = first_difference(eager, lazy)
     if found is None:
         return RaceHarm("benign")
-    given = first_difference(_given(eager, found.task), _given(lazy, found.task))
+    given = first_difference(_host_copies(eager, found.task), _host_copies(lazy, found.task))
     return RaceHarm("masked", found) if given is None else RaceHarm("harmful", found, given.task)
 
 
-def _of(sides: Sequence[Access], run: Sequence[TaskDigests]) -> list[TaskDigests]:
-    """Return a run's tasks that made the accesses of a race: same op, step and source line."""
+def _tasks_of(sides: Sequence[Access], run: Sequence[TaskDigests]) -> list[TaskDigests]:
+    """Return the tasks that made a race's accesses: equal op, step and source line."""
     labels = {(side.op, side.step, side.lines[:1]) for side in sides}
     return [task for task in run if (task.op, task.step, task.lines[:1]) in labels]
 
 
-def _given(run: Sequence[TaskDigests], task: TaskDigests) -> Sequence[TaskDigests]:
-    """Return the tasks from `task` on that copy bytes to the host.
+def _host_copies(run: Sequence[TaskDigests], task: TaskDigests) -> Sequence[TaskDigests]:
+    """Return the copies to the host from `task` on; without any, the run's last task.
 
     These are the copies to the host or, without any, the last task of the run.
     """

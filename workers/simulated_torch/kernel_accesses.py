@@ -1,4 +1,4 @@
-"""Finds by its source which arguments a Triton kernel reads and writes.
+"""Find which arguments a Triton kernel reads and writes, from its source.
 
 Loads and stores follow from how the kernel computes its pointers. Branches and masks are ignored, so the result may
 contain more than a launch accesses, never less. A pointer that is itself loaded from memory is an access through the
@@ -20,7 +20,7 @@ _JIT = "triton.jit"
 
 
 class Root(NamedTuple):
-    """Origin of a pointer: a kernel argument, or (`is_loaded`) a pointer loaded from it."""
+    """Where a pointer comes from: a kernel argument, or (`is_loaded`) memory it points to."""
 
     argument: str
     is_loaded: bool = False
@@ -28,7 +28,7 @@ class Root(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an expression may be: pointers, or loaded integers that a cast turns into pointers."""
+    """What an expression may be: pointers, or integers from memory that are cast to pointers."""
 
     pointers: frozenset[Root] = frozenset()
     loaded: frozenset[Root] = frozenset()
@@ -68,7 +68,7 @@ def accesses_of(function: Any) -> Accesses:
 
 @dataclass(slots=True)
 class _Reader:
-    """Abstract interpreter of a function's source; it repeats until nothing changes."""
+    """Abstract interpreter of a function's source, repeated until nothing changes."""
 
     function: Any
     definition: ast.FunctionDef

@@ -1,4 +1,4 @@
-"""Definitions of Triton kernels: NumPy code that a task runs in place of the kernel.
+"""Definitions of Triton kernels: NumPy code that a task runs instead of the kernel.
 
 A definition was compared with its interpreted kernel, and stores the digest of that kernel's source. A kernel with
 another source, or that uses other functions or constants, is interpreted. A launch's declared reads and writes are the
@@ -29,7 +29,7 @@ _OTHER_SOURCE = "has another source than the kernel that its definition was comp
 
 
 class Memory:
-    """Memory at a kernel's pointer, indexed like the pointer; indices outside raise."""
+    """Memory at a kernel's pointer, indexed like the pointer; other indexes raise."""
 
     __slots__ = ("_size", "array")
 
@@ -58,7 +58,7 @@ class Memory:
         return self.array[first : first + count]
 
     def rows(self, first: int, shape: tuple[int, int], strides: tuple[int, int]) -> Array:
-        """Return a 2-D view, with strides, from index `first` on.
+        """Return a 2-D view of values from index `first` on, with strides.
 
         `strides` are in values, from row to row and from value to value.
         """
@@ -71,12 +71,12 @@ class Memory:
         return np.ndarray(shape, self.array.dtype, self.array, first * size, (strides[0] * size, strides[1] * size))
 
     def at(self, places: Array) -> Array:
-        """Return the values at an array of indices."""
+        """Return the values at these indexes."""
         self._check(places)
         return self.array[places]
 
     def put(self, places: Array, values: Any) -> None:
-        """Store values at an array of indices; of equal indices the last one wins."""
+        """Store values at these indexes; of equal indexes, the last one counts."""
         self._check(places)
         self.array[places] = values
 
@@ -92,7 +92,7 @@ class Memory:
 
 
 class Pointers:
-    """Tensor of addresses, such as a pointer table, with the tensors that they point into."""
+    """A table of addresses, with the tensors that they point into."""
 
     __slots__ = ("_addresses", "_targets")
 
@@ -101,7 +101,7 @@ class Pointers:
         self._targets = sorted(targets, key=torch.Tensor.data_ptr, reverse=True)
 
     def to(self, at: int, dtype: Any) -> Memory:
-        """Return the memory at address number `at`, as values of `dtype`.
+        """Return the memory that address number `at` points to, as values of `dtype`.
 
         If several tensors contain the address (e.g. several states in one block), the one with the largest start is
         taken.
@@ -126,7 +126,7 @@ def flat(tensor: torch.Tensor) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """NumPy definition of a kernel, for the launches that `covers` accepts.
+    """NumPy definition of a kernel, for launches that `covers` accepts.
 
     `run` receives the grid, and the launch's arguments as attributes. `digest` is the digest of the kernel that it was
     compared with; `others` are definitions for other sources of the kernel.
@@ -138,7 +138,7 @@ class Definition:
     others: tuple["Definition", ...] = ()
 
     def for_source(self, digest: str) -> "Definition | None":
-        """Return the definition that was compared with the source of this digest, or None."""
+        """Return the definition for a kernel whose source has this digest, or None."""
         return next((each for each in (self, *self.others) if each.digest == digest), None)
 
 
@@ -153,7 +153,7 @@ class Definitions:
         self.launched: dict[str, str] = {}
 
     def of(self, kernel: Any) -> Definition | None:
-        """Return the definition of a kernel; None if none was compared with its source."""
+        """Return the definition of a kernel, or None if none fits its source."""
         name = name_of(kernel)
         if name not in self._by_name:
             self.launched[name] = "has no definition"
@@ -164,7 +164,7 @@ class Definitions:
         return found
 
     def interpreted(self) -> dict[str, str]:
-        """Return why kernels are interpreted instead of replaced, by kernel name.
+        """Return, by kernel name, why a kernel is interpreted instead of replaced.
 
         This covers launched kernels, and kernels with another source than their definition.
         """

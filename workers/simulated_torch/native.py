@@ -1,4 +1,4 @@
-"""Protocol of the simulated device's C++ library, and how the library is loaded."""
+"""Interface of the simulated device's C++ library, and how the library is loaded."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -52,13 +52,13 @@ class NativeGraph(Protocol):
 
 
 class Native(Protocol):
-    """The C++ library; its state is global in the process."""
+    """The simulated device's C++ library; its state belongs to the process."""
 
     def register(self, libraries: Sequence[str], draw_key: Callable[[bool, str], tuple[int, int]]) -> None:
         """Register as PyTorch's backend; reports skip lines of files with these path prefixes."""
 
     def pass_over(self, libraries: Sequence[str]) -> None:
-        """Let reports skip lines of files with these further path prefixes."""
+        """Skip lines of files with these path prefixes in reports too."""
 
     def begin(
         self,
@@ -107,7 +107,7 @@ class Native(Protocol):
         """Return the calls of this run that order tasks, as (call, lines, count)."""
 
     def leave_out(self, lines: Sequence[tuple[str, int]]) -> None:
-        """Skip ordering calls at these lines in this run; files match by path suffix."""
+        """Ignore calls that order tasks at these lines, in this run; paths match by suffix."""
 
     def bypasses(self) -> list[NativeSide]:
         """Return the host's direct accesses to device memory in this run."""
@@ -116,13 +116,13 @@ class Native(Protocol):
         """Return the hashes of what each task of this run has read and written."""
 
     def writers(self, tensor: Tensor) -> list[NativeSide]:
-        """Return the last writers of any byte of a tensor, newest first; empty if not recorded."""
+        """Return the last writers of any byte of a tensor, newest first; empty if not kept."""
 
     def counts(self) -> dict[str, int]:
         """Return the counters of this run, by name."""
 
     def forced(self) -> dict[str, int]:
-        """Return how often each operator made the host wait for it, which a GPU would not do."""
+        """Return how often each operator made the host wait, which it would not do on a GPU."""
 
     def synchronize(self) -> None:
         """Wait until all tasks of the device have run."""

@@ -12,7 +12,7 @@ _PACKAGES = ("site-packages/", "dist-packages/")
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """Line of a source file, relative to the program's folder or to site-packages."""
+    """Line of a source file, with a path relative to the program's folder or site-packages."""
 
     file: str
     line: int
@@ -24,7 +24,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One read or write of memory, by the host or by a task of a stream (`actor`).
+    """One read or write of memory by the host or by a task of a stream (`actor`).
 
     `op` is the launched op, in `step`, launched from `lines`. `lines` is empty for threads without Python code, such as
     autograd's.
@@ -69,12 +69,12 @@ class Race:
 
     @property
     def place(self) -> str:
-        """The byte range in the buffer; for a host access only its first byte is known."""
+        """The bytes that both accesses use; for a host access only the first one is known."""
         return f"at byte {self.low}" if self.high == self.low + 1 else f"bytes {self.low} to {self.high}"
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The race as lines of text for a report."""
+        """Lines of text that report the race."""
         often = f"{self.count} times" if self.count > 1 else "once"
         reused = () if self.reused_as is None else (f"      reused as {self.reused_as}",)
         return (
@@ -103,7 +103,7 @@ class Bypass:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Ordering calls (e.g. an event wait) of one source line, and how often it made them."""
+    """Calls that order tasks (e.g. event waits) at one source line, with their number."""
 
     line: SourceLine
     calls: tuple[str, ...]
@@ -115,7 +115,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report of a run: races, bypasses and counters.
+    """Report of a run: races, direct host accesses to device memory, counters.
 
     `forced` counts the operators without a shape function, which ran while the host waited although a GPU's host would
     not: each may hide races.
@@ -128,7 +128,7 @@ class Report:
 
 
 def orders_of(native: Iterable[tuple[str, Lines, int]], root: Path) -> tuple[Order, ...]:
-    """Group the ordering calls by source line; sort them by file and line."""
+    """Group the calls that order tasks by source line, sorted by file and line."""
     calls: dict[SourceLine, Counter[str]] = {}
     for call, lines, count in native:
         for line in source_lines(lines, root)[:1]:
@@ -138,7 +138,7 @@ def orders_of(native: Iterable[tuple[str, Lines, int]], root: Path) -> tuple[Ord
 
 
 def race_of(native: NativeRace, root: Path) -> Race:
-    """Return the C++ library's race as a `Race`, with file paths relative to `root`."""
+    """Convert a race of the C++ library; file paths become relative to `root`."""
     first, second = native["first"], native["second"]
     reused = first["tenancy"] != second["tenancy"]
     return Race(
@@ -154,17 +154,17 @@ def race_of(native: NativeRace, root: Path) -> Race:
 
 
 def bypass_of(native: NativeSide, root: Path) -> Bypass:
-    """Return the C++ library's host access as a `Bypass`, with paths relative to `root`."""
+    """Convert a host access of the C++ library; file paths become relative to `root`."""
     return Bypass(_buffer(native, root), access_of(native, root))
 
 
 def source_lines(lines: Lines, root: Path) -> tuple[SourceLine, ...]:
-    """Return a stack, innermost line first, with file paths relative to `root`."""
+    """Convert a stack, innermost line first; file paths become relative to `root`."""
     return tuple(SourceLine(_relative(file, root), line, function) for file, line, function in lines)
 
 
 def access_of(side: NativeSide, root: Path) -> Access:
-    """Return the C++ library's access as an `Access`, with file paths relative to `root`."""
+    """Convert an access of the C++ library; file paths become relative to `root`."""
     return Access(side["actor"], side["write"], side["op"], side["step"], source_lines(side["lines"], root))
 
 

@@ -1,4 +1,4 @@
-"""Makes Triton launches device tasks, which interpret the kernel or run NumPy code instead.
+"""Make Triton launches device tasks, which interpret the kernel or run its NumPy definition.
 
 Triton must be set to interpret before its import (`TRITON_INTERPRET`). `queued` and `CHECKED` then replace the
 interpreter's launcher and its memory accesses.
@@ -43,7 +43,7 @@ class Bounds:
 
     @contextmanager
     def within(self, kernel: str, loads: Spans, stores: Spans) -> Iterator[None]:
-        """Check every access of a kernel, while in this context, against these byte ranges."""
+        """Check each access of a kernel against these byte ranges, in this context."""
         self._kernel, self._loads, self._stores = kernel, loads, stores
         try:
             yield
@@ -84,7 +84,7 @@ def _outside(kernel: str, address: int, spans: Spans, is_store: bool) -> str:
 BOUNDS = Bounds()
 
 
-def queued(
+def launches_as_tasks(
     definitions: Definitions, launched: Callable[[Any], None] = lambda kernel: None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a wrapper of `InterpretedFunction.run` that makes launches device tasks.
@@ -96,7 +96,7 @@ def queued(
     from triton.runtime.interpreter import GridExecutor  # noqa: PLC0415  Triton reads TRITON_INTERPRET at import
 
     class Executor(GridExecutor):  # type: ignore[misc]
-        """Runs a kernel on host tensors in place, where Triton's executor would copy them."""
+        """Runs a kernel on host tensors in place; Triton's own executor copies them."""
 
         def _init_args_hst(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
             return args, kwargs
@@ -130,7 +130,7 @@ def queued(
 
 
 class DefinedKernel:
-    """Kernel in a process without Triton: only its NumPy definition can run.
+    """A kernel in a process without Triton: only its NumPy definition can run.
 
     Arguments that have neither a value nor a default are computed by `found` from the given arguments, by name.
     """
@@ -154,7 +154,7 @@ class DefinedKernel:
 
 
 def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Attach to a tensor of pointers the tensors that these point to; return it."""
+    """Attach to a tensor of addresses the tensors that they point to; return it."""
     setattr(table, _POINTED_TO, tuple(tensors))
     return table
 
@@ -171,7 +171,7 @@ def _on_device(value: Any) -> bool:
 
 
 class _Kernel:
-    """Kernel with its parameters, the ones that it reads and writes, and its definition."""
+    """A kernel: its parameters, those that it reads and writes, and its NumPy definition."""
 
     def __init__(self, function: Any, definitions: Definitions) -> None:
         self.name: str = function.__name__
@@ -207,7 +207,7 @@ class _Kernel:
     def launch(
         self, programs: tuple[int, ...], given: dict[str, Any], executor: Callable[[], Callable[..., None]]
     ) -> None:
-        """Enqueue a task that runs the kernel's NumPy definition.
+        """Enqueue a task that runs the kernel's NumPy definition, or interprets the kernel.
 
         If the definition does not cover the launch, the task interprets the kernel with `executor`.
         """
@@ -222,7 +222,7 @@ class _Kernel:
     def _touched(
         self, roots: Iterable[Root], given: dict[str, Any], tensors: dict[str, torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Return the tensors of pointer arguments; for pointer tables, the tensors they refer to."""
+        """Return the tensors of pointer arguments; for address tables, the tensors they point to."""
         found: list[torch.Tensor] = []
         for root in roots:
             value = tensors.get(root.argument)
@@ -283,7 +283,7 @@ class _Kernel:
 
 
 def _spans(tensors: Iterable[torch.Tensor]) -> Spans:
-    """Return each tensor's range of addresses, from its first to its last value."""
+    """Return the address range of each tensor, from its first to its last value."""
     spans = []
     for tensor in tensors:
         sizes = zip(tensor.shape, tensor.stride(), strict=True)
@@ -318,5 +318,5 @@ CHECKED = {
 
 
 def _size(pointers: Any) -> int:
-    """Return the size in bytes of the values that pointers point to."""
+    """Return the size in bytes of one value at these pointers."""
     return max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)

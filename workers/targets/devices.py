@@ -1,4 +1,4 @@
-"""Devices of Specstorm's own engine: implementations of its device ops, and its lanes.
+"""Devices of our own engine: device ops and lanes on each.
 
 `sim` runs each op's NumPy implementation (or its plain definition, if it has none) on simulated lanes, `triton-cpu`
 runs the Triton kernels in Triton's interpreter on the same lanes, `cuda` runs the Triton kernels on the streams of a
@@ -37,7 +37,7 @@ def ops_of(functions: EngineFunctions) -> dict[str, Any]:
 
 
 def devices_with(fault: Fault) -> tuple[Device, ...]:
-    """Return the devices (`sim`, `cuda`, ...) on which a planted fault exists.
+    """Return the devices (`sim`, `cuda`, ...) on which a planted fault can be switched on.
 
     A fault in a device op replaces its NumPy code, so it exists on `sim` only.
     """
@@ -47,7 +47,7 @@ def devices_with(fault: Fault) -> tuple[Device, ...]:
 
 
 def faults_on(config: RunConfig) -> list[str]:
-    """Return the ids of the faults that can be planted on a device, in alphabetical order."""
+    """Return the ids of the faults that a device supports, in alphabetical order."""
     if not target_kind(config.engine).capabilities.faults:
         return []
     return [fault for fault in sorted(FAULTS) if config.device in devices_with(FAULTS[fault])]
@@ -74,7 +74,7 @@ def twin_of(op: Any) -> Any:
 
 @cache
 def functions_on(config: RunConfig) -> EngineFunctions:
-    """Return the functions and ops of a fault-free engine on the device of a run configuration.
+    """Return the fault-free engine functions and ops for the device of a run configuration.
 
     Raises:
         DeviceError: this process cannot use the device.
@@ -90,7 +90,7 @@ def functions_on(config: RunConfig) -> EngineFunctions:
 
 
 def policy_of(schedule: Schedule) -> Policy:
-    """Return the policy that decides, for a trace's schedule, when host and lanes advance."""
+    """Return the policy of a schedule: it decides when host and lanes advance."""
     match schedule.policy:
         case "eager":
             return Eager()
@@ -103,7 +103,7 @@ def policy_of(schedule: Schedule) -> Policy:
 
 
 def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watch: Watch) -> Machine:
-    """Return the machine (lanes, events, buffers) of one run; call `functions_on` before."""
+    """Return the machine (lanes, events, buffers) of one run, after `functions_on`."""
     policy = policy_of(schedule)
     held = [Held((hold.op.name, hold.op.step), (hold.until.name, hold.until.step)) for hold in schedule.holds]
     if config.device == "cuda":
@@ -128,7 +128,7 @@ def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watc
 
 
 def _load_triton(interprets: bool) -> None:
-    """Load Triton; it decides only once, at import, whether it interprets or compiles kernels."""
+    """Import Triton; only at import does it decide whether to interpret or compile kernels."""
     device = "triton-cpu" if interprets else "cuda"
     if "triton" in sys.modules:
         if (os.environ.get(_INTERPRET) == "1") != interprets:

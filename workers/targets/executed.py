@@ -1,4 +1,4 @@
-"""Which functions and blocks of an engine's sources each scenario executes: a stored record.
+"""Stored record: which functions and blocks of an engine each scenario executes.
 
 `python -m cluster.cli.executed` records one release, as JSON. `sets` are the distinct sets of scenarios, each a
 hexadecimal number with bit n set for scenario n. `folders` lists the loaded files and the functions of each; all
@@ -22,12 +22,12 @@ _NO_SCENARIOS: frozenset[str] = frozenset()
 
 
 class RecordError(Exception):
-    """A file that is not a valid record of executed functions; the message is one line."""
+    """A file is no valid record of executed functions; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """The scenarios that execute each block of each function, for one release of an engine."""
+    """Which scenarios execute each block of each function, for one engine release."""
 
     release: str
     scenarios: tuple[str, ...]
@@ -91,11 +91,11 @@ class Executed:
         return executing or self.of_block(name_of(file, MODULE))
 
     def of_files(self, files: Collection[str]) -> Iterator[tuple[str, Sequence[frozenset[str]]]]:
-        """Yield each function of the files, with one set of scenarios for each of its blocks."""
+        """Yield each function of the files, with the scenarios that execute each block."""
         yield from ((name, blocks) for name, blocks in self.functions.items() if name.partition(":")[0] in files)
 
     def text(self) -> str:
-        """Return the record as JSON text, one line for each folder of the engine's package."""
+        """Return the record as JSON text, one line per folder of the engine's package."""
         bit = {name: 1 << number for number, name in enumerate(self.scenarios)}
         numbers: dict[frozenset[str], int] = {}
         folders: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))

@@ -1,4 +1,4 @@
-"""Values of an export: a finding, and the test file for the engine that reproduces it."""
+"""Values of an export: a finding, and the test file that reproduces it in the engine."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,12 +9,12 @@ from workers.record.verdict import Diverged, Verdict
 
 
 class ExportError(ValueError):
-    """A finding that no test of its engine can reproduce; the message is one line for the user."""
+    """No test of the engine can reproduce a finding; the message is one line for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding to export: its trace, the trace's file, and its verdict on one engine version."""
+    """A finding to export: its trace, trace file, and verdict on one engine version."""
 
     name: str
     title: str
@@ -30,7 +30,7 @@ class Finding:
 
 
 class ExportedTest(NamedTuple):
-    """Exported test: the `text` of its file, and `body`, the lines of the test function alone.
+    """An exported test: its file's `text`, and the lines of its function (`body`).
 
     `engine` is the engine's name in prose, `needs` says what it takes to run the test.
     """

@@ -1,4 +1,4 @@
-"""Registry of the engines that can be driven; each engine's module is imported at first use."""
+"""Registry of the engines; each engine's module is imported when first used."""
 
 from importlib import import_module
 
@@ -19,7 +19,7 @@ def known_engines() -> tuple[str, ...]:
 
 
 def target_kind(engine: str) -> TargetKind:
-    """Return the registered kind of engine with a name, e.g. `vllm`.
+    """Return the kind of engine with this name, e.g. `vllm`.
 
     Raises:
         KeyError: no engine has this name.
@@ -30,5 +30,5 @@ def target_kind(engine: str) -> TargetKind:
 
 
 def is_counted(probe: str, engine: str) -> bool:
-    """Return whether an engine counts a probe (a situation in a trace); True if it is unknown."""
+    """Return whether an engine counts a probe (a situation in a run); True if unknown."""
     return engine not in _KINDS or probe in target_kind(engine).capabilities.probes

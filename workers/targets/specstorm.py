@@ -1,4 +1,4 @@
-"""Target for Specstorm's own engine, a small model of an engine that logs every decision."""
+"""Target for our own engine, a small model engine that logs every scheduler decision."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -65,7 +65,7 @@ _BUFFERS_OF: dict[str, tuple[str, ...]] = {
 
 
 def _counting(probes: dict[str, int], name: str) -> Callable[[], None]:
-    """Return a function that adds 1 to the count of the situation `name` at each call."""
+    """Return a function that counts the probe `name` at each call."""
 
     def count() -> None:
         probes[name] += 1
@@ -74,7 +74,7 @@ def _counting(probes: dict[str, int], name: str) -> Callable[[], None]:
 
 
 class SpecstormTarget(Target):
-    """One instance of Specstorm's own engine, on one simulated or CUDA machine."""
+    """One instance of our own engine, on one simulated or CUDA machine."""
 
     def __init__(self, trace: Trace, functions: EngineFunctions, config: RunConfig, watch: Watch) -> None:
         self.probes: dict[str, int] = defaultdict(int)
@@ -130,7 +130,7 @@ class SpecstormTarget(Target):
         return self.recorder.writers.get((step, variable), ())
 
     def _writers(self, variable: str) -> tuple[Access, ...]:
-        """Return the last two writers of each buffer that holds a variable, newest first."""
+        """Return the last two writers of each buffer that contains a variable, newest first."""
         names: tuple[str, ...] = _BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self._spec.accepted_counts == "host":
             names = ("inputs", "accepted_counts")
@@ -143,7 +143,7 @@ class SpecstormTarget(Target):
 
 
 class Specstorm(TargetKind):
-    """Kind of Specstorm's own engine, for `--engine specstorm`.
+    """Kind of our own engine, `--engine specstorm`.
 
     `functions` replace those of the fault-free engine on the device.
     """
@@ -188,6 +188,6 @@ class Specstorm(TargetKind):
 
 
 def specstorm_target(target: Target) -> SpecstormTarget:
-    """Cast a target to `SpecstormTarget`, for code that reads the engine's internals."""
+    """Return a target as `SpecstormTarget`, for code that reads the engine's internals."""
     assert isinstance(target, SpecstormTarget), f"{type(target).__name__} is not Specstorm's own engine"
     return target

@@ -1,4 +1,4 @@
-"""Protocol of the engines that a run can drive, and the run configuration that selects one.
+"""Interface of the engines that a run can drive; the run configuration that selects one.
 
 A `TargetKind` declares the capabilities of an engine and starts it; a `Target` is one running engine, with its
 scheduler, model runner and drafter. `workers.run` combines it with the judges that its capabilities allow.
@@ -87,22 +87,22 @@ class RunConfig(Value):
         return cls.model_validate({names.get(name, name): value for name, value in run_on.recorded().items()})
 
     def run_on(self) -> RunOn:
-        """Return the stored form of the configuration: without paths and without default values."""
+        """Return the form of the configuration that artefacts store."""
         chosen = {name: value for name, value in self.changed().items() if name not in PATHS}
         return RunOn(version=self.engine_version, sources=self.engine_digest, **chosen)
 
     @property
     def text(self) -> str:
-        """All fields as canonical JSON text, from which keys of jobs are made."""
+        """All fields as canonical JSON text, which job keys are made of."""
         return self.model_dump_json()
 
     def changed(self) -> dict[str, str]:
-        """Return the options that differ from their defaults, by name, without derived fields."""
+        """Return the options that are not at their defaults, by name."""
         fields = type(self).model_fields
         return {name: str(value) for name, value in self if value != fields[name].default and name not in SEEN}
 
     def flags(self) -> list[str]:
-        """Return the command-line flags that select this configuration; none for the defaults."""
+        """Return the command-line flags that select this configuration."""
         return [part for name, value in self.changed().items() for part in (f"--{name.replace('_', '-')}", value)]
 
 
@@ -111,7 +111,7 @@ DEFAULT_CONFIG = RunConfig()
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What a run records, e.g. races or writers of buffers; only `without` changes the engine.
+    """What a run records, e.g. races or the writers of buffers.
 
     `watcher` receives every memory access, if the engine runs on lanes. `blame` keeps the last writers of every buffer;
     for an engine that detects its own races it also finds out whether a race is harmful (slower). `without` removes
@@ -130,7 +130,7 @@ class Watch:
 
 
 class Edited(NamedTuple):
-    """Functions that differ between an overlay and the installed sources (`FILE:FUNCTION`).
+    """Functions that differ between an overlay and the installed sources, as `FILE:FUNCTION`.
 
     The run reports which `watched` functions were executed. It cannot do so for `compiled` ones, which are compiled
     from source or byte code.
@@ -151,7 +151,7 @@ Places: TypeAlias = Mapping[tuple[str, str], tuple[Site, ...]]
 
 
 class Confirmation(NamedTuple):
-    """Configuration of a second, slower run that must reproduce a finding before it is reported.
+    """How to rerun a finding more slowly, to confirm it before it is reported.
 
     `otherwise` is the message if it is not reproduced. A run of more than `steps_max` steps would take too long; its
     finding is reported without confirmation.
@@ -163,14 +163,14 @@ class Confirmation(NamedTuple):
 
 
 class Unconfirmed(Exception):
-    """The slower confirmation run of the same engine did not reproduce a finding.
+    """The slower rerun of the same engine did not reproduce a finding.
 
     It is a bug of this project; the message says where.
     """
 
 
 class Progress(NamedTuple):
-    """Progress of an engine: requests submitted, results processed, most steps it ran ahead.
+    """Progress of an engine: requests submitted, results processed, and how far ahead it ran.
 
     `run_ahead_max` is the most: 0 without async scheduling, 1 with async scheduling at depth 2.
     """
@@ -181,7 +181,7 @@ class Progress(NamedTuple):
 
 
 class Target(Protocol):
-    """One engine that runs one trace: driven step by step, it returns tokens and observations.
+    """One engine that runs one trace step by step; returns tokens and observations.
 
     The driver owns ticks and events, the target owns the engine. Every target returns the output tokens of each
     request. The methods for captures, scheduler decisions and races return nothing here; a target whose capabilities
@@ -208,7 +208,7 @@ class Target(Protocol):
 
     @abstractmethod
     def step(self, happen: Callable[[Hook], None]) -> None:
-        """Run one engine step; call `happen` with each point of it at which events apply, in order."""
+        """Run one engine step; call `happen` at each hook of the step, to apply events."""
 
     @abstractmethod
     def drained(self) -> bool:
@@ -223,11 +223,11 @@ class Target(Protocol):
 
     @abstractmethod
     def progress(self) -> Progress:
-        """Return how far the engine has come."""
+        """Return the engine's progress so far."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the engine holds outside this process's memory.
+        """Release what the engine holds outside this process, e.g. its child process.
 
         Raises:
             EngineFailed: the engine's process failed while closing, and had not failed before.
@@ -242,11 +242,11 @@ class Target(Protocol):
         return
 
     def take_log(self) -> list[Entry | Observation]:
-        """Return the log entries (scheduler decisions) since the last call, in order."""
+        """Return the scheduler decisions logged since the last call, in order."""
         return []
 
     def take_engine_records(self) -> list[EngineRecord]:
-        """Return what was observed of scheduler, model runner and drafter since the last call."""
+        """Return what scheduler, model runner and drafter reported since the last call."""
         return []
 
     def take_captures(self) -> list[Observation]:
@@ -258,7 +258,7 @@ class Target(Protocol):
         return ""
 
     def left_over(self) -> Observation:
-        """Return the requests and KV-cache blocks that the scheduler holds: none after draining."""
+        """Return the requests and KV-cache blocks that the scheduler still holds."""
         raise AssertionError("left_over() is only for engines that log the decisions of their scheduler")
 
     def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
@@ -266,12 +266,12 @@ class Target(Protocol):
         return ()
 
     def races(self) -> tuple[MissingOrder, ...]:
-        """Return the races that the engine's own race detector found, except known bugs."""
+        """Return the races that the engine's own detector found, without known bugs."""
         return ()
 
 
 class TargetKind(Protocol):
-    """Kind of engine, one for each `--engine` name: what it supports, and how to start one.
+    """Kind of engine (one per `--engine` name): what it supports, and how to start it.
 
     `package` is the Python package of its sources, which overlays may replace; empty for an engine of this program.
     `source_roots` are the folders of a checkout that may contain the package. `releases` are the versions that can be
@@ -298,25 +298,25 @@ class TargetKind(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Supported events, request features and engine options, and the observed state categories."""
+        """What the engine supports (events, request features, options) and reports."""
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
         """Return the capabilities on the device of a configuration."""
         return self.capabilities
 
     def unmet(self, trace: Trace) -> Fact | None:
-        """Return the first requirement of a planted fault that the trace's options fail, or None."""
+        """Return why the trace's options exclude its planted fault, or None."""
         return None
 
     def require(self, config: RunConfig) -> None:
-        """Check that this process can run the engine on the device of a configuration.
+        """Raise if this process cannot run the engine on the configuration's device.
 
         Raises:
             DeviceError: it cannot; the message says why.
         """
 
     def prepare(self, config: RunConfig) -> None:
-        """Do the work that a process needs once before its first run, such as compiling kernels.
+        """Do once per process what a first run needs, such as compiling kernels.
 
         Raises:
             DeviceError: this process cannot use the device.
@@ -328,11 +328,11 @@ class TargetKind(Protocol):
         return False
 
     def restart(self, config: RunConfig) -> None:
-        """End the child process of the engine, which is otherwise kept between runs."""
+        """End the engine's child process, which is kept between runs."""
         return
 
     def interpreted(self, config: RunConfig) -> Mapping[str, str]:
-        """Return why kernels run in Triton's interpreter, not as NumPy definitions, by name.
+        """Return, by kernel name, why kernels run in Triton's interpreter.
 
         Raises:
             DeviceError: the engine, which knows the reasons, cannot be started.
@@ -348,11 +348,11 @@ class TargetKind(Protocol):
         return NOTHING_EDITED
 
     def newly_run(self, config: RunConfig) -> Sequence[str]:
-        """Return the edited functions that this process's engine has executed since the last call."""
+        """Return the edited functions that ran in this process since the last call."""
         return ()
 
     def fixed(self, config: RunConfig) -> Applied:
-        """Return the source edits that fix known bugs, as selected by `fixes` of a configuration.
+        """Return the edits of known-bug fixes that a configuration selects.
 
         The result also says why other fixes are not applied.
         """
@@ -375,7 +375,7 @@ class TargetKind(Protocol):
         raise ExportError(f"findings of engine {self.name} cannot be exported as tests")
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
-        """Return how to confirm a finding by a slower run; None if that is not needed."""
+        """Return how to rerun a finding more slowly to confirm it; None if unnecessary."""
         return None
 
     def release(self, version: str, folder: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
@@ -396,7 +396,7 @@ class TargetKind(Protocol):
         return nullcontext(config)
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> Target:
-        """Start an engine for an explicit trace (one without generated prompts).
+        """Start an engine for a trace with explicit prompts.
 
         Raises:
             DeviceError: this process cannot use the device.

@@ -1,4 +1,4 @@
-"""Kernel warm-up: compile the Triton kernels of Specstorm's own engine before its first run.
+"""Warm-up: compile the Triton kernels of our own engine before its first run.
 
 The program that this starts uses as many processes as there are cores; an engine would compile its kernels one at a
 time, each at its first launch. The first process compiles the kernels of this source version, once; other processes
@@ -23,7 +23,7 @@ KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 
 
 def marker() -> Path:
-    """Return the file in Triton's cache that is non-empty once these kernels are compiled.
+    """Return the file in Triton's cache that marks these kernels as compiled.
 
     It covers one kind of GPU: on another kind with the same cache, kernels are compiled at their first launch.
     """
@@ -36,13 +36,13 @@ def marker() -> Path:
 
 
 def is_compiled(file: Path) -> bool:
-    """Return whether a marker file is non-empty: the kernels have been compiled."""
+    """Return whether a marker file is not empty: the kernels are compiled."""
     return file.is_file() and file.stat().st_size > 0
 
 
 @cache
 def warm_up(config: RunConfig) -> None:
-    """Compile Specstorm's own GPU kernels for the device, at most once in a process.
+    """Compile our engine's GPU kernels for a device, at most once per process.
 
     Raises:
         DeviceError: this process cannot use the device.
@@ -58,7 +58,7 @@ def warm_up(config: RunConfig) -> None:
 
 
 def _started() -> subprocess.Popen[bytes] | None:
-    """Start the program that compiles the kernels; return None if nothing is to be compiled.
+    """Start the program that compiles the kernels; None if there is nothing to compile.
 
     There is none if it has run already, or if Triton is missing or interprets kernels.
     """

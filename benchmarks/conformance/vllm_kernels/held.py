@@ -27,7 +27,7 @@ from workers.simulated_torch.kernel_definitions import Definition, Definitions, 
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.vllm.inside.gated_delta import exponential
 from workers.targets.vllm.inside.kernels.table import TABLE
-from workers.targets.vllm.inside.main import lay_over
+from workers.targets.vllm.inside.main import overlay_sources
 from workers.targets.vllm.inside.replacements import cuda_library_functions
 
 _MORE = 3
@@ -101,10 +101,12 @@ def held(seeds: int) -> Iterator[dict[str, Any]]:
     """Yield launch counts of each kernel and its NumPy definition: equal, different, raised."""
     from triton.runtime.interpreter import InterpretedFunction  # noqa: PLC0415
 
-    from workers.simulated_torch.triton_tasks import queued  # noqa: PLC0415
+    from workers.simulated_torch.triton_tasks import launches_as_tasks  # noqa: PLC0415
 
     whatever_source = {name: _for_any_source(name, digest_of(function_of(_kernel(name)))) for name in TABLE}
-    defined, interpreted = (queued(Definitions(table))(InterpretedFunction.run) for table in (whatever_source, {}))
+    defined, interpreted = (
+        launches_as_tasks(Definitions(table))(InterpretedFunction.run) for table in (whatever_source, {})
+    )
     activate().begin(watching=Watching(races=False, guard=False))
     counts: dict[str, Counter[str]] = {name: Counter() for name in TABLE}
     example: dict[str, str] = {}
@@ -140,7 +142,7 @@ def _kernel(name: str) -> Any:
 def main() -> None:
     """Compare each kernel with its NumPy definition, and print the counts as JSON lines."""
     for tree in sys.argv[2:]:
-        lay_over(Path(tree))
+        overlay_sources(Path(tree))
     interpret()
     activate()
     utils: Any = import_module("vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils")

@@ -1,4 +1,4 @@
-"""Types of the messages that an engine's process answers; any other shape is refused.
+"""Answers of an engine's process, validated: a message of any other shape is refused.
 
 Validation is strict: nothing is converted, e.g. no string to a number.
 """
@@ -16,14 +16,14 @@ from workers.targets.child.messages import MessageError, message_in
 
 
 class Answered(Value):
-    """Envelope of an answer: the question's number, and the answer's fields as a dictionary."""
+    """Envelope of an answer: number of the question, fields of the answer."""
 
     number: int
     answer: dict[str, Any]
 
 
 class Greeting(Value):
-    """First message of an engine's process: the engine's `version`; it is ready for questions."""
+    """First message of an engine's process: the engine's version; questions may follow."""
 
     version: str
 
@@ -33,19 +33,19 @@ class Nothing(Value):
 
 
 class Kernels(Value):
-    """Why kernels, by name, run in Triton's interpreter instead of as NumPy definitions."""
+    """Answer: why kernels, by name, run in Triton's interpreter and not as NumPy definitions."""
 
     interpreted: dict[str, str]
 
 
 class Ran(Value):
-    """Answer: names of the engine's functions executed since the last such question."""
+    """Answer: names of the engine's functions that have run since this was last asked."""
 
     functions: list[str]
 
 
 class Delivery(Value):
-    """Output tokens that one step delivered to the client of a request, with logprobs.
+    """Tokens, with logprobs, that one step delivered to a request's client.
 
     `output` may also have the logprobs of prompt tokens. `is_late` is true if the engine had processed an abort of the
     request before: then it should deliver no output tokens.
@@ -57,7 +57,7 @@ class Delivery(Value):
 
 
 class Failed(Value):
-    """Answer: the engine raised an exception; its message, and the source location.
+    """Answer: the engine's exception, with its message and source location.
 
     The process may be unusable afterwards; it is if `is_last` is true. `callers` are the callers of that function,
     nearest first. `seen` is what the scheduler, model runner and drafter have shown since the last answer.
@@ -72,7 +72,7 @@ class Failed(Value):
 
 
 class _Answer(Value):
-    """Answer with observations `seen`, which are empty if the run does not watch steps.
+    """Base of answers with engine records (`seen`).
 
     `seen` is what the scheduler, model runner and drafter have shown since the last answer.
     """
@@ -81,7 +81,7 @@ class _Answer(Value):
 
 
 class Stepped(_Answer):
-    """Answer for one step: output tokens by request, and how often each situation occurred.
+    """Answer: output tokens of one step by request, and counts of the probes so far.
 
     `drained` is true if the scheduler has no request left and no step is in flight.
     """
@@ -92,21 +92,21 @@ class Stepped(_Answer):
 
 
 class Race(Value):
-    """Answer part: two accesses to the same memory without an order, and how often they raced."""
+    """Part of an answer: two accesses to the same memory that nothing orders, and their count."""
 
     order: MissingOrder
     count: int
 
 
 class Reported(_Answer):
-    """Answer: the trace's races and the device's counters, after all enqueued work has run."""
+    """Answer: the trace's races and the device's counters, once all enqueued work has run."""
 
     races: tuple[Race, ...]
     counts: dict[str, int]
 
 
 class Harmed(Value):
-    """Answer: whether a race changes what the host receives, and the first task that differs."""
+    """Answer: whether a race changes what the host receives, and the first different task."""
 
     harm: Harm
 
@@ -115,7 +115,7 @@ A = TypeVar("A", bound=Value)
 
 
 def answer_in(line: bytes, number: int, kind: type[A]) -> A | Failed:
-    """Return the answer to question `number` as a `kind`, or the engine's exception.
+    """Parse the answer to question `number` as a `kind`; raise if it is the engine's exception.
 
     Raises:
         MessageError: the line is not such an answer.

@@ -1,4 +1,4 @@
-"""Locates an engine's virtual environment; starts its process, and sets its environment."""
+"""Find an engine's virtual environment, and set up and start its process."""
 
 import atexit
 from collections.abc import Callable

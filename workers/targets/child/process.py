@@ -1,4 +1,4 @@
-"""Child process of an engine, seen by its parent: starts it, sends questions, ends it.
+"""An engine's child process as its parent sees it: start it, ask questions, end it.
 
 A `Keeper` keeps one process for each configuration, and starts a new one after it has ended.
 
@@ -46,7 +46,7 @@ A = TypeVar("A", bound=Value)
 
 
 class EngineRaised(EngineFailed):
-    """The engine's process reported an exception; `seen` has the observations until then."""
+    """The engine's process reported an exception; `seen` has its last engine records."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.error, failed.where, failed.callers)
@@ -68,7 +68,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Time limits: for the greeting, for an answer, and for the exit after a pipe was closed.
+    """Time limits for the greeting, for an answer, and for the exit after a closed pipe.
 
     Imports take seconds, or minutes if many processes share a machine.
     """
@@ -171,7 +171,7 @@ class EngineProcess:
         return self._process.poll() is None
 
     def refuse(self, why: str) -> EngineFailed:
-        """End the process because it broke the message protocol; return the exception to raise."""
+        """End the process, which broke the message protocol; return the exception to raise."""
         self._end()
         return EngineFailed(f"the engine's process {why}", ITS_PROCESS)
 
@@ -222,7 +222,7 @@ class EngineProcess:
                 raise self._gone("input") from error
 
     def _check_silent(self) -> None:
-        """Raise if the process has written anything since its last answer."""
+        """Raise if the process wrote anything that was not an answer."""
         unexpected = self._read()
         if unexpected:
             raise self.refuse(f"wrote {unexpected[:80]!r} without a question")
@@ -238,7 +238,7 @@ class EngineProcess:
         return part
 
     def _wait(self, pipe: IO[bytes], event: int, deadline: _Deadline) -> None:
-        """Wait until a pipe is ready, or its other end is closed; a descendant may keep it open.
+        """Wait until a pipe is ready, or the process has ended.
 
         Raises:
             EngineFailed: the process has ended, or the deadline has passed.
@@ -265,7 +265,7 @@ class EngineProcess:
             self._process.wait()
 
     def _gone(self, stream: str) -> EngineFailed:
-        """Return the exception for a process that has closed a pipe: in most cases it died."""
+        """Return the exception for a process that closed a pipe; most have died."""
         try:
             code = self._process.wait(self._seconds.end)
         except subprocess.TimeoutExpired:
@@ -280,7 +280,7 @@ class EngineProcess:
 
 
 class Keeper:
-    """Starts the child process of an engine at first use, and keeps at most one.
+    """Starts an engine's child process when it is first needed; keeps at most one.
 
     `launch` returns how it is started, or raises a DeviceError that says why it cannot be.
     """
@@ -325,7 +325,7 @@ def _signal_name(number: int) -> str:
 
 
 def _remove_orphans(temporary: Path) -> None:
-    """Remove the temporary folders of engines that were killed together with their driver.
+    """Remove temporary folders of engines that died together with their parent.
 
     Ray, for example, kills its workers together with their child processes.
     """

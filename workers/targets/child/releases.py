@@ -82,7 +82,7 @@ def _make(python: Path, release: Release, folder: Path, shared: Path) -> None:
 
 
 def _check_torch(python: Path, release: Release, torch: str) -> None:
-    """Raise if a release was built for another torch version, before it is downloaded."""
+    """Raise if a release needs another torch version than the installed one; downloads nothing."""
     asked = ("--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-", release.name)
     report = json.loads(_output_of(python, "-m", "pip", "install", *asked))
     required = required_torch(report["install"][0]["metadata"].get("requires_dist", []))
@@ -91,13 +91,13 @@ def _check_torch(python: Path, release: Release, torch: str) -> None:
 
 
 def required_torch(requirements: Sequence[str]) -> str:
-    """Return the torch version that a package's requirements pin; empty if they pin none."""
+    """Return the torch version that a package's requirements pin; "" if they pin none."""
     found = [match[1] for each in requirements if (match := _TORCH.match(each))]
     return next(iter(found), "")
 
 
 def is_older(number: str, other: str) -> bool:
-    """Return whether version `number` precedes `other`; text without digits is the newest."""
+    """Return whether version `number` precedes `other`; text without digits counts as newest."""
     return bool(number) and _numbers(number) < _numbers(other)
 
 

@@ -1,4 +1,4 @@
-"""Request features of an engine in a child process, as parameters of the engine.
+"""Request features of an engine in a child process, as the engine's own parameters.
 
 A feature is, for example, stop tokens, logprobs of prompt tokens, or a grammar for the output tokens.
 """
@@ -17,8 +17,8 @@ _PLAIN_SUBMIT = Submit(tick=0, request="plain", prompt=(0,), max_tokens=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Has:
-    """One request feature (e.g. penalties) that an engine supports, and its request parameters.
+class FeatureSupport:
+    """One request feature (e.g. penalties) that an engine supports, and its parameters.
 
     `sampling` maps each of the engine's sampling parameters for it to its value for a request; `request` has the
     parameters that are not sampling parameters. The engine lacks the feature for the specifications for which `without`
@@ -40,8 +40,8 @@ def of(param: str, key: str = "") -> Mapping[str, Value]:
 
 
 @dataclass(frozen=True, slots=True)
-class NotWith:
-    """Limit on requests of some kind: the sampling parameter `param` is not allowed."""
+class ExcludedParam:
+    """Limit: requests of some kind may not use the sampling parameter `param`."""
 
     param: str
     other: str
@@ -62,7 +62,7 @@ class NotWith:
 class RequestFeatures:
     """The request features of an engine, in the order in which their limits are applied."""
 
-    rows: tuple[Has, ...]
+    rows: tuple[FeatureSupport, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class RequestFeatures:
 
     @property
     def lacks(self) -> tuple[Without, ...]:
-        """For each feature, a condition on engine options under which the engine lacks it."""
+        """For each feature, the engine options with which the engine lacks it."""
         return tuple(Without((each.feature,), each.without) for each in self.rows if each.without is not None)
 
     @property
@@ -78,20 +78,20 @@ class RequestFeatures:
         return tuple(limit for each in self.rows for limit in each.limits)
 
     def sampling(self, event: Submit) -> dict[str, object]:
-        """Return the engine's sampling parameters (arguments of its class) for a request."""
+        """Return a request's arguments for the engine's sampling parameters."""
         return {key: value(event) for each in self.rows for key, value in each.sampling.items()}
 
     def request(self, event: Submit) -> dict[str, object]:
-        """Return the engine's parameters for a request outside its sampling parameters."""
+        """Return a request's parameters that are not sampling parameters."""
         return {key: value(event) for each in self.rows for key, value in each.request.items()}
 
     def written(self, event: Submit) -> dict[str, object]:
-        """Return the sampling parameters that differ from the defaults, for an exported test."""
+        """Return a request's sampling parameters other than defaults, for an exported test."""
         plain = self.sampling(_PLAIN_SUBMIT)
         return {key: value for key, value in self.sampling(event).items() if value != plain[key]}
 
     def unwritten(self, event: Submit) -> str | None:
-        """Return the first feature of a request that no exported test supports and why, or None."""
+        """Return why a request cannot be in an exported test: its first such feature."""
         found = (
             f"{each.feature} {each.unwritten}"
             for each in self.rows

@@ -1,4 +1,4 @@
-"""Runs a trace on an engine in a child process; the process is kept for later traces.
+"""Target of engines in a child process, which is kept for later traces.
 
 A kind of engine derives from `ChildKind`; `workers.targets.child.inside` has the code of the process that answers. Any
 misbehaviour of the process becomes an `EngineFailed` of the question it occurred in, at the latest after a timeout.
@@ -48,7 +48,7 @@ A = TypeVar("A", bound=Value)
 
 @cache
 def _applied(package: str, names: str, roots: tuple[Path, ...]) -> Applied:
-    """Return the edits of the selected fixes that fit the sources in `roots`; cached (1 s each)."""
+    """Return the edits of the selected fixes that match the sources in `roots`; cached."""
     return applied(selected(fixes_of(package), names), roots)
 
 
@@ -57,8 +57,8 @@ _CONTINUES_AFTER = ("stop", "length")
 
 
 @dataclass(slots=True, eq=False)
-class _Parts:
-    """Progress of one streaming session: its `current` request and those `waiting` for its end.
+class _SessionProgress:
+    """Progress of a streaming session: its `current` request, and those that wait for its end.
 
     A streaming session is a sequence of requests, its parts: a part's prompt tokens are appended to all tokens of the
     part before, without its last output token. No part is added once the session `is_over`.
@@ -70,7 +70,7 @@ class _Parts:
 
 
 class ChildTarget(Target):
-    """One trace on an engine in a child process.
+    """A target that runs one trace on an engine in a child process.
 
     Between steps it collects submits, aborts and other events, and sends them with the next step. Each answer has the
     output tokens of that step and what the scheduler, model runner and drafter have shown.
@@ -90,7 +90,7 @@ class ChildTarget(Target):
         self._num_outputs = 0
         self._seen: list[EngineRecord] = []
         self._writers: dict[tuple[int, str], tuple[Access, ...]] = {}
-        self._sessions: dict[str, _Parts] = {}
+        self._sessions: dict[str, _SessionProgress] = {}
         # Without an `end_session` event, a session ends with its last request in the trace: request -> session.
         last = {submit.session: submit.request for submit in trace.submitted() if submit.session is not None}
         ended = {event.session for event in trace.events if isinstance(event, EndSession)}
@@ -102,25 +102,25 @@ class ChildTarget(Target):
         assert script == [], "draft tokens of an engine in a process of its own are not scripted"
         before = self._delivered.get(event.request)
         if event.session is not None:
-            self._add_part(event, event.session)
+            self._add_session_input(event, event.session)
         elif before is None or before.finish_reason is not None:
             self._expect_output(event.request)
             self._pending.append(event.model_dump(mode="json"))
 
     def _expect_output(self, request: str) -> None:
-        """Create the empty output of a request that the engine has started to process."""
+        """Create the empty output of a request that the engine has accepted."""
         self._num_requests += 1
         self._delivered[request] = Output((), None)
 
-    def _add_part(self, event: Submit, session: str) -> None:
-        """Send the next request of a streaming session, unless the session has ended.
+    def _add_session_input(self, event: Submit, session: str) -> None:
+        """Send the next input of a streaming session, unless the session has ended.
 
         After the trace's last request of the session, end the session.
         """
         parts = self._sessions.get(session)
         if parts is None:
             self._expect_output(event.request)
-            self._sessions[session] = _Parts(event.request)
+            self._sessions[session] = _SessionProgress(event.request)
         elif parts.is_over:
             return
         else:
@@ -131,7 +131,7 @@ class ChildTarget(Target):
             self.apply(EndSession(tick=event.tick, at=event.at, session=session))
 
     def _advance_sessions(self) -> None:
-        """Let each streaming session continue with its next request, once the current one ends.
+        """Begin the next input of each streaming session whose current one has ended.
 
         A session is over if its current part was aborted or failed.
         """
@@ -180,7 +180,7 @@ class ChildTarget(Target):
         self._advance_sessions()
         self._is_drained = answer.drained
         self.probes = answer.probes
-        self._show(answer.seen)
+        self._store_records(answer.seen)
 
     def _deliver(self, delivery: Delivery) -> None:
         request = self._delivered.get(delivery.request)
@@ -207,8 +207,8 @@ class ChildTarget(Target):
     def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
         return self._writers.get((step, variable), ())
 
-    def _show(self, seen: tuple[EngineRecord, ...]) -> None:
-        """Store received observations, and the last writers of each observed variable.
+    def _store_records(self, seen: tuple[EngineRecord, ...]) -> None:
+        """Store received engine records, and the last writers of each variable.
 
         If a variable was observed several times in a step, its last writers are kept newest first.
         """
@@ -219,10 +219,10 @@ class ChildTarget(Target):
                 self._writers[each.step, variable] = tuple(dict.fromkeys((*writers, *before)))
 
     def drain(self) -> None:
-        """Run all enqueued work in the process and fetch the races, if races or steps are watched."""
+        """Run all enqueued work in the process, and fetch its races if watched."""
         if self._watch.races or self._watch.steps:
             self._reported = self._ask({"do": "report"}, Reported)
-            self._show(self._reported.seen)
+            self._store_records(self._reported.seen)
 
     def races(self) -> tuple[MissingOrder, ...]:
         """Return the races of the run; with `watch.blame` the first one says whether it is harmful.
@@ -238,7 +238,7 @@ class ChildTarget(Target):
         return tuple(found)
 
     def close(self) -> None:
-        """End the trace; the process keeps the engine for the next trace if it has drained.
+        """End the trace; the process keeps the engine if it has no request left.
 
         Raises:
             EngineFailed: this failed, and nothing had failed before.
@@ -253,12 +253,12 @@ class ChildTarget(Target):
             # The process has abandoned the trace or has ended.
             self._has_failed = True
             if isinstance(error, EngineRaised):
-                self._show(error.seen)
+                self._store_records(error.seen)
             raise
 
 
 class ChildKind(TargetKind):
-    """Kind of an engine in a child process, which runs one trace after another.
+    """Kind of an engine that runs in a child process, one trace after another.
 
     `keeper` returns the keeper of that process. An engine that is a package of its own is installed in `home`.
     `definition_is_wrong` is the message for a finding that occurs only with our definitions of the engine's kernels.
@@ -285,7 +285,7 @@ class ChildKind(TargetKind):
             raise
 
     def renew(self, config: RunConfig) -> bool:
-        """Discard all engines that the process keeps; end the process if it fails to do so."""
+        """Make the process discard its engines; end the process if that fails."""
         keeper = self.keeper(config)
         try:
             keeper.process().ask({"do": "forget"}, Nothing)
@@ -344,7 +344,7 @@ class ChildKind(TargetKind):
         raise NotImplementedError(f"engine {self.name} must implement ChildKind.home")
 
     def keeper(self, config: RunConfig) -> Keeper:
-        """Return the keeper of the process that runs a configuration."""
+        """Return the object that starts and keeps the process for a configuration."""
         raise NotImplementedError(f"engine {self.name} must implement ChildKind.keeper")
 
 

@@ -1,4 +1,4 @@
-"""Program that runs a command and ends all of its descendant processes when it must end.
+"""Program that runs a command, and ends all of its descendants when it must end.
 
 `warden.py DRIVER FOLDER COMMAND...` writes the command's process id to stdout as the first line and, after the command
 has ended, the end of its error output to stderr. It exits like the command: with its exit code, or by its signal.
@@ -36,7 +36,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 class Warden:
-    """Parent of the engine's process: waits for its end, then kills all descendants."""
+    """Parent of an engine's process that kills all descendants when the process ends."""
 
     def __init__(self, driver: int, parent: int) -> None:
         self._is_asked = False
@@ -60,7 +60,7 @@ class Warden:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def keep(self, begin: Callable[[], None], term_seconds: float, errors: int | None = None) -> int:
-        """Run `begin` in a child process; end all descendants when it ends or must end.
+        """Run `begin` in a child process; afterwards end all descendants.
 
         The child must end on SIGTERM, or if the driver or the other warden has ended. Return the child's wait status.
         Data from the pipe `errors` is read, and its end written to stderr.
@@ -122,7 +122,7 @@ class Warden:
 
 
 def _watch(process: int) -> int | None:
-    """Return a descriptor that is readable once a process has ended, None if it has ended."""
+    """Return a descriptor that becomes readable when a process ends; None if it has ended."""
     try:
         return os.pidfd_open(process)
     except ProcessLookupError:
@@ -212,8 +212,8 @@ def _keep_command(driver: int, parent: int, command: list[str]) -> int:
     return inner.keep(lambda: _run(command, writer, warden), TERM_SECONDS, errors)
 
 
-def _end_as(status: int) -> None:
-    """Exit with the exit code or the signal of a child's wait status."""
+def _exit_like(status: int) -> None:
+    """Exit with the exit code, or by the signal, of a child's wait status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -224,14 +224,14 @@ def _end_as(status: int) -> None:
 
 
 def main() -> None:
-    """Run the outer warden; its command is the inner warden, which runs the engine."""
+    """Run the outer warden, whose command is the inner warden, which runs the engine."""
     driver, folder, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     outer = Warden(driver, driver)
     parent = os.getpid()
-    status = outer.keep(lambda: _end_as(_keep_command(driver, parent, command)), OUTER_SECONDS)
+    status = outer.keep(lambda: _exit_like(_keep_command(driver, parent, command)), OUTER_SECONDS)
     if outer.is_alone:
         shutil.rmtree(folder, ignore_errors=True)
-    _end_as(status)
+    _exit_like(status)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Locates SGLang's virtual environment, and starts SGLang's process in it."""
+"""Find SGLang's virtual environment, and start SGLang's process in it."""
 
 from functools import cache, partial
 from pathlib import Path
@@ -67,12 +67,12 @@ def launch(home: Path, overlay: str = "", kernels: Kernels = "defined", fixes: s
 
 @cache
 def keeper_of(home: Path, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
-    """Return the keeper that starts and keeps the process for these options."""
+    """Return the object that starts and keeps the process for these options."""
     return keeper_until_exit(SGLANG, partial(launch, home, overlay, kernels, fixes))
 
 
 def overlay_text(tree: str, home: Path) -> str:
-    """Return, for reports, how many files of a source tree overlay which version of SGLang."""
+    """Return a text: how many files of a source tree overlay which version of SGLang."""
     count = len([*Path(tree, "sglang").rglob("*.py")])
     return f"{count} file{'s' * (count != 1)} of {tree} over SGLang {installed(home) or 'of an unknown version'}"
 

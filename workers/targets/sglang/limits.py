@@ -1,4 +1,4 @@
-"""Capabilities of SGLang, and its limits on engine options: key, condition, allowed values."""
+"""Capabilities of SGLang; limits of engine options: key, condition, allowed values."""
 
 from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, OneOf
 from scenarios.events import Pause
@@ -19,7 +19,7 @@ _MIXING = ("eagle", "eagle3")
 
 
 def page_size_is_a_power_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit on engine options: the page size of the KV cache is a power of 2."""
+    """Limit: the page size of the KV cache is a power of 2."""
     size = 1 << (spec.block_size.bit_length() - 1)
     if spec.block_size == size:
         return None
@@ -30,7 +30,7 @@ def page_size_is_a_power_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def chunk_size_is_a_multiple_of_the_page_size(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit on engine options: the prefill chunk size is a multiple of the page."""
+    """Limit: the prefill chunk size is a multiple of the page size."""
     rest = spec.max_num_batched_tokens % spec.block_size
     if not rest:
         return None
@@ -40,7 +40,7 @@ def chunk_size_is_a_multiple_of_the_page_size(spec: EngineSpec) -> Excess[Engine
 
 
 def plan_stream_and_relayed_lengths_need_draft_tokens(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit on engine options: `plan_stream` and `relay_lengths` need draft tokens.
+    """Limit: `plan_stream` and `relay_lengths` need draft tokens.
 
     `relay_lengths` also needs async scheduling.
 
@@ -64,7 +64,7 @@ def plan_stream_and_relayed_lengths_need_draft_tokens(spec: EngineSpec) -> Exces
 
 
 def mixed_chunks_exclude_some_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit on engine options: decode rows in prefill batches exclude some drafters."""
+    """Limit: some drafters do not allow decode rows in prefill batches."""
     if not spec.mixed_chunks or not spec.num_speculative_tokens or spec.drafter in _MIXING:
         return None
     allowed = f"with drafts it needs drafter {' or '.join(_MIXING)}"
@@ -78,7 +78,7 @@ def mixed_chunks_exclude_some_drafters(spec: EngineSpec) -> Excess[EngineSpec] |
 
 
 def draft_trees_need_a_draft_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit on engine options: a tree of draft tokens needs a drafter with a model."""
+    """Limit: a tree of draft tokens needs a drafter with a model."""
     if spec.tree_width == 1 or (spec.num_speculative_tokens and spec.drafter != "ngram_corpus"):
         return None
     allowed = "without drafts, or with drafter ngram_corpus, 1 is allowed"
@@ -87,7 +87,7 @@ def draft_trees_need_a_draft_model(spec: EngineSpec) -> Excess[EngineSpec] | Non
 
 
 def request_tokens_max(spec: EngineSpec) -> int:
-    """Return how many tokens a request may have so that it fits into the KV cache.
+    """Return how many tokens a request may have to fit into the KV cache.
 
     SGLang refuses or shortens a request to keep two pages free, and ends it if two steps' draft tokens have no slots.
     """
@@ -99,7 +99,7 @@ def _reserved_slots(spec: EngineSpec) -> int:
 
 
 def _slots_per_decode_step(spec: EngineSpec) -> int:
-    """Return the largest number of KV-cache slots that a decode step takes for a request.
+    """Return the largest number of KV-cache slots a request needs for a decode step.
 
     It takes slots for the verified tokens, or for all nodes of the draft tree, with separate pages for each branch.
     """
@@ -110,7 +110,7 @@ def _slots_per_decode_step(spec: EngineSpec) -> int:
 
 
 def pool_has_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit on engine options: the KV cache has slots for at least one short request."""
+    """Limit: the KV cache has room for at least one short request."""
     least = -(-(_REQUEST_TOKENS_MIN + _reserved_slots(spec)) // spec.block_size)
     if spec.num_blocks >= least:
         return None

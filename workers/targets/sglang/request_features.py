@@ -1,4 +1,4 @@
-"""Request features of SGLang: its parameters, their limits, and how to read its outputs."""
+"""Request features of SGLang: parameters, limits, and how outputs are read."""
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -10,7 +10,7 @@ from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
 from workers.targets.child.inside.tokenizer import BROKEN, text_of, token_of
-from workers.targets.child.request_features import Has, NotWith, RequestFeatures, of
+from workers.targets.child.request_features import ExcludedParam, FeatureSupport, RequestFeatures, of
 
 _DRAWN = "is not greedy: an exported test has no call for that"
 
@@ -21,7 +21,7 @@ def _changes_logits(submit: Submit, spec: EngineSpec) -> bool:
 
 
 def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit on requests: the stop token of a grammar is the last token of the vocabulary."""
+    """Limit: the stop token of a grammar is the last token of the vocabulary."""
     last = spec.vocab_size - 1
     if not isinstance(event, Submit) or not event.params.grammar or event.stop == (last,):
         return None
@@ -42,31 +42,31 @@ def _grammar(submit: Submit) -> str | None:
 # (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`), and `min_new_tokens` counts steps instead of tokens.
 FEATURES = RequestFeatures(
     (
-        Has(
+        FeatureSupport(
             "min_tokens",
             of("min_tokens", "min_new_tokens"),
             without=_has_drafts,
             limits=(ParamAtMost("min_tokens", lambda submit: submit.max_tokens),),
         ),
         *(
-            Has(f"{name}_penalty", of(f"{name}_penalty"), without=_has_drafts)
+            FeatureSupport(f"{name}_penalty", of(f"{name}_penalty"), without=_has_drafts)
             for name in ("presence", "frequency", "repetition")
         ),
-        Has("stop", {"stop_token_ids": lambda submit: sorted(set(submit.stop)) or None}),
+        FeatureSupport("stop", {"stop_token_ids": lambda submit: sorted(set(submit.stop)) or None}),
         # Only the detokenizer, which does not run here, removes the stop token from the text; output tokens include it.
-        Has("include_stop_str_in_output", of("include_stop_str_in_output", "no_stop_trim")),
-        Has(
+        FeatureSupport("include_stop_str_in_output", of("include_stop_str_in_output", "no_stop_trim")),
+        FeatureSupport(
             "logit_bias",
             {"logit_bias": lambda submit: {str(token): bias for token, bias in submit.params.logit_bias} or None},
         ),
-        Has(
+        FeatureSupport(
             "num_logprobs",
             request={
                 "return_logprob": lambda submit: submit.params.num_logprobs > 0,
                 "top_logprobs_num": lambda submit: max(0, submit.params.num_logprobs - 1),
             },
             limits=(
-                NotWith(
+                ExcludedParam(
                     "num_logprobs",
                     "logit_bias, min_tokens, grammar or penalties",
                     _changes_logits,
@@ -75,20 +75,24 @@ FEATURES = RequestFeatures(
             ),
             unwritten="asks for more than tokens: an exported test has no call for that",
         ),
-        Has("temperature", of("temperature"), unwritten=_DRAWN),
-        Has("top_k", {"top_k": lambda submit: submit.params.top_k or -1}),
-        Has("top_p", of("top_p")),
+        FeatureSupport("temperature", of("temperature"), unwritten=_DRAWN),
+        FeatureSupport("top_k", {"top_k": lambda submit: submit.params.top_k or -1}),
+        FeatureSupport("top_p", of("top_p")),
         # SGLang's sampler refuses min_p with a seed.
-        Has("seed", {"sampling_seed": lambda submit: submit.params.seed if submit.params.temperature else None}),
-        Has(
+        FeatureSupport(
+            "seed", {"sampling_seed": lambda submit: submit.params.seed if submit.params.temperature else None}
+        ),
+        FeatureSupport(
             "grammar",
             {"ebnf": _grammar},
             limits=(grammars_end_by_one_token, grammars_end_by_stops, each_state_allows_a_token),
             unwritten="is compiled by our grammar backend: an exported test has no call for that",
         ),
-        Has("broken_grammar", unwritten="is refused by the front end: an exported test has no call for that"),
-        Has("priority"),
-        Has("continues"),
+        FeatureSupport(
+            "broken_grammar", unwritten="is refused by the front end: an exported test has no call for that"
+        ),
+        FeatureSupport("priority"),
+        FeatureSupport("continues"),
     )
 )
 
@@ -108,7 +112,7 @@ def _stop(finished: Mapping[str, Any] | None) -> int | tuple[int, ...] | None:
 
 
 def _reason(finished: Mapping[str, Any] | None) -> str | None:
-    """Return a request's finish reason in our terms.
+    """Return a request's finish reason in the words of a trace.
 
     An abort with status 400 is not the client's abort but a refused request: `error`.
     """
@@ -119,7 +123,7 @@ def _reason(finished: Mapping[str, Any] | None) -> str | None:
 
 
 def _logprobs(output: Any, row: int) -> Iterator[int | float]:
-    """Yield token id, logprob, token id, logprob, ... of a request's new output tokens.
+    """Yield token id and logprob, alternately, of a request's new output tokens.
 
     For each output token, its own logprob comes first, then the top logprobs at its position.
     """

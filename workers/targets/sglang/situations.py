@@ -1,4 +1,4 @@
-"""Random traces for SGLang: changes that lead to its own situations, e.g. retractions."""
+"""Situations for SGLang only: changes of random traces, e.g. to cause retractions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -58,13 +58,13 @@ def draft_trees(trace: TraceBuilder) -> None:
 
 @situation(stage="drafts", replaces="no_drafts")
 def no_drafts_more_often(trace: TraceBuilder) -> None:
-    """Remove all draft tokens, and let most requests sample their output tokens."""
+    """Remove all draft tokens, and let most requests sample at a temperature."""
     trace.drop_drafts()
 
 
 @situation(stage="size", replaces="outgrown_pool")
 def short_pool(trace: TraceBuilder) -> None:
-    """Shrink the KV cache to one request of the greatest length and the reserved slots.
+    """Shrink the KV cache to one longest request plus the reserved slots.
 
     All requests become about that long, so that some are preempted (SGLang: retracted).
     """
@@ -85,7 +85,7 @@ def short_pool(trace: TraceBuilder) -> None:
 
 @situation(stage="size", replaces="hits_at_model_end")
 def wide_pages(trace: TraceBuilder) -> None:
-    """Use wide pages, and let most requests end at the model's length limit, which ends a page."""
+    """Use wide pages, and let most requests end at the length limit, which is a page end."""
     pages = 1 + trace.pick(3, "wide blocks")
     length = _WIDE_PAGE * pages
     trace.at_least(num_blocks=2 * pages + _KEPT_PAGES + _KEPT_RUNS)
@@ -97,7 +97,7 @@ def wide_pages(trace: TraceBuilder) -> None:
 
 @situation(stage="last")
 def retract_at_last_token(trace: TraceBuilder) -> None:
-    """Let a request preempt the only running request close to its last output token.
+    """Let a request preempt the only running request near its last output token.
 
     Requests come in pairs, and the second one takes the only batch row. With draft tokens, in every other trace the
     first one has a grammar without an end.
@@ -125,7 +125,7 @@ def retract_at_last_token(trace: TraceBuilder) -> None:
 
 @situation(stage="last")
 def repeated_grammars(trace: TraceBuilder) -> None:
-    """Let equal requests with a grammar run one after the other with n-gram draft tokens.
+    """Run equal grammar requests one after another, with n-gram draft tokens.
 
     All have the same prompt tokens, and the grammar allows a single output, so the corpus predicts it.
     """
@@ -159,7 +159,7 @@ def _make_room(trace: TraceBuilder, length: int) -> None:
 
 
 def _submits(trace: TraceBuilder, least: int) -> Sequence[int]:
-    """Copy the first submit until there are `least` submits; return indexes of submits.
+    """Copy the first submit until there are `least`; return the indexes of all.
 
     Without any submit nothing is copied. The returned indexes are of submits with generated prompts.
 
@@ -172,7 +172,7 @@ def _submits(trace: TraceBuilder, least: int) -> Sequence[int]:
 
 
 def _set_grammar(trace: TraceBuilder, index: int, grammar: Grammar) -> None:
-    """Give a request a grammar, and remove the parameters that are not allowed with it."""
+    """Give a request a grammar, and remove parameters that a grammar excludes."""
     trace.set_params(index, grammar=grammar, broken_grammar=False, min_tokens=0, num_logprobs=0)
 
 

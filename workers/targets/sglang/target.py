@@ -1,4 +1,4 @@
-"""Target SGLang: the unmodified engine in a child process, which is kept between traces."""
+"""SGLang target: runs unmodified SGLang in a child process, which is kept between traces."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ _DEFINITION_IS_WRONG = (
 
 
 class Sglang(ChildKind):
-    """Kind of the engine SGLang, as installed or overlaid by a source tree."""
+    """Engine `sglang`: the installed SGLang, or one overlaid by a source tree."""
 
     name = SGLANG
     package = "sglang"
@@ -58,7 +58,7 @@ class Sglang(ChildKind):
 
     @contextmanager
     def overlaid(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
-        """Overlay the installation with a source tree of SGLang; end its processes afterwards."""
+        """Overlay the installation with a source tree; end its processes on exit."""
         laid = config.model_copy(update={"engine_path": str(tree)})
         try:
             yield laid

@@ -1,1 +1,1 @@
-"""vLLM target: runs the unmodified engine in a child process."""
+"""vLLM target: runs unmodified vLLM in a child process."""

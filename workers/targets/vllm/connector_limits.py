@@ -86,7 +86,7 @@ def _connectors(spec: EngineSpec) -> list[str]:
 
 
 def simple_connector_needs_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: offloading connector `simple` needs the prefix cache, and defaults for other keys."""
+    """Limit: offloading connector `simple` needs the prefix cache; other keys keep defaults."""
     if spec.offloading is None or spec.offloading.connector != "simple":
         return None
     allowed = "with connector simple only the default is allowed"
@@ -104,7 +104,7 @@ def simple_connector_needs_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] 
 
 
 def simple_connector_needs_streams(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: offloading connector `simple` needs device streams, which a CPU does not have."""
+    """Limit: offloading connector `simple` needs device streams, so it cannot run on a CPU."""
     if spec.offloading is None or spec.offloading.connector != "simple":
         return None
     fixed = spec.model_copy(update={"offloading": spec.offloading.model_copy(update={"connector": "chunked"})})

@@ -1,4 +1,4 @@
-"""Sizes derived from an engine spec: CUDA graphs, state blocks and sliding-window blocks.
+"""Sizes derived from an engine spec: CUDA graphs, blocks for states and sliding windows.
 
 Both the process that makes the engine and the judge need them.
 """

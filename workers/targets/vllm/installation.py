@@ -33,7 +33,7 @@ GPU_ENVIRONMENT = {"TRITON_F32_DEFAULT": "ieee", "VLLM_USE_FLASHINFER_SAMPLER": 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRunner:
-    """One of vLLM's two model runners: its `--engine` name, environment variables, packages.
+    """One of vLLM's two model runners: `--engine` name, environment variables, packages.
 
     `packages` are folders of the CPU installation that only this runner has on its path.
     """
@@ -50,7 +50,7 @@ SECOND_RUNNER = ModelRunner("v2", VLLM, {}, packages=("triton",))
 
 
 def home_of(config: RunConfig) -> Path:
-    """Return the folder of vLLM's installation: `engine_home`, or the default for the device."""
+    """Return the folder of vLLM's installation: `engine_home`, or the device's default."""
     by_default = GPU_HOME if config.device == "cuda" else HOME
     return Path(config.engine_home) if config.engine_home else ROOT / by_default
 
@@ -92,7 +92,7 @@ class Installation:
         hash_seed: str = "0",
         fixes: str = "",
     ) -> Launch:
-        """Return the command line and environment that start an engine's child process.
+        """Return the command and environment that start an engine's child process.
 
         `overlay` is a source tree laid over the installed one; `fixes` names the findings to fix in the sources.
 
@@ -108,11 +108,11 @@ class Installation:
 
     @property
     def _packages(self) -> tuple[str, ...]:
-        """Folders added to the child process's path: none on a GPU, where PyTorch installs Triton."""
+        """Folders added to the child's import path; none on a GPU, where PyTorch has Triton."""
         return () if self.device == "cuda" else self.runner.packages
 
 
 @cache
 def keeper_of(of: Installation, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
-    """Return the `Keeper` of the child process for an installation, overlay and fixes."""
+    """Return the object that starts and keeps the child process of an installation."""
     return keeper_until_exit(of.runner.engine, partial(of.launch, overlay, kernels, fixes=fixes))

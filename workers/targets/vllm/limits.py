@@ -1,4 +1,4 @@
-"""Capabilities of vLLM with each model runner, and limits of engine specs and trace events.
+"""Capabilities of vLLM with each model runner; limits of engine specs and trace events.
 
 A limit returns an `Excess` (what is refused, and what is allowed), or None.
 """
@@ -53,7 +53,7 @@ def no_logits_processor_with_drafts(spec: EngineSpec) -> Excess[EngineSpec] | No
 
 
 def dflash_needs_token_budget(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: with dflash a step fits one token, its drafts, and a lookahead slot per draft."""
+    """Limit: with dflash, a step fits one token, its drafts, and one more slot per draft."""
     least = 1 + 2 * spec.num_speculative_tokens
     if spec.drafter != "dflash" or spec.num_speculative_tokens == 0 or spec.max_num_batched_tokens >= least:
         return None
@@ -95,7 +95,7 @@ def drafter_supports_sliding_windows(spec: EngineSpec) -> Excess[EngineSpec] | N
 
 
 def window_keys_need_window_layers(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: spec keys `window` and `window_heads` need a sliding-window model."""
+    """Limit: spec keys `window` and `window_heads` need sliding-window layers."""
     for key in ("window", "window_heads") if spec.layers != "windows" else ():
         seen, default = getattr(spec, key), EngineSpec.model_fields[key].default
         if seen != default:
@@ -130,7 +130,7 @@ def no_set_k_with_ngram_gpu(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEven
 
 
 def no_load_weights_with_mtp(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no `load_weights` event with drafter mtp, whose target has one version of weights."""
+    """Limit: no `load_weights` event with drafter mtp, whose target has one weight version."""
     if not isinstance(event, LoadWeights) or spec.drafter != "mtp":
         return None
     allowed = "not allowed with drafter mtp"

@@ -1,4 +1,4 @@
-"""Source locations in vLLM that a report adds to a finding, by variable or contract.
+"""Source locations in vLLM that reports add to a finding, by variable or output rule.
 
 Variables are grouped by plane: what a judge compares together, such as `counts` or `control`.
 

@@ -10,7 +10,7 @@ from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
 from workers.targets.child.inside.tokenizer import BROKEN, character_of, text_of, token_of
-from workers.targets.child.request_features import Has, NotWith, RequestFeatures, of
+from workers.targets.child.request_features import ExcludedParam, FeatureSupport, RequestFeatures, of
 
 TEMPERATURE_MAX = 2.0
 # The key of `extra_args` by which a request asks the user's logits processor to ban the token sampled last.
@@ -19,7 +19,7 @@ _TEXT = "is text for vLLM, and this is a list of tokens"
 
 
 def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: `allowed_tokens` contains a token that neither `min_tokens` nor a bad word masks."""
+    """Limit: of `allowed_tokens`, at least one is not masked by `min_tokens` or a bad word."""
     if not isinstance(event, Submit) or not event.params.allowed_tokens:
         return None
     params = event.params
@@ -31,16 +31,16 @@ def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent]
 
 
 def _not_in_session(param: str, reason: str) -> EventLimit:
-    return NotWith(param, "session", lambda submit, spec: submit.session is not None, reason)
+    return ExcludedParam(param, "session", lambda submit, spec: submit.session is not None, reason)
 
 
-_REASONING_IN_PARTS = NotWith(
+_REASONING_IN_PARTS = ExcludedParam(
     "grammar",
     "session and reasoning_end",
     lambda submit, spec: None not in (submit.session, spec.reasoning_end),
     "an earlier part may have ended reasoning",
 )
-_NO_OTHER_TOKENS = NotWith(
+_NO_OTHER_TOKENS = ExcludedParam(
     "no_repeats",
     "grammar or allowed_tokens",
     lambda submit, spec: bool(submit.params.grammar or submit.params.allowed_tokens),
@@ -53,31 +53,33 @@ def _grammar(submit: Submit) -> str | None:
 
 
 def has_text(submit: Submit) -> bool:
-    """Return whether a request needs detokenized text, for stop words or to cut them off."""
+    """Return whether a request needs detokenized text: for stop words, or to cut them off."""
     return bool(submit.params.stop_words) or not submit.params.include_stop_str_in_output
 
 
 SECOND = RequestFeatures(
     (
-        Has("min_tokens", of("min_tokens"), limits=(ParamAtMost("min_tokens", lambda submit: submit.max_tokens),)),
-        Has("stop", {"stop_token_ids": lambda submit: list(submit.stop)}),
-        Has(
+        FeatureSupport(
+            "min_tokens", of("min_tokens"), limits=(ParamAtMost("min_tokens", lambda submit: submit.max_tokens),)
+        ),
+        FeatureSupport("stop", {"stop_token_ids": lambda submit: list(submit.stop)}),
+        FeatureSupport(
             "temperature",
             of("temperature"),
             limits=(ParamAtMost("temperature", lambda submit: TEMPERATURE_MAX),),
         ),
-        Has("seed", {"seed": lambda submit: submit.params.seed if submit.params.temperature else None}),
-        *(Has(name, of(name)) for name in ("top_k", "top_p", "min_p")),
-        *(Has(f"{name}_penalty", of(f"{name}_penalty")) for name in ("presence", "frequency", "repetition")),
-        Has(
+        FeatureSupport("seed", {"seed": lambda submit: submit.params.seed if submit.params.temperature else None}),
+        *(FeatureSupport(name, of(name)) for name in ("top_k", "top_p", "min_p")),
+        *(FeatureSupport(f"{name}_penalty", of(f"{name}_penalty")) for name in ("presence", "frequency", "repetition")),
+        FeatureSupport(
             "allowed_tokens",
             {"allowed_token_ids": lambda submit: list(submit.params.allowed_tokens) or None},
             limits=(some_token_is_allowed,),
         ),
-        Has("logit_bias", {"logit_bias": lambda submit: dict(submit.params.logit_bias) or None}),
+        FeatureSupport("logit_bias", {"logit_bias": lambda submit: dict(submit.params.logit_bias) or None}),
         # Here the number of logprobs includes the sampled token's own one; in vLLM it does not.
-        Has("num_logprobs", {"logprobs": lambda submit: _less_one(submit.params.num_logprobs)}),
-        Has(
+        FeatureSupport("num_logprobs", {"logprobs": lambda submit: _less_one(submit.params.num_logprobs)}),
+        FeatureSupport(
             "num_prompt_logprobs",
             {"prompt_logprobs": lambda submit: _less_one(submit.params.num_prompt_logprobs)},
             limits=(
@@ -86,21 +88,23 @@ SECOND = RequestFeatures(
                 ),
             ),
         ),
-        Has("logprob_tokens", {"logprob_token_ids": lambda submit: list(submit.params.logprob_tokens) or None}),
+        FeatureSupport(
+            "logprob_tokens", {"logprob_token_ids": lambda submit: list(submit.params.logprob_tokens) or None}
+        ),
         # vLLM tokenizes bad words when it receives a request; there is no tokenizer here.
-        Has(
+        FeatureSupport(
             "bad_words",
             {"_bad_words_token_ids": lambda submit: [list(word) for word in submit.params.bad_words]},
             unwritten=_TEXT,
         ),
-        Has(
+        FeatureSupport(
             "broken_grammar",
             # The producer would hand nothing over, or the request fails with a load.
             without=lambda spec: spec.has_connector,
             limits=(_not_in_session("broken_grammar", "the error would end the session"),),
             unwritten="is refused by the front end of an exported test",
         ),
-        Has(
+        FeatureSupport(
             "stop_words",
             {
                 "detokenize": has_text,
@@ -109,22 +113,22 @@ SECOND = RequestFeatures(
             limits=(_not_in_session("stop_words", "the engine core does not detect stop words"),),
             unwritten=_TEXT,
         ),
-        Has(
+        FeatureSupport(
             "include_stop_str_in_output",
             of("include_stop_str_in_output"),
             limits=(_not_in_session("include_stop_str_in_output", "the text of a part differs from a request's text"),),
             unwritten="changes the text alone, and an exported test has tokens",
         ),
-        Has(
+        FeatureSupport(
             "grammar",
             {"structured_outputs": _grammar},
             limits=(_REASONING_IN_PARTS, grammars_end_by_stops, each_state_allows_a_token),
         ),
-        Has("priority", request={"priority": lambda submit: submit.priority}),
+        FeatureSupport("priority", request={"priority": lambda submit: submit.priority}),
         # A recurrent state cannot be rolled back to before the last token of a part, and a producer ends each request
         # after its prompt.
-        Has("session", without=lambda spec: spec.layers != "attention" or spec.handoff is not None),
-        Has("continues"),
+        FeatureSupport("session", without=lambda spec: spec.layers != "attention" or spec.handoff is not None),
+        FeatureSupport("continues"),
     )
 )
 # With draft tokens the first runner's front end refuses these, and its engine ignores them.
@@ -137,7 +141,7 @@ FIRST = RequestFeatures(
             else each
             for each in SECOND.rows
         ),
-        Has(
+        FeatureSupport(
             "no_repeats",
             {"extra_args": lambda submit: {NO_REPEATS: True} if submit.params.no_repeats else None},
             without=lambda spec: not spec.logits_processor,

@@ -1,4 +1,4 @@
-"""Source trees laid over an installation of vLLM: a release, a checkout, or a few files."""
+"""Source trees that overlay an installation of vLLM: a release, a checkout, or some files."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ def is_complete(tree: Path) -> bool:
 
 
 def version(tree: str, home: Path) -> str:
-    """Return the version of a complete overlay, or else of the installation; "" if unknown."""
+    """Return the version of a complete overlay, else of the installation; "" if unknown."""
     if not tree or not is_complete(Path(tree)):
         return _installed(home)
     file = Path(tree, "vllm", "_version.py")
@@ -25,7 +25,7 @@ def version(tree: str, home: Path) -> str:
 
 
 def described(tree: str, home: Path) -> str:
-    """Return a description of the running sources: the overlay and the version under it."""
+    """Return a text that names the overlay and the version that it overlays."""
     below = _installed(home) or "an unknown version"
     if not is_complete(Path(tree)):
         count = len([*Path(tree, "vllm").rglob("*.py")])

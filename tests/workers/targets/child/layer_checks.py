@@ -11,7 +11,7 @@ from torch.nn.functional import silu
 from scenarios.events import Schedule
 from workers.simulated_torch.device import Device
 from workers.targets.child.inside import layers
-from workers.targets.child.inside.layers import gated, normed, rotated
+from workers.targets.child.inside.layers import rms_norm_as_task, rotary_embedding_as_task, swiglu_as_task
 
 SIM = "sim"
 EAGER, LAZY = Schedule(), Schedule(policy="lazy")
@@ -78,10 +78,10 @@ def fused_layer_is_one_task_and_bit_identical(device: Device) -> None:
         for rotary in (HEAD_SIZE, 8):
             embedding = _embedding_of(_random(9, rotary).to(SIM), rotary)
             calls = [
-                (normed(_norm), _norm, (_norm_of(weight), x)),
-                (normed(_norm), _norm, (_norm_of(weight), x, residual)),
-                (rotated(_rotary), _rotary, (embedding, positions, query, key)),
-                (gated(_activation), _activation, (x,)),
+                (rms_norm_as_task(_norm), _norm, (_norm_of(weight), x)),
+                (rms_norm_as_task(_norm), _norm, (_norm_of(weight), x, residual)),
+                (rotary_embedding_as_task(_rotary), _rotary, (embedding, positions, query, key)),
+                (swiglu_as_task(_activation), _activation, (x,)),
             ]
             for fused, plain, given in calls:
                 num_tasks, results = _ran(schedule, fused, given, device)
@@ -96,11 +96,11 @@ def layer_of_another_variant_is_not_fused(device: Device) -> None:
     x, query = half.float(), _random(ROWS, HEAD_SIZE).to(SIM)
     positions, cache = torch.arange(ROWS).to(SIM), _random(9, 8).to(SIM)
     calls = [
-        (normed(_norm), _norm, (_norm_of(weight), half)),
-        (normed(_norm), _norm, (_norm_of(weight.float(), 8), x)),
-        (rotated(_rotary), _rotary, (_embedding_of(cache, 8, neox=False), positions, query, query)),
-        (rotated(_rotary), _rotary, (_embedding_of(cache, 8), positions, query)),
-        (gated(_activation), _activation, (half,)),
+        (rms_norm_as_task(_norm), _norm, (_norm_of(weight), half)),
+        (rms_norm_as_task(_norm), _norm, (_norm_of(weight.float(), 8), x)),
+        (rotary_embedding_as_task(_rotary), _rotary, (_embedding_of(cache, 8, neox=False), positions, query, query)),
+        (rotary_embedding_as_task(_rotary), _rotary, (_embedding_of(cache, 8), positions, query)),
+        (swiglu_as_task(_activation), _activation, (half,)),
     ]
     for fused, plain, given in calls:
         num_tasks, results = _ran(EAGER, fused, given, device)
@@ -115,4 +115,4 @@ def error_in_a_fused_layer_names_the_line_that_launched_it(device: Device) -> No
     device.pass_over([Path(layers.__file__)])
     place = "in the task rotary_embedding of stream 0, launched at .*layer_checks.py"
     with pytest.raises(IndexError, match=f"(?s){place}"):
-        _ran(LAZY, rotated(_rotary), given, device)
+        _ran(LAZY, rotary_embedding_as_task(_rotary), given, device)

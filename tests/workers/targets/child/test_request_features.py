@@ -7,17 +7,19 @@ from scenarios.events import SUBMIT_FEATURES, Submit
 from scenarios.sampling import PARAMS, Feature, SamplingParams
 from scenarios.spec import EngineSpec
 from workers.judge.contracts.judge import CONTRACTS
-from workers.targets.child.request_features import Has, NotWith, RequestFeatures, of
+from workers.targets.child.request_features import ExcludedParam, FeatureSupport, RequestFeatures, of
 from workers.targets.sglang import request_features as sglang
 from workers.targets.vllm import request_features as vllm
 
 SPEC = EngineSpec()
 TABLE = RequestFeatures(
     (
-        Has("top_k", {"top_k": lambda submit: submit.params.top_k or -1}),
-        Has("min_p", of("min_p", "minimum"), without=lambda spec: spec.num_speculative_tokens > 0),
-        Has("seed", limits=(NotWith("seed", "stop", lambda submit, spec: bool(submit.stop), "it is greedy"),)),
-        Has("priority", request={"priority": lambda submit: submit.priority}, unwritten="has no call"),
+        FeatureSupport("top_k", {"top_k": lambda submit: submit.params.top_k or -1}),
+        FeatureSupport("min_p", of("min_p", "minimum"), without=lambda spec: spec.num_speculative_tokens > 0),
+        FeatureSupport(
+            "seed", limits=(ExcludedParam("seed", "stop", lambda submit, spec: bool(submit.stop), "it is greedy"),)
+        ),
+        FeatureSupport("priority", request={"priority": lambda submit: submit.priority}, unwritten="has no call"),
     )
 )
 

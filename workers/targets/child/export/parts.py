@@ -16,7 +16,7 @@ _REMARKS = ("  # type: ignore[", "  # noqa: ")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Function, class or constant of a driver file: source, position, and the names it uses."""
+    """A function, class or constant of a driver file, with its source and the names it uses."""
 
     name: str
     source: str
@@ -26,7 +26,7 @@ class Part:
 
 
 def source_of(files: tuple[Path, ...], names: Iterable[str], package: str) -> tuple[list[str], list[str]]:
-    """Return the import statements and the helper functions that an exported test needs.
+    """Return the imports, and the source of the helper functions, that an exported test needs.
 
     The test calls `names`, which the shared driver or the engine's driver `files` define; their dependencies are
     included. Constants come first, then functions in the order of their files. If several files define a name, the last
@@ -92,7 +92,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 @cache
 def _imports(files: tuple[Path, ...]) -> Mapping[str, tuple[str, str]]:
-    """Map each imported name to its module and its name there (empty for `import module`)."""
+    """Map each imported name to its module and its name in the module ("" for `import module`)."""
     found: dict[str, tuple[str, str]] = {}
     for file in files:
         for node in ast.parse(file.read_text(encoding="utf-8")).body:

@@ -1,4 +1,4 @@
-"""Formats Python source: values and calls, with line breaks where a line would be too long."""
+"""Format values and calls as Python source, wrapped to the line length."""
 
 import re
 import textwrap
@@ -9,13 +9,13 @@ WIDTH = 88
 
 
 class Code(NamedTuple):
-    """Expression that is written into the source unchanged."""
+    """An expression that is written to the source as it is."""
 
     text: str
 
 
 class Call(NamedTuple):
-    """Call of a function, to be written as source: name, arguments and keyword arguments."""
+    """A call of a function to be written as source, with arguments."""
 
     name: str
     arguments: Sequence[object] = ()
@@ -40,7 +40,7 @@ def literal(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text between the double quotes of a string literal, escaped."""
+    """Return the text between the quotes of a Python string literal, escaped."""
     return _printable(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
 
 
@@ -73,8 +73,8 @@ def identifier(name: str, prefix: str) -> str:
     return re.sub("[^a-z0-9]", "_", name.removeprefix(prefix).lower()).strip("_") or "finding"
 
 
-def broken(value: object, before: str = "", after: str = "", width: int = WIDTH - 4) -> list[str]:
-    """Return `before`, a value as source and `after` as lines that fit into a function body.
+def wrapped(value: object, before: str = "", after: str = "", width: int = WIDTH - 4) -> list[str]:
+    """Return `before`, a value as Python source, and `after`, wrapped into lines.
 
     A value that is too long gets one line for each item; a list of numbers fills its lines instead.
     """
@@ -83,7 +83,7 @@ def broken(value: object, before: str = "", after: str = "", width: int = WIDTH 
         return [line]
 
     def item(each: object, name: str = "") -> list[str]:
-        return indented(broken(each, name, ",", width - 4))
+        return indented(wrapped(each, name, ",", width - 4))
 
     match value:
         case Code():
@@ -103,12 +103,12 @@ def broken(value: object, before: str = "", after: str = "", width: int = WIDTH 
 def _items(values: Sequence[Any], width: int) -> list[str]:
     if all(isinstance(each, int) for each in values):
         return indented(textwrap.wrap(", ".join(map(literal, values)) + ",", width))
-    return [text for each in values for text in indented(broken(each, "", ",", width))]
+    return [text for each in values for text in indented(wrapped(each, "", ",", width))]
 
 
 def call(name: str, arguments: Sequence[object] = (), options: Mapping[str, object] | None = None) -> list[str]:
     """Return the lines of a statement that calls a function."""
-    return broken(Call(name, arguments, options or {}))
+    return wrapped(Call(name, arguments, options or {}))
 
 
 def indented(lines: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Code that runs in the child process, alongside the engine's scheduler and model runner.
+"""Code that runs in the engine's process, together with its scheduler and model runner.
 
 The engine's own Python interpreter runs it.
 """

@@ -1,4 +1,4 @@
-"""Imports an engine's modules with source edits; file names and line numbers do not change."""
+"""Import hook that applies source edits to an engine's modules; no line number changes."""
 
 import ast
 import linecache
@@ -15,7 +15,7 @@ from workers.edits.fix import Applied, applied, fixes_of, selected
 
 
 def install(package: str, names: str, overlays: Sequence[Path]) -> Applied:
-    """Install an import hook that applies fixes of findings; return the edits that it applies.
+    """Install the import hook for fixes of findings; return the edits that it applies.
 
     A fix is applied if it matches the sources. `names` is `all`, comma-separated names of findings, or empty.
     `overlays` are source trees over the installed package, in order of precedence.
@@ -38,7 +38,7 @@ def next_spec(finder: object, name: str, path: Sequence[str] | None, target: Mod
 
 
 class EditedModules(MetaPathFinder):
-    """Finder of the modules that have edits, by module name.
+    """Import finder of the modules that have edits, by module name.
 
     The finders after it locate the source of a module.
     """
@@ -58,14 +58,14 @@ class EditedModules(MetaPathFinder):
 
 
 class Loader(SourceFileLoader):
-    """Loader of one module that compiles its edited source."""
+    """Loader that compiles one module from its edited source."""
 
     def __init__(self, name: str, path: str, edits: Sequence[Edit]) -> None:
         super().__init__(name, path)
         self._edits = edits
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code of the edited module; never the cached byte code of the original.
+        """Return the code of the edited module, never cached byte code of the original.
 
         Raises:
             EditError: an edit does not match.

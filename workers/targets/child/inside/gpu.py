@@ -1,4 +1,4 @@
-"""Schedules on a GPU: a trace says where a stream busy-waits or the host sleeps.
+"""Schedules on a GPU: where the trace makes a stream busy-wait or the host sleep.
 
 A delay names a source line of the engine and whether to wait before or after it; optionally also the lines that called
 it, and one step. It can, for example, make the copy of a step's output tokens arrive late at the scheduler. The policy
@@ -55,7 +55,7 @@ def spin(microseconds: float) -> None:
 
 
 class Gpu:
-    """GPU of this process; it delays streams and host for a trace, and checks no accesses."""
+    """GPU of this process: delays streams and host as a trace asks; detects no races."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
@@ -69,7 +69,7 @@ class Gpu:
     def begin(
         self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
     ) -> None:
-        """Begin a trace: install the delays of its schedule.
+        """Begin a trace: start the delays of its schedule.
 
         The other arguments are for the simulated device only: a GPU reports no races, digests or writers.
         """
@@ -85,7 +85,7 @@ class Gpu:
             each.step = tick
 
     def abandon(self) -> None:
-        """Stop all delays, after the engine has failed."""
+        """Stop all delays after the engine has failed."""
         self.idle()
 
     def report(self) -> Message:
@@ -95,7 +95,7 @@ class Gpu:
 
 
 class DelayedLines:
-    """Context that makes the host or a stream pause at the source lines of a trace's delays.
+    """Context in which the host or a stream pauses at the source lines that a trace delays.
 
     `step` is the number of the current step; `counts` counts the delays of streams and of the host.
     """
@@ -124,7 +124,7 @@ class DelayedLines:
             spin(delay.microseconds)
 
     def _called(self, frame: FrameType, event: str, _: object) -> Any:
-        """Return a line tracer for a called function if a delay names one of its lines."""
+        """Return a line tracer for a called function that has a delayed line, else None."""
         code = frame.f_code
         found = self._of_code.get(code)
         if found is None:
@@ -143,7 +143,7 @@ class DelayedLines:
         return found
 
     def matching(self, delays: Iterable[Delay], where: str, frame: FrameType) -> Iterable[Delay]:
-        """Return the delays of a source line that apply in this step and to these callers."""
+        """Return the delays of a source line that apply in this step and call stack."""
         return [
             each
             for each in delays
@@ -152,7 +152,7 @@ class DelayedLines:
 
 
 class _Lines:
-    """Line tracer of one function call; it pauses before or after the lines with delays."""
+    """Line tracer of one function call that pauses before or after delayed lines."""
 
     def __init__(self, context: DelayedLines, delays: Mapping[int, Sequence[Delay]]) -> None:
         self._context, self._delays = context, delays
@@ -189,7 +189,7 @@ def _is_called_from(frame: FrameType, lines: Sequence[str]) -> bool:
 
 
 class _Launches(TorchDispatchMode):
-    """Context that delays each launch by PyTorch or Triton, or waits until it has run."""
+    """Context that delays each PyTorch or Triton launch, or waits until it has run."""
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -249,6 +249,6 @@ class _Launches(TorchDispatchMode):
 
 
 def _is_of_a_gpu(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an operator's arguments are on a GPU or name one."""
+    """Return whether an operator has arguments on a GPU."""
     tensors = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor))
     return any(each.is_cuda for each in tensors) or torch.device(kwargs.get("device") or "cpu").type == "cuda"

@@ -1,4 +1,4 @@
-"""Answers the questions that an engine's process reads: opens a trace, steps it, reports."""
+"""Answers the questions to an engine's process: opens a trace, steps it, reports."""
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
 class Host:
-    """Answers questions by running traces on `engines`, one at a time.
+    """Answers questions by running one trace at a time on `engines`.
 
     A schedule takes effect on `device`; without one, schedules have no effect. `interpreted` returns the reason why a
     kernel is interpreted instead of replaced by its definition, by kernel name.
@@ -78,7 +78,7 @@ class Host:
                 raise ValueError(f"message {what!r}; expected one of {known}")
 
     def last_seen(self) -> list[Message]:
-        """Return the observations of a failed step; none if the observing code fails as well.
+        """Return the engine records of a failed step; none if recording fails as well.
 
         They show what the scheduler, model runner and drafter did in the step that failed.
         """
@@ -141,7 +141,7 @@ class Host:
         return {**report, "seen": self.session.seen()}
 
     def _harm(self, number: int) -> Message:
-        """Return whether a race of the last report is harmful.
+        """Return whether a race changes results, by running the trace again in two task orders.
 
         The last session runs twice again, under `eager` and under `lazy`; the race is harmful if the results differ.
         """
@@ -159,7 +159,7 @@ class Host:
         return device.harm(race, *runs)
 
     def _again(self, spec: EngineSpec, schedule: Schedule, happened: Sequence[Sequence[AnyEvent]]) -> Any:
-        """Run the trace again under a schedule; return the digests of each task's reads and writes."""
+        """Run the trace again under a schedule; return hashes of what each task read and wrote."""
         self.open(spec, schedule, digests=True)
         for events in happened:
             self._step(events)
@@ -169,7 +169,7 @@ class Host:
         return self._simulated().digests()
 
     def _simulated(self) -> "SimulatedDevice":
-        """Return the simulated device; a real GPU has no device tasks and detects no races."""
+        """Return the simulated device; raise on a GPU, which has no device tasks."""
         assert hasattr(self._device, "race"), "races are the simulated device's"
         return cast("SimulatedDevice", self._device)
 
@@ -221,5 +221,5 @@ def _place(frame: traceback.FrameSummary) -> Message:
 
 
 def _is_of_engine(frame: traceback.FrameSummary) -> bool:
-    """Return whether a stack frame belongs to the engine (neither to PyTorch nor to us)."""
+    """Return whether a stack frame is in the engine's code, not in PyTorch's or ours."""
     return "/torch/" not in frame.filename and not frame.filename.startswith(_OWN)

@@ -1,4 +1,4 @@
-"""Lets Triton's interpreter run an engine's kernels on a CPU; set up before its import."""
+"""Run an engine's Triton kernels on a CPU by Triton's interpreter, set up before import."""
 
 import os
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from workers.simulated_torch.kernel_definitions import Definitions, functions_used
-from workers.simulated_torch.triton_tasks import CHECKED, queued
+from workers.simulated_torch.triton_tasks import CHECKED, launches_as_tasks
 from workers.targets.child.inside.notes import notes_of_process
 from workers.targets.child.inside.replacements import Replacement
 
@@ -14,7 +14,7 @@ _INTERPRETER = "triton.runtime.interpreter"
 
 
 def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
-    """Return the replacements in Triton that turn each kernel launch into a device task.
+    """Return replacements in Triton that make each kernel launch a device task.
 
     A kernel that has a definition runs as that definition instead of being interpreted.
     """
@@ -28,7 +28,7 @@ def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
         _INTERPRETER,
         "InterpretedFunction.run",
         "an interpreted kernel would run immediately: its launch must be a device task",
-        queued(definitions, note_launch),
+        launches_as_tasks(definitions, note_launch),
     )
     accesses = (
         Replacement(
@@ -49,7 +49,7 @@ class _Driver:
 
 
 def interpret() -> None:
-    """Let Triton interpret kernels, and let an engine built for CPUs use them.
+    """Select Triton's interpreter, also for an engine built for CPUs.
 
     Some engines refuse Triton without a backend for CPUs. The backend that is registered here is never used, because
     interpreted kernels are not compiled.
@@ -65,7 +65,7 @@ def interpret() -> None:
 
 
 def _with_booleans(access: Callable[..., Any], mask_at: int) -> Callable[..., Any]:
-    """Return a masked load or store that first converts its mask to booleans.
+    """Wrap an interpreter's load or store to convert its mask to booleans.
 
     The interpreter refuses integer masks, which `mask & scalar` produces.
     """

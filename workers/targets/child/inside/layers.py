@@ -1,4 +1,4 @@
-"""Layers of a transformer as one device task each, not one task for each PyTorch operator.
+"""Layers of a transformer as single device tasks, instead of one task per PyTorch operator.
 
 On a GPU, engines have fused kernels for these layers. The replacements compute bit-identical results to the engine's
 PyTorch fallback, which is called for every other variant of a layer. The layers have the same names in all engines.
@@ -18,8 +18,8 @@ def _is_plain(*tensors: Any) -> bool:
     return all(isinstance(each, torch.Tensor) and each.dtype == torch.float32 for each in tensors)
 
 
-def normed(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace RMSNorm (optionally with residual addition) by a forward pass of one task."""
+def rms_norm_as_task(before: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace RMSNorm's forward pass (optionally with residual) by one device task."""
 
     @wraps(before)
     def forward_native(
@@ -35,8 +35,8 @@ def normed(before: Callable[..., Any]) -> Callable[..., Any]:
     return forward_native
 
 
-def rotated(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace a rotary embedding of queries and keys by a forward pass of one task."""
+def rotary_embedding_as_task(before: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace a rotary embedding's forward pass by one device task."""
 
     @wraps(before)
     def forward_native(
@@ -54,8 +54,8 @@ def rotated(before: Callable[..., Any]) -> Callable[..., Any]:
     return forward_native
 
 
-def gated(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace a SwiGLU activation by a forward pass of one task."""
+def swiglu_as_task(before: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace a SwiGLU activation's forward pass by one device task."""
     # In some engines the forward pass is a static method.
     takes = len(signature(before).parameters)
 
@@ -71,7 +71,7 @@ ONE_KERNEL = "on a GPU it is one fused kernel, so it is one device task here ins
 # For each layer: its module in the engine's package of layers, its class, and the function that returns its new
 # forward pass.
 LAYERS = (
-    ("layernorm", "RMSNorm", normed),
-    ("rotary_embedding.base", "RotaryEmbedding", rotated),
-    ("activation", "SiluAndMul", gated),
+    ("layernorm", "RMSNorm", rms_norm_as_task),
+    ("rotary_embedding.base", "RotaryEmbedding", rotary_embedding_as_task),
+    ("activation", "SiluAndMul", swiglu_as_task),
 )

@@ -1,4 +1,4 @@
-"""Tiny models with random weights: a dense target model and its drafters, cached by digest.
+"""Tiny models with random weights: a dense target and its drafters, cached on disk.
 
 The weights follow from fixed seeds. Each model has a tokenizer with one character per token. A `good` drafter predicts
 the target's next token nearly always, a `mediocre` one often, a `bad` one hardly ever: this sets how many draft tokens
@@ -43,7 +43,7 @@ Model: TypeAlias = tuple[dict[str, Any], Weights]
 
 
 def dense_model(kind: str, quality: str, vocab_size: int) -> Model:
-    """Return configuration and weights of a dense target model or of its drafter.
+    """Return configuration and weights of a dense target model, or of a drafter for it.
 
     For a target, `quality` is `good`, or the name of another version of its weights, such as `v1`. A `draft_model` has
     the target's layers, an `eagle` or `eagle3` drafter has one layer and uses the target's hidden states.
@@ -83,7 +83,7 @@ def target_weights(vocab_size: int) -> Weights:
 def model_folder(
     cache: Path, kind: str, quality: str, vocab_size: int, made: Callable[[str, str, int], Model] = dense_model
 ) -> Path:
-    """Return the cached folder of a model; write it with the model of `made` if it is missing."""
+    """Return the cached folder of a model; build the model by `made` if it is missing."""
     key = f"{RECIPE} {kind} {quality} {vocab_size}"
     folder = cache / f"{kind}-{quality}-{vocab_size}-{blake2b(key.encode(), digest_size=6).hexdigest()}"
     if not folder.is_dir():
@@ -106,7 +106,7 @@ def _near(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def layer_weights(generator: torch.Generator, prefix: str, scale: float) -> Weights:
-    """Return random weights of one decoder layer; `scale` is the size of its output."""
+    """Return random weights of one decoder layer; `scale` multiplies its output weights."""
     width, kv_width = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
     inner = HIDDEN**-0.5
     return {
@@ -134,7 +134,7 @@ def _llama(generator: torch.Generator, vocab_size: int, layers: int) -> Weights:
 
 
 def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return an EAGLE drafter: it feeds the token's embedding to the target's LM head.
+    """Return an EAGLE drafter that passes the token's embedding to the target's LM head.
 
     The embedding is mixed with the hidden state of the position before: the more of it, the fewer draft tokens are
     accepted.
@@ -154,7 +154,7 @@ def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
 
 
 def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return an EAGLE3 drafter: it feeds the token's embedding to the target's LM head.
+    """Return an EAGLE3 drafter that passes the token's embedding to the target's LM head.
 
     Only attention transports the embedding. Its values are narrower than an embedding: they keep the directions that
     distinguish most tokens.
@@ -221,7 +221,7 @@ def sizes(vocab_size: int, layers: int) -> dict[str, Any]:
 
 
 def _write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
-    """Write a model's folder atomically: other processes see all of its files or none."""
+    """Write a model's folder atomically, so that no process sees an incomplete one."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
     (temporary / "config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Records which functions of an engine have run: inserted statements set one byte each.
+"""Record which functions of an engine run, by inserted statements that each set a byte.
 
 The statement is inserted when a module is imported, and has the line number of the statement after it: no line number
 changes, and neither does the source text. Functions compiled from their source or byte code (`numba`, `torch.jit`) are
@@ -58,7 +58,7 @@ class Notes:
         return spec
 
     def noted(self, tree: ast.Module, source: bytes, file: str, selected: Mapping[str, int]) -> None:
-        """Insert at the start of each selected block a statement that sets its byte."""
+        """Insert into each selected block a first statement that sets the block's byte."""
         for name, function in functions_of(source, tree).items():
             for number, block in [*enumerate(function.blocks)][: selected.get(name, 0)]:
                 at = self._number_of(_block_name(file, name, number))
@@ -70,7 +70,7 @@ class Notes:
         self._ran[self._number_of(name_of(file, MODULE))] = 1
 
     def launched(self, names: Iterable[str]) -> None:
-        """Record that a kernel launch has run these functions.
+        """Record that the functions of a launched kernel have run.
 
         `names` are the functions' names with their modules, as `package.module.function`.
         """

@@ -1,4 +1,4 @@
-"""Observations of an engine's steps, in device order: values of host variables and tensors."""
+"""Observations of an engine's steps: host values and tensors, recorded in stream order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ def margins(logits: torch.Tensor) -> list[float]:
 
 
 class Observations:
-    """Collects the observations of one engine in `seen`, which all engines of a trace share.
+    """Collects an engine's records in `seen`, a list that all engines of a trace share.
 
     A step's observations are values of its scheduler, model runner and drafter at named points, such as block tables,
     slot mappings and draft tokens. `number_of` maps the engine's request id to the request's number in the trace,
@@ -43,14 +43,14 @@ class Observations:
         self._seen, self._of = seen, of
 
     def take(self) -> list[Message]:
-        """Return the observations since the last call; on a GPU only the ones that have arrived."""
+        """Return the engine records since the last call; on a GPU, only those that arrived."""
         self._readback.deliver_arrived()
         seen = list(self._seen)
         self._seen.clear()
         return seen
 
     def finish(self) -> None:
-        """Wait until the device has computed every tensor that was passed to `observe` or `read`."""
+        """Wait until the device has computed all observed tensors."""
         self._readback.finish()
 
     def observe(
@@ -77,7 +77,7 @@ class Observations:
         step: int | None = None,
         **values: Any,
     ) -> None:
-        """Record values computed from tensors as they are at this point of the current stream.
+        """Record values computed from tensors, as of this point of the current stream.
 
         `made` computes them from copies of the tensors, e.g. the slot mapping of each batch row. A callable among
         `values` is called at that time.
@@ -95,7 +95,7 @@ class Observations:
         self._readback.read(parts, keep)
 
     def note(self, point: str, names: Sequence[str], step: int | None = None, **values: Any) -> None:
-        """Record host values, in order with the tensors that are observed.
+        """Record host values, in order with the observed tensors.
 
         Examples are a scheduler's plan of a step, its preemptions, or the output tokens that it has processed.
         """
@@ -107,11 +107,11 @@ class Observations:
         self._readback.call_when_reached(partial(receive, self.step))
 
     def keep(self, point: str, names: Sequence[str], step: int, **values: Any) -> None:
-        """Record values from a callback that the device already calls in its order."""
+        """Record values from a callback that already runs in stream order."""
         self._keep(self._place(), point, names, step, {}, **values)
 
     def _place(self) -> list[Message]:
-        """Return the list to which the next observations are appended."""
+        """Return the list that receives the next engine records."""
         return self._seen
 
     def _keep(

@@ -57,7 +57,7 @@ def _found(name: str, roots: Sequence[str], inner: Sequence[str]) -> ModuleSpec 
 
 
 class DistributionAlias(DistributionFinder):
-    """Import hook that finds a distribution's version under the name that its code looks up."""
+    """Import hook that reports a version under another name of the package's distribution."""
 
     def __init__(self, name: str, version: str) -> None:
         self._found = _Named(name, version)

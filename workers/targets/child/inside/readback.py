@@ -1,4 +1,4 @@
-"""Readback: reads tensors as they are at a point of the stream, without adding any order.
+"""Readback: read tensors as of a point of the stream, without ordering any device work.
 
 Examples are the draft tokens, block tables and slot mappings of a step. Without a device, tensors are read immediately.
 On the simulated device, a task on the engine's own stream reads them. On a GPU, that stream copies them to pinned
@@ -26,7 +26,7 @@ Receive: TypeAlias = Callable[[Mapping[str, Parts]], None]
 
 
 class Readback(Protocol):
-    """Reads tensors of a device; the base class is for a device that runs immediately."""
+    """Reads tensors; this base class is for a device that runs operators immediately."""
 
     @abstractmethod
     def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
@@ -37,11 +37,11 @@ class Readback(Protocol):
         return []
 
     def add_host_values(self, receive: Callable[[], None]) -> None:
-        """Call `receive`, which records host values, in turn with the tensor reads before it."""
+        """Call `receive`, which records host values, after the reads before it."""
         receive()
 
     def call_when_reached(self, receive: Callable[[], None]) -> None:
-        """Call `receive` once the current stream gets to this point."""
+        """Call `receive` once the device has reached this point of the current stream."""
         receive()
 
     def deliver_arrived(self) -> None:
@@ -54,14 +54,14 @@ class Readback(Protocol):
 
 
 class ImmediateReadback(Readback):
-    """Readback on a CPU that runs every operator immediately."""
+    """Readback on a CPU, which runs every operator immediately."""
 
     def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
         receive(tensors)
 
 
 class TaskReadback(Readback):
-    """Readback by tasks of the simulated device, which are not checked for races.
+    """Readback by tasks of the simulated device that are not checked for races.
 
     Files of `helpers` have functions that copy their arguments; they are skipped in the writers' stacks.
     """
@@ -87,7 +87,7 @@ class TaskReadback(Readback):
 
 
 class CopyReadback(Readback):
-    """Readback by copies from a GPU to pinned memory.
+    """Readback by asynchronous copies from a GPU to pinned memory.
 
     `deliver_arrived` waits for no copy, `finish` for all.
     """

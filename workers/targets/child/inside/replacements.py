@@ -1,4 +1,4 @@
-"""Replaces attributes of an engine's modules, and checks that wrapped ones exist.
+"""Replace attributes of an engine's modules; check that attributes we rely on exist.
 
 An engine version that lacks one of these attributes is refused, and the message names it. Otherwise the original would
 run silently in place of a replacement, and a missing hook would look like a bug of the engine's scheduler, model runner
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Unknown(Exception):
-    """An engine version lacks an attribute that is to be replaced or wrapped."""
+    """The engine's version lacks an attribute that we replace or wrap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Version:
 
     @property
     def text(self) -> str:
-        """The version that runs, followed by the installed one if that differs."""
+        """The version that runs, and the installed one if it is another."""
         return self.number if self.over in ("", self.number) else f"{self.number} over {self.over}"
 
     def is_at_least(self, since: str) -> bool:
@@ -50,7 +50,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One attribute of an engine to replace: `name` in `module`, with the reason.
+    """One attribute of an engine that we replace: `name` in `module`, and why.
 
     `made` returns the new value, given the old one; `reason` says why. The attribute is replaced only in versions from
     `since` to before `until`: other versions do not need it, or have the attribute elsewhere.
@@ -64,7 +64,7 @@ class Replacement:
     until: str = ""
 
     def apply(self, version: Version) -> None:
-        """Replace the attribute, if the engine's version is in the range.
+        """Replace the attribute, if the engine's version needs it.
 
         Raises:
             Unknown: the version does not have it.
@@ -84,7 +84,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Attributes of a module or of its class `holder` that we wrap, override, call or read.
+    """Attributes of a module, or of its class `holder`, that we rely on.
 
     `names` are separated by spaces. An attribute of a class may also be one that a method sets. Versions before `since`
     do not have these attributes, and run without the hooks.
@@ -120,7 +120,7 @@ class Hooks:
 
 
 def _sets(holder: Any, name: str) -> bool:
-    """Return whether a class has the field `name`, or a method that sets the attribute."""
+    """Return whether a class has a field `name`, or a method that assigns it."""
     classes = getattr(holder, "__mro__", ())
     if any(name in vars(each).get("__annotations__", ()) for each in classes):
         return True

@@ -1,4 +1,4 @@
-"""Protocols in an engine's process: `Engines`, and `Session`, which runs one trace."""
+"""Protocols in an engine's process: `Engines`, and `Session`, one trace on an engine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -17,11 +17,11 @@ class Session(Protocol):
 
     @property
     def probes(self) -> Mapping[str, int]:
-        """How often each situation (probe), such as a preemption, has occurred so far."""
+        """Counts of the probes (situations such as a preemption) so far."""
 
     @property
     def memory(self) -> Mapping[str, object]:
-        """Objects by name, e.g. the model runner; the device names their tensors and streams.
+        """Objects that hold the engine's tensors and streams, by the names used in reports.
 
         Examples are the model runner, the drafter and the buffers of the batch rows.
         """
@@ -36,23 +36,23 @@ class Session(Protocol):
         """Return whether the scheduler has no request left and no step is in flight."""
 
     def ended(self) -> None:
-        """Observe what the drained engine still holds, such as KV-cache blocks.
+        """Record what the engine still holds after the last request, such as KV-cache blocks.
 
         Nothing is observed if the engine is not idle or its steps are not watched.
         """
 
     def seen(self) -> list[Message]:
-        """Return the observations of steps since the last call."""
+        """Return the engine records since the last call."""
 
     def close(self) -> None:
-        """Give the engine back; it is kept for the next trace if it has drained."""
+        """Give the engine back: it serves later traces if it has no request left."""
 
 
 class Engines(Protocol):
-    """The engines of a process, of which one at a time runs a trace."""
+    """Engines of a process, one of which at a time runs a trace."""
 
     def open(self, spec: EngineSpec, observed: bool) -> Session:
-        """Begin a trace on an idle engine with these options; create the engine if none is kept."""
+        """Begin a trace on an engine with these options: a kept one, or a new one."""
 
     def forget(self) -> None:
         """Discard the kept engines."""

@@ -75,7 +75,7 @@ class SimulatedDevice:
     def begin(
         self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
     ) -> None:
-        """Begin a trace under a schedule, and name the tensors and streams of `memory` for reports.
+        """Begin a trace under a schedule; name the tensors and streams in `memory`.
 
         With `writers`, the device keeps the last writers of all memory.
         """
@@ -93,7 +93,7 @@ class SimulatedDevice:
                     self._name(value, name, known)
 
     def _name(self, tensor: torch.Tensor, name: str, known: set[int]) -> None:
-        """Name the memory of a tensor on the device or in pinned memory, once."""
+        """Name the memory of a device or pinned tensor, unless it has a name."""
         memory = tensor.untyped_storage().data_ptr()
         if tensor.numel() and memory not in known and (tensor.device.type != "cpu" or tensor.is_pinned()):
             known.add(memory)
@@ -103,7 +103,7 @@ class SimulatedDevice:
         self._device.step(tick)
 
     def abandon(self) -> None:
-        """Run the tasks that a failed engine enqueued, which may fail, after saving the report."""
+        """Run the tasks of a failed engine, which may fail too, after saving the report."""
         self._report = self._device.report()
         self._report_before_failure = _shown(self._report, self._passed_over)
         for _ in range(_TASKS_MAX):
@@ -124,7 +124,7 @@ class SimulatedDevice:
         return self._report.races[number]
 
     def harm(self, race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> Message:
-        """Return whether a race is harmful: compare the runs under the eager and lazy schedules."""
+        """Return whether a race is harmful, from an eager and a lazy run."""
         found = harm_of(race, eager, lazy)
         first, given = found.first, found.given
         return {
@@ -139,7 +139,7 @@ class SimulatedDevice:
         return self._device.digests()
 
     def _named(self, holder: object, path: str) -> Iterator[tuple[str, Any]]:
-        """Yield tensors and streams with their attribute paths, from an object's attributes.
+        """Yield the tensors and streams among an object's attributes, with their paths.
 
         Attributes of the engine's own objects are searched too, breadth first: if a tensor has several names, the
         shortest one comes first.
@@ -156,7 +156,7 @@ class SimulatedDevice:
                         waiting.append((where, item, depth + 1))
 
     def _items(self, value: Any, where: str) -> Iterator[tuple[str, Any]]:
-        """Yield a value or, for a list, its first items, each with its path."""
+        """Yield a value with its path; for a list, its first items with theirs."""
         if isinstance(value, list):
             is_pool = where.endswith(self._pools)
             items = enumerate(value[:_ITEMS_MAX])
@@ -173,7 +173,7 @@ def _shown(report: Report, passed_over: Sequence[str]) -> Message:
 
 
 def _race(race: Race, passed_over: Sequence[str]) -> Message:
-    """Return a race as evidence: both accesses, the memory, and the line that allocated it."""
+    """Convert a race to evidence: both accesses, the memory, and where it was allocated."""
     first, second = (
         access_message(access, skip_files(access.lines, passed_over)) for access in (race.first, race.second)
     )
@@ -183,7 +183,7 @@ def _race(race: Race, passed_over: Sequence[str]) -> Message:
 
 
 def access_message(access: Access, lines: Sequence[SourceLine]) -> Message:
-    """Return an access as evidence; the first of `lines` is its source location.
+    """Convert an access to evidence; the first of `lines` is its source location.
 
     Of the other lines, those in the engine's files become its callers.
     """
@@ -203,7 +203,7 @@ def _task(task: TaskDigests, passed_over: Sequence[str]) -> Message:
 
 
 def skip_files(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Sequence[SourceLine]:
-    """Return a stack without its innermost lines that are in `passed_over` files.
+    """Return a stack from the first line that is not in one of these files.
 
     Files are given as name prefixes. If every line is in them, return all lines.
     """
@@ -212,7 +212,7 @@ def skip_files(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Seque
 
 
 def _site(lines: Sequence[SourceLine]) -> Message | None:
-    """Return the first (innermost) line as a source location; nested functions without prefix."""
+    """Return a stack's innermost line as a source location."""
     if not lines:
         return None
     return {"function": lines[0].function.rpartition(".")[2], "file": lines[0].file, "line": lines[0].line}

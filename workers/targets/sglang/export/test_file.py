@@ -1,4 +1,4 @@
-"""Text of an exported SGLang test: a scheduler on a CPU, requests, and one assertion."""
+"""Source of an exported SGLang test: a scheduler on a CPU, requests, and one assertion."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,7 +10,7 @@ from workers.record.evidence import RACES, Difference
 from workers.record.rules import Reference
 from workers.record.verdict import detected_race
 from workers.targets.child.export.parts import source_of
-from workers.targets.child.export.text import WIDTH, Call, Code, broken, docstring, identifier, indented, literal
+from workers.targets.child.export.text import WIDTH, Call, Code, docstring, identifier, indented, literal, wrapped
 from workers.targets.child.request_features import RequestFeatures
 from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportedTest, ExportError, Finding
@@ -94,11 +94,11 @@ def _check(finding: Finding, features: RequestFeatures) -> None:
 
 
 def _test(finding: Finding, found: Difference, submit: Submit, run_of: Callable[..., list[str]]) -> str:
-    """Return the source lines of the test function."""
+    """Return the test function as source."""
     trace, spec = finding.trace, finding.trace.spec
     weights = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
     saved = Call("save_model", [Code('tmp_path / "model"'), weights, spec.vocab_size])
-    lines = broken(saved, "model = ")
+    lines = wrapped(saved, "model = ")
     name = literal(submit.request)
     run = run_of(trace.events, trace, is_overlapped=spec.depth > 1)
     if found.plane == "contracts":
@@ -132,7 +132,7 @@ def _run(
     context_margin: int,
     variable: str = "outputs",
 ) -> list[str]:
-    """Return the source lines that run the trace's events in a new scheduler."""
+    """Return source lines that run the trace's events in a new scheduler."""
     spec, steps = trace.spec, dict[int, list[object]]()
     for event in sorted(events, key=lambda each: each.tick):
         steps.setdefault(event.tick, []).append(_call(event, trace, features))
@@ -153,8 +153,8 @@ def _run(
             "priority_scheduling_preemption_threshold": 0,
             "default_priority_value": 0,
         }
-    made = broken(Call("make_scheduler", [Code("model"), Code("monkeypatch")], options), "scheduler = ")
-    entries = [line for tick, calls in steps.items() for line in broken(calls, f"{tick}: ", ",", WIDTH - 8)]
+    made = wrapped(Call("make_scheduler", [Code("model"), Code("monkeypatch")], options), "scheduler = ")
+    entries = [line for tick, calls in steps.items() for line in wrapped(calls, f"{tick}: ", ",", WIDTH - 8)]
     return [*made, "steps = {", *indented(entries), "}", f"{variable} = outputs_of(scheduler, steps)"]
 
 
@@ -169,7 +169,7 @@ def _call(event: AnyEvent, trace: Trace, features: RequestFeatures) -> Call:
 
 
 def _options(event: Submit, trace: Trace, features: RequestFeatures) -> dict[str, object]:
-    """Return a request's arguments besides its prompt; the request must sample greedily."""
+    """Return the arguments of a greedy request, without its prompt."""
     options: dict[str, object] = {"temperature": 0.0, **features.written(event)}
     if trace.spec.policy == "priority":
         options["priority"] = event.priority

@@ -1,1 +1,1 @@
-"""Code that runs in SGLang's process, alongside its scheduler and model runner."""
+"""Code that runs in SGLang's process, together with its scheduler and model runner."""

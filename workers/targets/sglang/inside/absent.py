@@ -1,4 +1,4 @@
-"""Stand-ins for modules that SGLang imports but never calls, and that are not installed.
+"""Stand-ins for modules that SGLang imports but never uses, and that are not installed.
 
 Except IPython and gguf, PyPI has no builds of them for a PyTorch without CUDA. This module is also a pytest plugin (`-p
 workers.targets.sglang.inside.absent`), with which tests of SGLang run in the installation of `make sglang`.
@@ -24,7 +24,7 @@ _ABSENT = (
 
 
 class Absent(Exception):
-    """A function of a module that is not installed was called; the message names the function."""
+    """A function of a module that is not installed was called; the message names it."""
 
 
 class _Anything:

@@ -45,7 +45,7 @@ def _attended(
 
 
 def decoding(before: Callable[..., None]) -> Callable[..., None]:
-    """Replace attention of decode steps (one query a request) by one PyTorch device task."""
+    """Replace attention of decode steps (one query per request) by one device task in PyTorch."""
 
     @wraps(before)
     def decode_attention_fwd(
@@ -88,7 +88,7 @@ def decoding(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def extending(before: Callable[..., None]) -> Callable[..., None]:
-    """Replace attention of prefill chunks and draft tokens by one PyTorch device task.
+    """Replace attention of prefill chunks and draft tokens by one device task in PyTorch.
 
     Tokens before them are in the KV cache; their own keys and values are separate arguments.
     """
@@ -141,13 +141,13 @@ def extending(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def _mask(shape: tuple[int, int], is_causal: bool) -> torch.Tensor:
-    """Return the keys that each query attends to: cached tokens, and new ones up to itself."""
+    """Return which keys each query attends to: cached tokens, and new ones up to itself."""
     mask = torch.ones(shape, dtype=torch.bool)
     return mask.tril(shape[1] - shape[0]) if is_causal else mask
 
 
 def _own_mask(masks: torch.Tensor, start: int, shape: tuple[int, int], sees_prefix: bool) -> torch.Tensor:
-    """Return one request's mask, which starts at `start` of the flat mask of all requests."""
+    """Return one request's mask, which begins at `start` in the flat mask of all requests."""
     mask = masks[start : start + shape[0] * shape[1]].view(shape).bool().clone()
     if sees_prefix:
         mask[:, : shape[1] - shape[0]] = True

@@ -1,10 +1,10 @@
-"""Replaces the sockets of SGLang's scheduler: its messages are collected in this process."""
+"""Replacement of the scheduler's sockets: its messages are collected in this process."""
 
 from typing import Any
 
 
 class Outbox:
-    """Messages that the scheduler has sent and that were not read yet."""
+    """Messages that the scheduler has sent and nothing has read yet."""
 
     def __init__(self) -> None:
         self._sent: list[Any] = []
@@ -19,7 +19,7 @@ class Outbox:
 
 
 def in_process_channels(before: Any) -> Any:
-    """Return a replacement of the channels' constructor that uses an `Outbox`, no sockets."""
+    """Wrap the constructor of channels to use an `Outbox` instead of sockets."""
 
     def create(cls: Any, /, **options: Any) -> Any:
         outbox = Outbox()

@@ -1,4 +1,4 @@
-"""Pauses of generation: messages to SGLang's scheduler, and new requests held back.
+"""Pauses of generation: messages to SGLang's scheduler; new requests wait until the end.
 
 This does the work of SGLang's front end. With mode `keep`, the scheduler stops scheduling; if the cache is to be
 cleared, running requests first return to the waiting queue. With mode `abort`, all requests are aborted, repeatedly
@@ -16,7 +16,7 @@ Note = Callable[[str], None]
 
 
 class Pauses:
-    """Pauses of one trace; methods return the messages to send to the scheduler next."""
+    """Pauses of one trace; its methods return the messages to send to the scheduler."""
 
     def __init__(self, scheduler: Any, probes: Counter[str], note: Note) -> None:
         self._scheduler, self._probes, self._note = scheduler, probes, note
@@ -33,11 +33,11 @@ class Pauses:
 
     @property
     def are_active(self) -> bool:
-        """Whether a pause is active, during which new requests are held back."""
+        """Whether a pause is active, so that new requests must wait."""
         return self._pausing is not None
 
     def begin(self, event: Pause, is_in_flight: bool) -> list[Any]:
-        """Begin a pause, instead of an active one; return the messages to the scheduler."""
+        """Begin a pause, replacing an active one; return the messages to the scheduler."""
         from sglang.srt.managers import io_struct  # noqa: PLC0415
 
         self._probes["pause"] += 1
@@ -55,20 +55,20 @@ class Pauses:
         return [io_struct.PauseGenerationReqInput(mode=mode), *self._clearing()]
 
     def resume(self) -> None:
-        """End the pause in this tick, or as soon as its aborts are complete."""
+        """End the pause in this tick or, if requests are being aborted, when that is complete."""
         self._until = min(self._until, self._tick)
 
     def hold(self, request: Any) -> None:
-        """Hold back a request that arrives during a pause."""
+        """Let a request that arrives during a pause wait."""
         assert self.are_active, "without a pause a request is sent, not held"
         self._held.append(request)
 
     def holds(self, request_id: str) -> bool:
-        """Return whether the request of this name is held back."""
+        """Return whether a request waits for the end of a pause."""
         return any(request.rid == request_id for request in self._held)
 
     def drop(self, request_id: str) -> None:
-        """Forget a request that is held back."""
+        """Forget a waiting request."""
         self._held = [request for request in self._held if request.rid != request_id]
 
     def next_messages(self) -> list[Any]:
@@ -103,7 +103,7 @@ class Pauses:
         return [io_struct.FlushCacheReqInput()] if self._is_clearing else []
 
     def receive(self, output: Any) -> None:
-        """Record that the prefix cache was cleared, if a scheduler's message says so.
+        """Process a message of the scheduler: the prefix cache may have been cleared.
 
         A scheduler refuses to clear it while requests wait for their grammars to compile.
         """
@@ -114,7 +114,7 @@ class Pauses:
             self._note("cleared")
 
     def _continue(self) -> list[Any]:
-        """Return the message that lets a stopped scheduler continue; none if it is not stopped."""
+        """Return the message that lets a stopped scheduler continue, if it is stopped."""
         from sglang.srt.managers import io_struct  # noqa: PLC0415
 
         if not self._is_stopped:

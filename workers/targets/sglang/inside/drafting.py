@@ -1,4 +1,4 @@
-"""Observes the drafter: the inputs of each pass of its model, and the draft tokens.
+"""Observer of the drafter: inputs of each pass of its model, and draft tokens.
 
 The first pass of a step writes the KV-cache entries of the step's tokens and proposes the first draft token of each
 request. SGLang runs the later passes when a request runs next; they are recorded as passes of the step before, with the
@@ -24,7 +24,7 @@ _TREES_OF_MODELS = "sglang.srt.speculative.eagle_worker_common"
 
 
 class DrafterObserver:
-    """Wraps the drafter of a scheduler, until `release`, to record its inputs.
+    """Records the drafter's inputs; its methods stay wrapped until `release`.
 
     `recorder` records the scheduler's steps.
     """
@@ -44,7 +44,7 @@ class DrafterObserver:
         self._model.forward = self._observed_forward
 
     def release(self) -> None:
-        """Restore the original methods of the drafter."""
+        """Restore the drafter's methods."""
         del self._worker.draft, self._worker._draft_extend_for_decode, self._model.forward
 
     def _observed_draft(self, batch: Any, *arguments: Any, **options: Any) -> Any:
@@ -74,7 +74,7 @@ class DrafterObserver:
             self._accepted = None
 
     def _groups(self) -> Iterator[tuple[int, list[str], list[int]]]:
-        """Yield each step with unfinished draft passes: the step, its requests, their batch rows.
+        """Yield (step, requests, batch rows) of steps whose draft passes are not complete.
 
         A request belongs to the last step that it ran in.
         """
@@ -106,7 +106,7 @@ class DrafterObserver:
         from sglang.srt.model_executor.forward_context import get_forward_context  # noqa: PLC0415
 
         metadata = get_forward_context().attn_backend.forward_metadata
-        return self._recorder.given(forward_batch, metadata, input_ids=input_ids, positions=positions)
+        return self._recorder.input_tensors(forward_batch, metadata, input_ids=input_ids, positions=positions)
 
     def _note_first_pass(self, input_ids: Any, positions: Any, forward_batch: Any) -> None:
         recorder, step = self._recorder, self._recorder.observations.step
@@ -170,7 +170,7 @@ class DrafterObserver:
 
 
 class TreeObserver:
-    """Wraps the verification of draft trees, until `release`, to record accepted nodes."""
+    """Records which nodes of draft trees are accepted, until `release`."""
 
     def __init__(self, recorder: Recorder, *, of_models: bool) -> None:
         self._recorder = recorder

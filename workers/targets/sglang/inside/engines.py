@@ -1,4 +1,4 @@
-"""Creates SGLang's scheduler for the engine options of a trace, and keeps it.
+"""Create SGLang's scheduler for the engine options of a trace, and keep it for later traces.
 
 SGLang's configuration is global, so a process has one scheduler at a time. The first takes a second to create, each
 further one a tenth of a second.
@@ -28,7 +28,7 @@ _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE"
 
 
 class Engines:
-    """The scheduler that this process keeps, with the engine options that it was created for."""
+    """The scheduler that this process keeps, with the engine options of its creation."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
@@ -104,7 +104,7 @@ class Engines:
         return scheduler
 
     def _renew_group(self) -> None:
-        """Create the process group (of one rank) anew; destroy the previous one.
+        """Replace the process group (one rank) by a new one.
 
         This works even if the creation of an engine has failed before. The group uses a store in memory: a port that
         SGLang finds free may be taken by another process before it listens.
@@ -141,7 +141,7 @@ class Engines:
 
 
 def _scheduler_of(args: Any) -> Any:
-    """Return a new scheduler; its configuration becomes the one of this process."""
+    """Return a new scheduler; its configuration becomes that of the process."""
     from sglang.srt import runtime_context  # noqa: PLC0415
     from sglang.srt.managers.scheduler import Scheduler  # noqa: PLC0415
     from sglang.srt.server_args import PortArgs  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Runs a scheduler's event loop in a thread, one iteration at a time.
+"""Run a scheduler's event loop in a thread, one iteration at a time.
 
 Once in each iteration the loop calls its request receiver. That is ours, and blocks there until the next `step`. So
 either the loop runs or its driver, never both.
@@ -26,19 +26,19 @@ class EventLoop:
         self._wait()
 
     def step(self, requests: Sequence[Any]) -> None:
-        """Run one iteration that receives these requests; raise the exception of the loop."""
+        """Run one iteration in which the scheduler receives these requests."""
         assert not self._has_ended, "the loop has not ended"
         self._coming.put(requests)
         self._wait()
 
     def end(self) -> None:
-        """Let the loop finish, after one iteration without new requests."""
+        """Let the loop end, after an iteration without new requests."""
         if not self._has_ended:
             self._coming.put(None)
             self._wait()
 
     def recv_requests(self, local_reqs: Sequence[Any] | None = None) -> list[Any]:
-        """Return the requests of this iteration; the scheduler calls this and waits here."""
+        """Return the requests of this iteration; the scheduler waits in this call between steps."""
         self._states.put(False)
         requests = self._coming.get()
         if requests is None:

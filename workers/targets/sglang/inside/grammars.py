@@ -1,4 +1,4 @@
-"""SGLang's grammar backend for tokens of one character each; it compiles at once."""
+"""SGLang's grammar backend for one character per token; it compiles immediately."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -10,13 +10,13 @@ _T = TypeVar("_T")
 
 
 class Characters:
-    """Tokenizer that SGLang's xgrammar backend accepts; the last token ends a text."""
+    """Tokenizer that SGLang's xgrammar backend accepts; the last token is the end of a text."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
 
     def init_xgrammar(self) -> tuple[Any, None]:
-        """Return the vocabulary for xgrammar, and None: its stop tokens are not replaced."""
+        """Return xgrammar's vocabulary, and None: its stop tokens stay as they are."""
         from xgrammar import TokenizerInfo, VocabType  # noqa: PLC0415
 
         texts = [character_of(token) for token in range(self._vocab_size)]
@@ -24,7 +24,7 @@ class Characters:
 
 
 class ImmediateExecutor(Executor):
-    """Executor that runs each call within `submit`, so that no result depends on timing."""
+    """Executor that runs a call inside `submit`, so that nothing depends on timing."""
 
     def submit(self, function: Callable[..., _T], /, *arguments: Any, **named: Any) -> "Future[_T]":
         future: Future[_T] = Future()

@@ -28,7 +28,7 @@ _MODELS = ("llama", "llama_eagle", "llama_eagle3", "registry", "transformers", "
 
 
 def host(arguments: Sequence[str], made: type[Host] = Host) -> tuple[Host, str]:
-    """Import SGLang for the simulated device; return the `Host` of its engine and its version.
+    """Import SGLang for the simulated device; return the `Host` that runs traces, and version.
 
     `arguments` are how kernels run, the folder of models, the fixes to apply, and optionally a source tree that
     overlays the installed package. `made` is the class of the host.
@@ -59,7 +59,7 @@ def host(arguments: Sequence[str], made: type[Host] = Host) -> tuple[Host, str]:
 
 
 def _other_models() -> list[str]:
-    """Return the SGLang model modules that no trace uses; their import is disabled."""
+    """Return the SGLang model modules that no trace uses, so that they are not imported."""
     package = find_spec("sglang")
     assert package is not None, "this process runs in SGLang's installation"
     folders = [Path(folder, "srt", "models") for folder in package.submodule_search_locations or ()]

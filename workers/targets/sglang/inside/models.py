@@ -1,4 +1,4 @@
-"""Tiny models for SGLang: the shared tiny models with SGLang's drafter class names."""
+"""Tiny models for SGLang: the shared ones, with SGLang's class names of drafters."""
 
 import json
 import os

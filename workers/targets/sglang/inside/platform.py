@@ -1,4 +1,4 @@
-"""Platform plugin (class) that makes the simulated device a device of SGLang."""
+"""Platform plugin that makes the simulated device a device of SGLang."""
 
 from functools import partial
 from typing import Any
@@ -48,7 +48,7 @@ class SimulatedPlatform(interface.SRTPlatform):  # type: ignore[misc]
 
 
 class PlatformWithPools(SimulatedPlatform):
-    """Platform for SGLang releases that ask it for the classes of the KV cache.
+    """The platform for SGLang releases that ask it for KV-cache classes.
 
     It names SGLang's own classes.
     """
@@ -66,6 +66,6 @@ class PlatformWithPools(SimulatedPlatform):
 
 
 def activated() -> str:
-    """Return the qualified name of the platform class to SGLang's entry point."""
+    """Return the platform's qualified class name, as SGLang's entry point expects."""
     names_pools = hasattr(interface.SRTPlatform, "get_mha_kv_pool_cls")
     return f"{__name__}:{(PlatformWithPools if names_pools else SimulatedPlatform).__name__}"

@@ -1,4 +1,4 @@
-"""Registers the simulated platform with SGLang by an entry point in memory, not in a file."""
+"""Register the simulated platform with SGLang by an entry point in memory."""
 
 import os
 import sys

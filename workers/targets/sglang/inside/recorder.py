@@ -1,4 +1,4 @@
-"""Records each step of a scheduler: its batch, model inputs and sampled tokens.
+"""Recorder of each step of a scheduler: its batch, model inputs and sampled tokens.
 
 A step is one batch that runs. Device tensors are read back at the model call, on the stream that calls it; this adds no
 order, and the race detector ignores it. With draft tokens, the sequence lengths are the device's: the host learns only
@@ -23,7 +23,7 @@ _HELPERS = ("sglang/srt/utils/",)
 
 
 class Holder(NamedTuple):
-    """Request that holds KV-cache slots: its row in the request-to-token pool.
+    """A request that holds KV-cache slots, with its row in the request-to-token pool.
 
     The first `num_shared` of its KV-cache slots belong to the radix tree.
     """
@@ -45,12 +45,12 @@ def _holder_of(request: Any) -> Holder:
 
 
 def _has_released(request: Any, before: Mapping[str, Holder]) -> bool:
-    """Return whether a request has ended and released the slots that it held before the step."""
+    """Return whether a request has ended and released the slots that it held before a step."""
     return request.finished() and not request.kv.holds_kv and request.rid in before
 
 
 def blocks_of(slots: Sequence[int], size: int) -> list[int]:
-    """Return the pages (blocks) of a request's slots, in order; -1 for slots outside a page."""
+    """Return the pages (blocks) of a request's slots in order; -1 where slots form no page."""
     if size == 1:
         return list(slots)
     found = []
@@ -61,7 +61,7 @@ def blocks_of(slots: Sequence[int], size: int) -> list[int]:
     return found
 
 
-def _judged(point: str, name: str) -> tuple[str, ...]:
+def _judge_names(point: str, name: str) -> tuple[str, ...]:
     """Return the names that judges use for a tensor observed at a point of a step."""
     if point == "scheduled":
         return {"computed": ("scheduled_computed",), "rows": ()}.get(name, ())
@@ -73,13 +73,13 @@ def _judged(point: str, name: str) -> tuple[str, ...]:
 
 
 class ObservationsByHost(Observations):
-    """Observations in the order in which the host recorded them, not in device order.
+    """Observations in the order in which the host made them, not in device order.
 
     Several streams have no other common order.
     """
 
     def __init__(self) -> None:
-        super().__init__(readback_on("sim", _HELPERS), number_of, _judged, [], ENGINE)
+        super().__init__(readback_on("sim", _HELPERS), number_of, _judge_names, [], ENGINE)
         self._places: deque[list[Message]] = deque()
 
     def take(self) -> list[Message]:
@@ -93,7 +93,7 @@ class ObservationsByHost(Observations):
 
 
 class Recorder:
-    """Wraps the methods of one scheduler, until `release`, to record its steps."""
+    """Records the steps of one scheduler; its methods stay wrapped until `release`."""
 
     def __init__(self, scheduler: Any) -> None:
         self.observations = ObservationsByHost()
@@ -139,11 +139,11 @@ class Recorder:
         return bool(self._scheduler.spec_algorithm.is_ngram()) or width > 1
 
     def release(self) -> None:
-        """Restore the original methods of the scheduler."""
+        """Restore the scheduler's methods."""
         del self._scheduler.run_batch, self._scheduler.process_batch_result, self._model.forward
 
     def holders(self) -> list[Holder]:
-        """Return the requests that hold KV-cache slots: running, in the batch or mid-prefill."""
+        """Return the requests that hold KV-cache slots: running, in the batch, or in prefill."""
         scheduler = self._scheduler
         requests = [*self.batch.reqs, *scheduler.running_batch.reqs]
         if scheduler.chunked_req is not None:
@@ -161,13 +161,13 @@ class Recorder:
             for each in holders
         ]
 
-    def given(self, forward_batch: Any, metadata: Any, **tensors: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return the input tensors of a model call, by their names in an observation."""
+    def input_tensors(self, forward_batch: Any, metadata: Any, **tensors: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return the input tensors of a model call, by the names of an engine record."""
         indices = {"indptr": metadata.kv_indptr, "indices": metadata.kv_indices, "rows": self.rows}
         return {**tensors, "slots": forward_batch.out_cache_loc, **indices}
 
     def inputs(self, views: Mapping[str, Parts], counts: Sequence[int], *, adds_own_slots: bool) -> dict[str, Any]:
-        """Return each batch row's inputs, and the block table of the slots that it attends to.
+        """Return the inputs of each batch row, with the block table of its attended slots.
 
         Row `i` has `counts[i]` tokens. A kernel receives the attended slots. For rows of several tokens these are only
         the slots before them; with `adds_own_slots` the rows' own slots are added.
@@ -186,11 +186,11 @@ class Recorder:
         return {**flat, "starts": starts, "tables": tables, "seq_lens": lengths}
 
     def controlled(self, what: str) -> None:
-        """Record a call that controls the engine, such as `pause_keep`."""
+        """Record a control call, such as `pause_keep`."""
         self.observations.note("controlled", [], what=what, version=0, tokens=[])
 
     def drained(self) -> None:
-        """Record the slots and requests that the drained scheduler still holds."""
+        """Record the slots and requests that the scheduler holds after the last request."""
         scheduler = self._scheduler
         slots, tree, pool = scheduler.token_to_kv_pool_allocator, scheduler.tree_cache, scheduler.req_to_token_pool
         locked = tree.protected_size()
@@ -203,7 +203,7 @@ class Recorder:
         self.observations.note("drained", [], leaks={name: count for name, count in held.items() if count})
 
     def take(self) -> list[Message]:
-        """Return the observations of finished steps since the last call."""
+        """Return the engine records of finished steps since the last call."""
         return self.observations.take()
 
     def _observed_run(self, batch: Any, *arguments: Any, **options: Any) -> Any:
@@ -260,7 +260,7 @@ class Recorder:
             shared=[[number_of(each.name), each.num_shared] for each in holders],
         )
         metadata = get_forward_context().attn_backend.forward_metadata
-        tensors = self.given(forward_batch, metadata, input_ids=input_ids, positions=positions)
+        tensors = self.input_tensors(forward_batch, metadata, input_ids=input_ids, positions=positions)
         if mode.is_target_verify() and self.has_trees:
             self.record_accepted = partial(self._record_accepted_inputs, names, tensors)
         else:
@@ -271,7 +271,7 @@ class Recorder:
     def _record_accepted_inputs(
         self, names: Sequence[str], tensors: Mapping[str, torch.Tensor], nodes: torch.Tensor, counts: torch.Tensor
     ) -> None:
-        """Record a step with draft trees: only accepted nodes, at their final KV-cache slots."""
+        """Record a step with draft trees: accepted nodes at their final KV-cache slots."""
 
         def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             kept = views["counts"][0].tolist()
@@ -287,7 +287,7 @@ class Recorder:
         self.observations.read("inputs", names, {**tensors, "nodes": nodes, "counts": counts}, inputs)
 
     def _begin(self, requests: Sequence[Any]) -> list[list[Any]]:
-        """Return the requests that start or resume in a step: number and all token ids."""
+        """Return (number, all token ids) of the requests that start or resume in a step."""
         begun = []
         for request in requests:
             if self._begun.get(request.rid) != request.retraction_count:
@@ -314,7 +314,7 @@ class Recorder:
         return processed
 
     def _with_last_output_token(self, request: Any, sampled: list[int]) -> list[int]:
-        """Return the sampled tokens; if a grammar cut them off, they end with the last output token.
+        """Return the sampled tokens; if a grammar cut them off, end with the last output token.
 
         If the grammar has ended, the request may already be in the next batch. The host then keeps only the output
         tokens that the grammar accepts, and the n-gram corpus continues from the last of them.

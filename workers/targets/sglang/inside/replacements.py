@@ -1,4 +1,4 @@
-"""Attributes of SGLang that are replaced, each with a reason; the rest of it is unmodified."""
+"""Attributes of SGLang that we replace, each with its reason; the rest stays unmodified."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -22,13 +22,13 @@ _KERNELS = "sglang.kernels.ops"
 
 
 class PrefixKernel:
-    """Wraps the kernel that follows pointers to cached prefixes, to record their tensors."""
+    """Wrapper of the kernel that follows pointers to cached prefixes; it knows their tensors."""
 
     def __init__(self) -> None:
         self._prefixes: Sequence[torch.Tensor] = ()
 
     def written(self, before: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the function that launches the kernel; record the prefix tensors it receives."""
+        """Wrap the function that launches the kernel to store the prefix tensors."""
         signature = inspect.signature(before)
 
         @wraps(before)
@@ -91,7 +91,7 @@ def _true(before: Any) -> bool:
 
 
 def _with_simulated_device(before: FunctionType) -> FunctionType:
-    """Add the simulated device wherever a function's constant device lists contain "cuda"."""
+    """Return the function with the simulated device in each device list that has "cuda"."""
     code = before.__code__
     named = [
         type(each)((*each, DEVICE_NAME)) if isinstance(each, tuple | frozenset) and "cuda" in each else each
@@ -120,7 +120,7 @@ def _reconstructed(before: Any) -> Any:
 
 
 def _as_on_xpu(before: FunctionType) -> FunctionType:
-    """Return the function as it runs on an XPU, which uses Triton kernels for draft trees."""
+    """Return the function as it is on an XPU, where Triton kernels build draft trees."""
     return FunctionType(before.__code__, {**before.__globals__, "_is_xpu": True}, argdefs=before.__defaults__)
 
 

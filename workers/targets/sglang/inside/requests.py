@@ -1,4 +1,4 @@
-"""Converts requests, aborts and outputs between traces and SGLang's scheduler messages."""
+"""Conversion of requests, aborts and outputs between traces and SGLang's messages."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -50,19 +50,19 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
 
 
 def abort_of(request_id: str) -> Any:
-    """Return the abort message of a request; SGLang aborts every id with this prefix."""
+    """Return the message that aborts a request; SGLang aborts all ids with this prefix."""
     from sglang.srt.managers.io_struct import AbortReq  # noqa: PLC0415
 
     return AbortReq(rid=request_id)
 
 
 def ending(request: str) -> Delivery:
-    """Return the delivery that ends an aborted request."""
+    """Return the last delivery of an aborted request."""
     return Delivery(request=request, output=Output((), "abort"), is_late=False)
 
 
 def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
-    """Yield the output tokens in a scheduler's message, for requests that still run.
+    """Yield the output tokens in a scheduler's message, of requests that have not ended.
 
     `names` maps their ids to their names. The message is a batch of output tokens, or the end of a request that was
     aborted before it ran.

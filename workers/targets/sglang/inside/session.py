@@ -1,4 +1,4 @@
-"""Session: runs one trace on one SGLang scheduler, step by step.
+"""Session: one trace on one SGLang scheduler, step by step.
 
 A step is one iteration of the scheduler's event loop. Probes are counted after each step from the scheduler's state:
 admitted requests, retractions (preemptions), prefill chunks.
@@ -111,7 +111,7 @@ class Session:
             self._coming.append(request)
 
     def _abort_all(self) -> None:
-        """Abort all requests, also the ones that a pause holds back.
+        """Abort all requests, including those that wait for the end of a pause.
 
         Output tokens in flight are dropped, as for other aborts. The scheduler does not know held requests. SGLang's
         front end would keep them, but here their clients abort them.
@@ -127,7 +127,7 @@ class Session:
 
     @property
     def _is_in_flight(self) -> bool:
-        """Whether the scheduler has launched a step and not processed its result."""
+        """Whether the scheduler has launched a step that it has not processed."""
         return self._scheduler.enable_overlap and bool(self._scheduler.result_queue)
 
     def step(self) -> list[Delivery]:
@@ -150,7 +150,7 @@ class Session:
         return [*ended, *deliveries, *late]
 
     def _count(self, was_in_flight: bool) -> None:
-        """Count the situations (probes) that the last iteration has reached."""
+        """Count the probes of the last iteration."""
         scheduler = self._scheduler
         # A stopped scheduler leaves its last batch in this attribute.
         batch = None if scheduler._engine_paused else scheduler.cur_batch_for_debug
@@ -184,7 +184,7 @@ class Session:
         return self._recorder.take() if self._recorder is not None else []
 
     def close(self) -> None:
-        """Return the scheduler to be kept, if it has drained; otherwise end its event loop."""
+        """Return the scheduler for later traces if it has drained; otherwise end its event loop."""
         if self.drained():
             self._loop.end()
             for observer in self._observers:

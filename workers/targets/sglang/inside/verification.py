@@ -1,4 +1,4 @@
-"""Verifies sampled draft tokens in PyTorch, because SGLang's own kernels need a GPU.
+"""Verification of sampled draft tokens in PyTorch; SGLang's own kernels need a GPU.
 
 Probabilities have shape [rows, tokens]. Decisions use uniform random numbers below 1 that SGLang derives from seed and
 position.
@@ -13,7 +13,7 @@ from workers.simulated_torch.device import activate
 
 
 def top_k_filter(before: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a function that keeps the k likeliest tokens of each row, and renormalises.
+    """Replace a filter: keep the k likeliest tokens of each row, and renormalise.
 
     Tokens with the same probability as the k-th one are kept too.
     """
@@ -27,7 +27,7 @@ def top_k_filter(before: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Te
 
 
 def top_p_filter(before: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a function that keeps the likeliest tokens up to probability p, and renormalises."""
+    """Replace a filter: keep the likeliest tokens up to probability p, and renormalise."""
 
     def top_p_renorm_prob(probabilities: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
         ordered = probabilities.sort(dim=-1, descending=True).values
@@ -39,13 +39,13 @@ def top_p_filter(before: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Te
 
 
 def _filtered(probabilities: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """Return the probabilities, with those below `least` set to 0, renormalised."""
+    """Return the probabilities, with those below `least` removed, renormalised."""
     kept = torch.where(probabilities >= least, probabilities, 0.0)
     return kept / kept.sum(-1, keepdim=True)
 
 
 def tree_verification(before: Any) -> Callable[..., None]:
-    """Return a function that verifies trees of draft tokens as one device task.
+    """Replace the verification of draft trees by one device task.
 
     Each draft token was proposed with probability 1 (greedy drafting).
     """
@@ -79,7 +79,7 @@ def tree_verification(before: Any) -> Callable[..., None]:
 
 
 def _verify(*views: torch.Tensor) -> None:
-    """Accept draft tokens down each row's tree by rejection sampling, with a bonus token.
+    """Accept draft tokens along each row's tree by rejection sampling; add a bonus token.
 
     A child is accepted with its target probability, given that the siblings before it were rejected. After the last
     accepted node, the next token is sampled from the target's distribution without the rejected children.

@@ -1,4 +1,4 @@
-"""Assertions of exported tests: a broken output contract, differing runs, or wrong counts.
+"""Assertions of exported tests: a broken output rule, differing runs, or wrong counts.
 
 A contract is a rule for the outputs of one request, such as `min_tokens` or its grammar.
 """
@@ -10,7 +10,7 @@ from scenarios.events import Submit
 from workers.record.evidence import Difference, Fact
 from workers.record.rules import Reference
 from workers.record.verdict import Crashed, Stuck
-from workers.targets.child.export.text import broken, comment, literal
+from workers.targets.child.export.text import comment, literal, wrapped
 from workers.targets.exported import ExportError, Finding
 from workers.targets.vllm.export.level import PAUSED, Level
 
@@ -19,7 +19,7 @@ Other: TypeAlias = Literal["", "synchronous", "without_speculation", "alone"]
 
 
 class Assertion(NamedTuple):
-    """Last lines of an exported test, the driver functions they call, and the run compared with.
+    """Last lines of an exported test, with the driver functions and the other run that they use.
 
     The lines name the outputs of the request `outputs`, those in the other run `others`. `watches` is the driver file
     whose step checks or records something.
@@ -82,7 +82,7 @@ def _comparison(found: Difference, submit: Submit) -> Assertion:
 
 
 def _draft_slots(finding: Finding, found: Difference) -> Assertion:
-    """Return a token comparison with a run without drafts, for misplaced draft KV entries."""
+    """Return an assertion that a run without drafts has the same tokens, for wrong draft slots."""
     named = dict(enumerate(finding.trace.submitted()))
     submit = next((each for index, each in named.items() if found.request == f"submit {index}"), None)
     if submit is None or submit.params.temperature:
@@ -92,7 +92,7 @@ def _draft_slots(finding: Finding, found: Difference) -> Assertion:
 
 
 def _counts(finding: Finding, found: Difference) -> Assertion:
-    """Return a check of the runner's computed-token counts against the delivered tokens."""
+    """Return an assertion on the runner's computed-token counts after each step."""
     submits = finding.trace.submits()
     if len(submits) != 1:
         raise ExportError("it is about counts of one request among several: a test checks only one")
@@ -149,7 +149,7 @@ def _grammar(found: Difference, submit: Submit) -> list[str]:
     edges = [{edge[0]: edge[1] for edge in state} for state in submit.params.grammar]
     return [
         "# Each output token is allowed by the grammar: state -> token -> next state.",
-        *broken(edges, "edges = "),
+        *wrapped(edges, "edges = "),
         "state = 0",
         "for token in tokens_of(outputs):",
         "    assert token in edges[state]",

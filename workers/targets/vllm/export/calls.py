@@ -1,4 +1,4 @@
-"""Driver calls (`add_request`, `step`, ...) of an exported test for the events of a trace."""
+"""Calls of driver functions (`add_request`, `step` ...) for the events of a trace."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from scenarios.events import (
     Submit,
 )
 from scenarios.trace import Trace
-from workers.targets.child.export.text import Code, broken, call, literal
+from workers.targets.child.export.text import Code, call, literal, wrapped
 from workers.targets.child.request_features import RequestFeatures
 from workers.targets.exported import ExportError
 from workers.targets.vllm.export.level import Level
@@ -29,14 +29,14 @@ _STATES: Mapping[str, str] = {"keep": "PauseState.PAUSED_ALL", "wait": "PauseSta
 
 
 class Calls(NamedTuple):
-    """Source lines that call driver functions, and the names of these functions."""
+    """Source lines that call driver functions, with the names of these functions."""
 
     lines: list[str]
     uses: set[str]
 
 
 class Caller:
-    """Writes the driver calls of one trace, on a variable named `engine` or `scheduler`."""
+    """Writes the driver calls of one trace, on the variable `engine` or `scheduler`."""
 
     def __init__(self, trace: Trace, level: Level, features: RequestFeatures) -> None:
         self._trace, self._level, self._features = trace, level, features
@@ -119,17 +119,17 @@ class Caller:
             self._call("end_session", request_id)
 
     def _prompt(self, prompt: tuple[int, ...]) -> object:
-        """Return a prompt, or the test's variable that holds it if several requests share it."""
+        """Return a prompt as source: its tokens, or the variable of a shared prompt."""
         if prompt not in self._shared or len(literal(prompt)) < SHORT:
             return prompt
         if not self._shared[prompt]:
             number = sum(map(bool, self._shared.values()))
             self._shared[prompt] = f"prompt_{number + 1}" if number else "prompt"
-            self._lines += broken(prompt, f"{self._shared[prompt]} = ")
+            self._lines += wrapped(prompt, f"{self._shared[prompt]} = ")
         return Code(self._shared[prompt])
 
     def _id_of(self, name: str) -> str:
-        """Return the engine request id of the latest added request that has this name in the trace."""
+        """Return the engine request id of the last request added under this name."""
         found = [request_id for submit, request_id in self.ids.items() if submit.request == name]
         taken = [request_id for request_id in found if request_id in self._added]
         if not taken:
@@ -137,7 +137,7 @@ class Caller:
         return taken[-1]
 
     def _step_to(self, tick: int) -> None:
-        """Write engine steps up to a tick (step number), and `resume` if a pause ends before it."""
+        """Write the engine steps up to a tick, and `resume` where a pause ends."""
         if self._paused_until is not None and self._paused_until <= tick:
             until, self._paused_until = self._paused_until, None
             self._step_to(until)
@@ -162,7 +162,7 @@ class Caller:
 
 
 def ids_of(trace: Trace) -> Mapping[Submit, str]:
-    """Return the engine request id for each submit event of a trace.
+    """Return the engine request id of each submit event.
 
     It is the request's name, with a number if several requests share the name. All parts of a session have the id of
     its first part.

@@ -1,4 +1,4 @@
-"""Whether a scheduler alone or a whole engine on a CPU reproduces a finding."""
+"""Level of an exported test: a scheduler alone, or a whole engine on a CPU."""
 
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -21,7 +21,7 @@ def stem_of(name: str) -> str:
 
 
 def level_of(finding: Finding, runs_on_cpu: bool) -> Level:
-    """Return whether the exported test builds a scheduler alone or a whole engine.
+    """Return whether the exported test needs a scheduler alone or a whole engine.
 
     Raises:
         ExportError: the finding needs a device that runs asynchronously to the host.

@@ -1,4 +1,4 @@
-"""Text of an exported test file: the driver functions that its trace needs, and the test."""
+"""Source of an exported test file: the driver functions that its trace needs, and the test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.targets.child.export.parts import source_of
-from workers.targets.child.export.text import Call, Code, broken, call, docstring, indented, literal
+from workers.targets.child.export.text import Call, Code, call, docstring, indented, literal, wrapped
 from workers.targets.child.request_features import RequestFeatures
 from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportedTest, Finding
@@ -41,7 +41,7 @@ _WINDOW_LAYERS = 4
 
 @dataclass(slots=True)
 class Writer:
-    """Writes the source lines of one exported test, and collects the driver names it uses."""
+    """Writes the source lines of one exported test; `uses` collects the driver names in them."""
 
     trace: Trace
     level: Level
@@ -55,7 +55,7 @@ class Writer:
         return self.trace.spec
 
     def lines(self, name: str) -> list[str]:
-        """Return the test function; if two engines run the trace, a function `run` precedes it."""
+        """Return the test function; before it a function `run` if two engines run the trace."""
         calls = Caller(self.trace, self.level, self.features).calls()
         self.uses |= calls.uses | self.assertion.uses
         is_patched = self.spec.depth > 1 or self._has_no_pinned_memory()
@@ -67,13 +67,13 @@ class Writer:
         return [heading, *indented(body)]
 
     def extra_files(self) -> list[str]:
-        """Return the driver files whose functions replace those of the default files."""
+        """Return the driver files with functions that replace the default ones."""
         return ["connector"] * (self.spec.transfer is not None) + [self.assertion.watches] * bool(
             self.assertion.watches
         )
 
     def _function(self, calls: list[str]) -> list[str]:
-        """Return the function `run`, which runs the trace in an engine with given options."""
+        """Return the function `run`, which runs the trace in an engine with the given options."""
         made = self._made("engine", self._options(), Code("**options"))
         return ["def run(model, **options):", *indented([*made, *calls, "return engine.outputs"])]
 
@@ -83,13 +83,13 @@ class Writer:
             other_options |= self._speculation()
         request = literal(self._request_id())
         return [
-            *broken(Call("run", [Code("model")], options | self._speculation()), "outputs = ", f"[{request}]"),
-            *broken(Call("run", [Code("model")], other_options), "others = ", f"[{request}]"),
+            *wrapped(Call("run", [Code("model")], options | self._speculation()), "outputs = ", f"[{request}]"),
+            *wrapped(Call("run", [Code("model")], other_options), "others = ", f"[{request}]"),
             *self.assertion.lines,
         ]
 
     def _models(self) -> list[str]:
-        """Return the lines that save the test's models; for a scheduler alone only their configs."""
+        """Return the lines that save the models of the test; a scheduler needs only their configs."""
         spec, lines = self.spec, list[str]()
         if spec.depth > 1:
             self.uses.add("keep_async_scheduling")
@@ -97,23 +97,23 @@ class Writer:
         has_head = (speculative_config(spec) or {}).get("model") == Code("head")
         if self.level == "scheduler":
             self.uses.add("save_config")
-            lines += broken(Call("save_config", [_folder("model"), spec.vocab_size]), "model = ")
+            lines += wrapped(Call("save_config", [_folder("model"), spec.vocab_size]), "model = ")
             head = Call("save_config", [_folder("head"), spec.vocab_size], {"num_layers": 1})
-            return [*lines, *(broken(head, "head = ") if has_head else [])]
+            return [*lines, *(wrapped(head, "head = ") if has_head else [])]
         self.uses |= {"save_model", "llama"}
         if self._has_no_pinned_memory():
             self.uses.add("ignore_pinned_memory")
             lines.append("ignore_pinned_memory(monkeypatch)")
         target: Call | Code = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
         if has_head or spec.layers == "windows":
-            lines += broken(target, "target = ")
+            lines += wrapped(target, "target = ")
             target = Code("target")
         lines += self._target(target)
         if has_head:
             self.uses.add("eagle_head")
             head = Call("eagle_head", [target], head_options(spec))
             saved = Call("save_model", [_folder("head"), head, spec.vocab_size], {"num_layers": 1})
-            lines += broken(saved, "head = ")
+            lines += wrapped(saved, "head = ")
         if self._has_grammars():
             self.uses.add("save_tokenizer")
             lines += call("save_tokenizer", [Code("model"), characters(spec.vocab_size)])
@@ -124,14 +124,14 @@ class Writer:
         spec, lines = self.spec, list[str]()
         saved = Call("save_model", [_folder("model"), target, spec.vocab_size])
         if spec.layers != "windows":
-            return broken(saved, "model = ")
+            return wrapped(saved, "model = ")
         self.uses |= {"with_window_layers", "add_windows"}
         if (speculative_config(spec) or {}).get("model") == Code("draft"):
-            lines += broken(Call("save_model", [_folder("draft"), target, spec.vocab_size]), "draft = ")
+            lines += wrapped(Call("save_model", [_folder("draft"), target, spec.vocab_size]), "draft = ")
         seed = {"seed": weights_seed("windows good", spec.vocab_size)}
         layers = Call("with_window_layers", [target], seed)
         saved = Call("save_model", [_folder("model"), layers, spec.vocab_size], {"num_layers": _WINDOW_LAYERS})
-        return [*lines, *broken(saved, "model = "), *call("add_windows", [Code("model"), spec.window])]
+        return [*lines, *wrapped(saved, "model = "), *call("add_windows", [Code("model"), spec.window])]
 
     def _has_grammars(self) -> bool:
         return any(submit.params.grammar for submit in self.trace.submits())
@@ -159,11 +159,11 @@ class Writer:
         return options
 
     def _made(self, variable: str, options: Mapping[str, object], rest: Code | None = None) -> list[str]:
-        """Return the lines that make an engine or a scheduler; `rest` follows its options."""
+        """Return the lines that create an engine or scheduler; `rest` is its last argument."""
         self.uses.add(f"make_{self.level}")
         given = [Code(f"{name}={literal(each)}") for name, each in options.items()]
         made = Call(f"make_{self.level}", [Code("model"), *given, rest]) if rest is not None else None
-        lines = broken(made or Call(f"make_{self.level}", [Code("model")], options), f"{variable} = ")
+        lines = wrapped(made or Call(f"make_{self.level}", [Code("model")], options), f"{variable} = ")
         return [*lines, "engine.counts = []"] if self.assertion.watches == "counts" and variable == "engine" else lines
 
     def _request_id(self) -> str:
@@ -198,9 +198,9 @@ class Writer:
             lines.append("whole = []")
             for index, part in enumerate(before):
                 assert isinstance(part.prompt, tuple), "the trace is explicit"
-                lines += broken(part.prompt, "whole += ")
+                lines += wrapped(part.prompt, "whole += ")
                 lines.append(f"whole += tokens_of(parts[{index}])[:-1]")
-            lines += broken(submit.prompt, "whole += ")
+            lines += wrapped(submit.prompt, "whole += ")
             prompt = Code("whole")
         lines += self._made("alone", self._asynchrony(False) | self._options())
         sampling = sampling_options(submit, self.spec.vocab_size, self.features)

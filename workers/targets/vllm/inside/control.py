@@ -1,4 +1,4 @@
-"""Control events on an engine: pause, sleep, weights, dummy steps, draft count, neighbour.
+"""Control events on an engine: pause, sleep, weight reload, dummy step, number of drafts.
 
 The neighbour is a second engine in the same process.
 
@@ -19,18 +19,18 @@ from workers.targets.vllm.inside.transfer.engine import execute_dummy_batch
 
 
 class NeighbourEngine(Protocol):
-    """Second engine in this process, which runs the same request again and again."""
+    """A second engine in this process, which repeats one request."""
 
     def step(self) -> Sequence[tuple[int, ...]]:
         """Run a step; return the output tokens of each request that finished in it."""
 
     def close(self) -> None:
-        """Run the engine's request to its end, and release the engine."""
+        """Run the current request to its end, and release the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionServices:
-    """Services for one trace: weight files and checksums by version, and a second engine.
+    """What one trace may need: weight files and checksums by version, a second engine.
 
     `weights` returns the folder of a version of the weights, `checksums` those of an engine made with that version.
     """
@@ -101,7 +101,7 @@ class ControlPlane:
         return True
 
     def settle(self) -> None:
-        """Complete pauses once the engine is idle, and resume after a pause whose ticks are over."""
+        """Complete pauses once the engine is idle; resume when a pause's ticks are over."""
         engine = self._engine
         if not self._incomplete and self._pausing is None:
             return
@@ -116,7 +116,7 @@ class ControlPlane:
             self._end(self._pausing)
 
     def stepped(self, executed: bool) -> None:
-        """After an engine step, run a planned dummy step and a step of the neighbour engine.
+        """Run a pending dummy step, and a step of the neighbour, after an engine step.
 
         `executed`: the step ran the model.
         """
@@ -139,14 +139,14 @@ class ControlPlane:
         self._tick += 1
 
     def close(self) -> None:
-        """Restore the engine's number of draft tokens, and finish the neighbour's request."""
+        """Restore the engine's number of draft tokens; run the neighbour's request to its end."""
         if self._lookup is None and getattr(self._engine.scheduler, "dynamic_sd_lookup", None) is not None:
             self._engine.scheduler.dynamic_sd_lookup = None
         if self._neighbour is not None:
             self._neighbour.close()
 
     def cleared(self) -> None:
-        """Record the observation that the engine has cleared its KV cache."""
+        """Record that the engine has cleared its KV cache."""
         self._note("cleared", 0, ())
 
     def _pause(self, event: Pausing) -> None:
@@ -182,7 +182,7 @@ class ControlPlane:
             self.is_modified |= event.level == LOSING_WEIGHTS
 
     def _end(self, pausing: Pausing) -> None:
-        """Resume scheduling after a pause, or wake the engine fully after a sleep."""
+        """End a pause: resume the scheduler, or wake the engine completely."""
         if isinstance(pausing, Sleep):
             self._wake_engine(pausing, None)
         else:
@@ -206,7 +206,7 @@ class ControlPlane:
                 self._ended()
 
     def _wake_engine(self, sleep: Sleep, tags: list[str] | None) -> bool:
-        """Wake an engine, and reload lost or replaced weights; return whether it is fully awake."""
+        """Wake an engine and reload missing or outdated weights; return whether it is awake."""
         engine = self._engine
         wakes_weights = tags is None or "weights" in tags
         are_asleep = "weights" in engine.model_executor.sleeping_tags

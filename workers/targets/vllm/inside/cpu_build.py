@@ -1,4 +1,4 @@
-"""Fixes for vLLM's CPU build: kernels, and checks that require a GPU."""
+"""Corrections of vLLM's CPU build: kernels, and checks that assume a GPU."""
 
 from functools import wraps
 from typing import Any
@@ -43,7 +43,7 @@ def ignore_pinned_memory(before: Any) -> Any:
 
 
 def expand_to_tokens(before: Any) -> Any:
-    """Replace `expand_batch_to_tokens`: repeat each request's value for all of its tokens."""
+    """Replace `expand_batch_to_tokens`: repeat each request's value for each of its tokens."""
 
     @wraps(before)
     def expand_batch_to_tokens(
@@ -81,26 +81,26 @@ def reject_padding(before: Any) -> Any:
 
 
 class RewindableGenerator(torch.Generator):
-    """CPU generator that can return to the state before its latest sample, like a GPU's."""
+    """CPU random generator that can be reset to before its last sample, as on a GPU."""
 
     _drawn_from: torch.Tensor
 
     def remember(self) -> None:
-        """Save the generator's state, to which `set_offset` returns."""
+        """Save the state before a sample, for `set_offset`."""
         self._drawn_from = self.get_state()
 
     def get_offset(self) -> int:
-        """Return the constant by which one sample advances the offset of a GPU generator."""
+        """Return the number by which one sample advances a GPU generator's offset."""
         return _COUNTS_A_DRAW
 
     def set_offset(self, offset: int) -> torch.Generator:
-        """Restore the state before the latest sample, which `remember` saved; `offset` must be 0."""
+        """Restore the state saved by `remember`; `offset` must be 0."""
         assert offset == 0, f"only the latest sample can be undone, got offset {offset}"
         return self.set_state(self._drawn_from)
 
 
 def save_generator_states(before: Any) -> Any:
-    """Wrap `TopKTopPSampler.forward_cpu` so that each generator saves its state first."""
+    """Wrap `TopKTopPSampler.forward_cpu`: each generator saves its state before sampling."""
 
     @wraps(before)
     def forward_cpu(self: Any, logits: Any, generators: dict[int, RewindableGenerator], *limits: Any) -> Any:
@@ -122,7 +122,7 @@ def skip_without_rows(before: Any) -> Any:
 
 
 def rotate_flat_heads(before: Any) -> Any:
-    """Wrap `RotaryEmbedding.forward_cpu` to pass queries and keys with their heads flattened."""
+    """Wrap `RotaryEmbedding.forward_cpu` to flatten the heads of queries and keys."""
 
     @wraps(before)
     def forward_cpu(

@@ -1,4 +1,4 @@
-"""Weights of a drafter: keep them during sleep, and compute their digests.
+"""Weights of a drafter: kept during sleep, and their digests.
 
 A drafter with a model has own parameters, and shares some with its target.
 """

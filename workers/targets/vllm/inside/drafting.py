@@ -1,4 +1,4 @@
-"""Observer of drafters that run a model: inputs of each draft pass, and the draft tokens.
+"""Observer of drafters with a model: the inputs of each draft pass, and the draft tokens.
 
 Drafters without a model are not observed, nor are passes in CUDA graphs without observing tasks.
 """
@@ -27,7 +27,7 @@ NO_DRAFTER: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """Drafter that runs a model: one of its layers, its KV caches, and traits for the judge.
+    """A drafter with a model: the proposer, one attention layer, KV caches, traits for judges.
 
     A drafter that reads hidden states gets, with each state, the token after it. At the end of a prefill chunk the
     first runner gives it a later token instead: `findings/vllm_drafter_chunk_ends`.
@@ -41,7 +41,7 @@ class Drafter:
 
 
 def drafter_of(runner: Any) -> Drafter | None:
-    """Return a model runner's drafter, or None if the drafter has no model with a KV cache."""
+    """Return a model runner's drafter; None if the drafter has no model with a KV cache."""
     is_second = hasattr(runner, "speculator")
     proposer = runner.speculator if is_second else getattr(runner, "drafter", None)
     layers = getattr(proposer, "_draft_attn_layer_names", None) or getattr(proposer, "draft_attn_layer_names", None)
@@ -66,13 +66,13 @@ def drafter_of(runner: Any) -> Drafter | None:
 
 
 def in_one_graph(runner: Any) -> bool:
-    """Return whether one CUDA graph may contain all draft passes of the second model runner."""
+    """Return whether full CUDA graphs are on: one may contain all draft passes (second runner)."""
     return bool(runner.compilation_config.cudagraph_mode.has_full_cudagraphs())
 
 
 @contextmanager
 def observing_captured_passes(runner: Any) -> Iterator[None]:
-    """While CUDA graphs are captured, also capture tasks that observe each draft pass.
+    """While CUDA graphs are captured, add tasks to them that observe each draft pass.
 
     Not for dflash, which writes part of its KV cache outside of its graph.
     """
@@ -88,7 +88,7 @@ def observing_captured_passes(runner: Any) -> Iterator[None]:
 
 
 class DrafterObserver:
-    """Observes the draft passes of one drafter; wraps its methods until `release`.
+    """Observes one drafter's passes; its methods stay wrapped until `release`.
 
     For passes in CUDA graphs, the pass index is counted when the device executes the pass.
     """
@@ -145,7 +145,7 @@ class DrafterObserver:
         return drafts
 
     def _begin(self, names: list[str]) -> None:
-        """Start observing a step's draft passes; `names` (request ids) is empty for a dummy run."""
+        """Begin a step's draft passes; `names` (request ids) is empty for a dummy run."""
         self._names, self._index = names, 0
         if self._drafter.captured is None:
             return
@@ -161,7 +161,7 @@ class DrafterObserver:
         return self._index_reached - 1
 
     def _record_captured(self, point: str, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Record the tensors of a draft pass that was replayed in a CUDA graph."""
+        """Record the tensors of a draft pass that a CUDA graph has replayed."""
         names, step = self._reached
         if not names:
             return
@@ -206,6 +206,6 @@ class DrafterObserver:
 
 
 def _without_padding(tensors: Mapping[str, torch.Tensor], count: int) -> dict[str, torch.Tensor]:
-    """Return a draft pass's tensors without the padding rows after its `count` requests."""
+    """Return a draft pass's tensors without the padding rows after `count` requests."""
     num = {"starts": count + 1, "seq_lens": count, "tables": count}
     return {name: tensor[: num[name]] if name in num else tensor for name, tensor in tensors.items()}

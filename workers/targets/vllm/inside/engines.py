@@ -1,4 +1,4 @@
-"""Pool of vLLM engines by spec: made on first use, and kept for later traces.
+"""Pool of vLLM engines by spec, each created at first use and kept for later traces.
 
 Several engines live in one process; the first takes seconds to make, each further one a fifth of a second.
 """
@@ -80,7 +80,7 @@ _HELPERS = (
 
 
 class Engines:
-    """Idle engines of this process, by spec, least recently used first."""
+    """Idle engines of this process by spec, least recently used first."""
 
     def __init__(self, cache: Path, runner: RunnerName, device: str, definitions: Definitions) -> None:
         self._cache, self.runner, self._device, self.definitions = cache, runner, device, definitions
@@ -114,7 +114,7 @@ class Engines:
         consumer: Any,
         probes: Counter[str],
     ) -> Producer:
-        """Return a producer: an engine that prefills the prompts of the consumer's requests."""
+        """Return a producer engine, which prefills the prompts of the consumer's requests."""
         spec = spec.model_copy(update={"num_blocks": handoff.producer_blocks})
         engine = self._idle(spec, is_producer=True)
         recorder = observe(engine, of=PRODUCER) if observe is not None else None
@@ -124,12 +124,12 @@ class Engines:
         return Producer(engine, sent, recorder, partial(self._put_back, spec, is_producer=True))
 
     def _weights(self, spec: EngineSpec, version: int) -> Path:
-        """Return the folder of one version of the target's weights; version 0 is the initial one."""
+        """Return the folder of a version of the target's weights; version 0 is the initial one."""
         kind, quality = _target_of(spec)
         return model_folder(self._cache, kind, f"v{version}" if version else quality, spec.vocab_size)
 
     def _checksums_of(self, spec: EngineSpec, version: int) -> Mapping[str, str]:
-        """Return weight checksums by tensor name, from an engine made with this version."""
+        """Return checksums of the weights in a new engine with this version, by tensor name."""
         key = *_target_of(spec), spec.vocab_size, version
         if key not in self._checksums:
             heads = ("drafter", "drafter_quality", "num_speculative_tokens") if spec.drafter == "mtp" else ()
@@ -148,13 +148,13 @@ class Engines:
         return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of)
 
     def _idle(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
-        """Take an engine of this spec from the pool, or make one, and empty its prefix cache."""
+        """Take an engine of this spec, from the pool or new, with an empty prefix cache."""
         engine = self._take(spec, is_producer=is_producer)
         assert engine.reset_prefix_cache(), "an idle engine has no block in use"
         return engine
 
     def _take(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
-        """Remove an idle engine of this spec from the pool, or make one, and return it."""
+        """Take an engine of this spec from the pool, or create one."""
         engine = self._engines.pop((spec.model_dump_json(), is_producer), None)
         if engine is not None:
             return engine
@@ -166,7 +166,7 @@ class Engines:
         return self._made(spec, is_producer=is_producer)
 
     def _put_back(self, spec: EngineSpec, engine: Any, *, is_producer: bool = False) -> None:
-        """Put an idle engine back into the pool, for later traces."""
+        """Return an idle engine to the pool."""
         key = spec.model_dump_json(), is_producer
         assert key not in self._engines, "two engines of one specification"
         self._engines[key] = engine
@@ -247,7 +247,7 @@ class Engines:
 
 
 def _target_of(spec: EngineSpec) -> tuple[str, str]:
-    """Return (kind, quality) of the target model, which contains an mtp drafter's head."""
+    """Return kind and quality of the target model; for drafter mtp it includes the MTP layer."""
     if spec.num_speculative_tokens and spec.drafter == "mtp":
         return "mtp", spec.drafter_quality
     if spec.layers == "windows":

@@ -1,4 +1,4 @@
-"""Replacements in vLLM that let gated delta nets run on the simulated device.
+"""Replacements in vLLM so that gated delta nets run on the simulated device.
 
 vLLM's prefill kernels refuse float32, which the test models have: one device task replaces them all.
 """
@@ -28,7 +28,7 @@ def allow_no_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def prefill_by_task(before: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Replace the prefill kernels by one device task for all rows of several tokens or no state."""
+    """Replace prefill kernels by one device task, for rows without state or of several tokens."""
 
     @wraps(before)
     def chunk_gated_delta_rule(
@@ -79,7 +79,7 @@ def advance_rows(
     output: Array,
     after: Array,
 ) -> None:
-    """Advance each batch row's recurrent state by all of its tokens; write their outputs.
+    """Advance each row's recurrent state by all its tokens, and write their outputs.
 
     Shapes: queries and keys [T, H, K] of length one, values and output [T, HV, V], gates and betas [T, HV], states
     before and after [rows, HV, V, K], starts [rows + 1].
@@ -105,7 +105,7 @@ def exponential(before: Any) -> Callable[[Any], Any]:
 
 
 def block_size_helpers(before: Any) -> SimpleNamespace:
-    """Return stand-ins for `triton.cdiv` and `triton.next_power_of_2`, for use without Triton."""
+    """Return `triton.cdiv` and `triton.next_power_of_2` for a process without Triton."""
     return SimpleNamespace(cdiv=before.cdiv, next_power_of_2=lambda size: 1 << max(0, size - 1).bit_length())
 
 

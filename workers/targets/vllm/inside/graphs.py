@@ -1,4 +1,4 @@
-"""CUDA graphs of an engine: configuration from spec key `graphs`, observation of replays.
+"""CUDA graphs of an engine: configuration by spec key `graphs`, and observed replays.
 
 A replay calls no Python method of the model, so its inputs are observed where the replay is launched. If all draft
 passes are in one graph, tasks captured with the graph observe each pass; only the simulated device supports this.
@@ -28,7 +28,7 @@ def arguments_of(spec: EngineSpec) -> Mapping[str, Any]:
 
 
 def prepare_graphs(spec: EngineSpec) -> None:
-    """Prepare the process for the next engine's CUDA graphs: memory pool, piecewise or full.
+    """Prepare the next engine's CUDA graphs: a new memory pool, and piecewise or full mode.
 
     The engine's graphs get a memory pool of their own, as in a separate process. Piecewise graphs are broken at
     attention layers, because nothing is compiled; vLLM caches this environment variable, so the cache is disabled.
@@ -69,7 +69,7 @@ Callback: TypeAlias = Callable[[str, Mapping[str, torch.Tensor]], None]
 
 
 class CapturedPasses:
-    """Draft passes captured in CUDA graphs; tasks in a graph report the tensors at each replay."""
+    """Draft passes in CUDA graphs, with tasks that report their tensors at each replay."""
 
     def __init__(self, proposer: Any, layer: str) -> None:
         # Set during a session only.
@@ -81,7 +81,7 @@ class CapturedPasses:
         proposer.model.compute_logits = self._captured_logits
 
     def end_capture(self, proposer: Any) -> None:
-        """Restore the drafter's unwrapped methods after the capture."""
+        """Restore the drafter's methods after the capture."""
         del proposer.model.forward, proposer.model.compute_logits
 
     def _captured_forward(self, *arguments: Any, **options: Any) -> Any:
@@ -111,7 +111,7 @@ class CapturedPasses:
 
 
 def pass_inputs(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tensor]:
-    """Return the input tensors of a model's forward pass, with one layer's attention metadata."""
+    """Return the input tensors of a forward pass, with the attention metadata of one layer."""
     from vllm.forward_context import get_forward_context  # noqa: PLC0415  import after our replacements in vLLM
 
     context = get_forward_context()
@@ -135,7 +135,7 @@ def bounds_of(layer: str) -> list[int]:
 
 
 def observe_calls(model: Any, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
-    """Wrap the calls of a model or its graph wrapper by `made`; return a function that unwraps.
+    """Wrap each call of a model, or of its CUDA graph wrapper, by `made`; return the undo.
 
     A wrapper that replays CUDA graphs does not call the model's methods, so the wrapper itself is wrapped.
     """

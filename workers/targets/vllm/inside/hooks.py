@@ -1,4 +1,4 @@
-"""Attributes of vLLM that our hooks use, by module; a version that lacks one is refused."""
+"""Attributes of vLLM that our hooks use, by module; versions without one are refused."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from workers.targets.vllm.request_features import OUTPUT_FIELDS, SAMPLING_KEYS
 
 @dataclass(frozen=True, slots=True)
 class RunnerHooks(Hooks):
-    """Attributes of vLLM that hooks use with the given model runners."""
+    """Attributes of vLLM that hooks need with these model runners."""
 
     runners: tuple[RunnerName, ...] = ("v1", "v2")
 
@@ -252,6 +252,6 @@ DEVICE = (
 
 
 def hooks_on(device: str, runner: RunnerName) -> list[RunnerHooks]:
-    """Return the vLLM attributes that hooks use on a device with a model runner."""
+    """Return the attributes of vLLM that hooks need on a device with a model runner."""
     every = (*ENGINES, *SESSIONS, *RECORDERS, *CONTROLS, *TRANSFERS, *(DEVICE if device == "sim" else ()))
     return [each for each in every if runner in each.runners]

@@ -1,4 +1,4 @@
-"""Replacements for Triton kernels of hybrid models, as tasks of the simulated device.
+"""Replacements of hybrid models' Triton kernels, as tasks of the simulated device.
 
 Short convolutions call vLLM's own CPU kernels. Each task reads and writes the same tensors as the kernel that it
 replaces: block tables on the device select a row's state slot.
@@ -22,7 +22,7 @@ _LAYERS_ARGUMENT = 4
 
 
 def prefill_convolution(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """Replace `causal_conv1d_fn` by a device task, for rows of several tokens or no state."""
+    """Replace `causal_conv1d_fn` by a device task (rows without state or of several tokens)."""
     from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import causal_conv1d_fn_cpu  # noqa: PLC0415
 
     @wraps(before)
@@ -61,7 +61,7 @@ def prefill_convolution(before: Callable[..., Any]) -> Callable[..., torch.Tenso
 
 
 def decode_convolution(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """Replace `causal_conv1d_update` by a device task, for decode rows with or without drafts."""
+    """Replace `causal_conv1d_update` by a device task (decode rows, with or without drafts)."""
     from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import causal_conv1d_update_cpu  # noqa: PLC0415
 
     def convolve(
@@ -101,7 +101,7 @@ def _convolve_drafts(
     accepted: torch.Tensor,
     *_: torch.Tensor,
 ) -> None:
-    """Convolve each row's tokens after its accepted state columns; write all state columns.
+    """Convolve rows from the state after their accepted tokens; write the new states.
 
     The state keeps a column per draft token, so that a later step can start after the last accepted one.
 
@@ -120,7 +120,7 @@ def _convolve_drafts(
 
 
 def remember_zeroed_caches(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `KVBlockZeroer.__init__`: its address table keeps the KV caches that it points to."""
+    """Wrap `KVBlockZeroer.__init__` to attach the KV caches to its table of addresses."""
 
     @wraps(before)
     def prepare(self: Any, device: torch.device, **options: Any) -> None:
@@ -136,7 +136,7 @@ def remember_zeroed_caches(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def remember_state_tables(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap the setup of Mamba's address tables: they keep the tensors that they point to."""
+    """Wrap the setup of Mamba's address tables to attach the tensors they point to."""
 
     @wraps(before)
     def _populate_metadata(
@@ -154,7 +154,7 @@ def remember_state_tables(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def copy_hit_blocks(before: Callable[..., None]) -> Callable[..., None]:
-    """Replace copies of partly hit blocks: with a KV connector, access only these blocks."""
+    """With a KV connector, copy partly hit blocks without accessing the whole KV cache."""
     from vllm.distributed.kv_transfer import has_kv_transfer_group  # noqa: PLC0415
 
     @wraps(before)
@@ -183,7 +183,7 @@ class StateCopyKernel:
         self._caches: list[torch.Tensor] = []
 
     def prepared(self, before: Callable[..., None]) -> Callable[..., None]:
-        """Wrap `preprocess_mamba` to save the state caches that the launch's addresses point to."""
+        """Wrap `preprocess_mamba` to save the state tensors that the kernel's addresses point to."""
 
         @wraps(before)
         def preprocess_mamba(plan: Any, config: Any, *arguments: Any, **options: Any) -> None:
@@ -216,7 +216,7 @@ class BlockZeroingKernel:
     """Replacement for the kernel that zeroes new blocks, which may hold old recurrent states."""
 
     def __init__(self, before: Any) -> None:
-        """Accept the replaced kernel, which is never launched."""
+        """Ignore the replaced kernel, which is never launched."""
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
         return self._launch

@@ -1,4 +1,4 @@
-"""Worker and attention backend that run vLLM's GPU model runner on the simulated device."""
+"""Worker and attention backend with which vLLM's GPU model runner uses the simulated device."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -25,14 +25,14 @@ from workers.targets.vllm.inside.platform import DEVICE
 
 
 class TaggedMemory:
-    """Simulated device memory of one worker, by vLLM's sleep tag (`weights`, `kv_cache`, ...)."""
+    """Device memory of one worker by vLLM's sleep tag (`weights`, `kv_cache` ...)."""
 
     def __init__(self) -> None:
         self._tags: dict[str, int] = {}
 
     @contextmanager
     def pool(self, tag: str) -> Iterator[None]:
-        """Tag all memory that is allocated in this context; an inner pool overrides an outer one."""
+        """Tag all memory allocated in this context; inner contexts override outer ones."""
         device = activate()
         if tag not in self._tags:
             self._tags[tag] = device.new_tag()
@@ -40,7 +40,7 @@ class TaggedMemory:
             yield
 
     def parts(self) -> Mapping[str, Sequence[torch.Tensor]]:
-        """Return byte tensors that cover the allocated memory of each tag."""
+        """Return byte tensors that cover the memory of each tag."""
         return {tag: activate().tagged(number) for tag, number in self._tags.items()}
 
 
@@ -58,7 +58,7 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
         self._init_workspace_and_model_runner()
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
-        """Return a context whose allocations get this tag; sleep discards or offloads memory by tag."""
+        """Return a context that tags allocations, so that sleep can select them."""
         return self.pools.pool(tag)
 
     def determine_available_memory(self) -> int:
@@ -75,7 +75,7 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
 
 
 class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
-    """Builds attention metadata from device tensors, which attention tasks read when they run.
+    """Builds attention metadata of device tensors, which the attention tasks read later.
 
     Hence a CUDA graph works for any batch, and a drafter's metadata is valid for its next pass after the update of its
     buffers. With graphs all later draft passes share one metadata object, as with GPU kernels; without graphs each pass
@@ -91,7 +91,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
         self.supports_draft_decode_metadata_update = not vllm_config.model_config.enforce_eager
 
     def update_draft_decode_metadata(self, metadata: Any) -> None:
-        """Reset the sequence-length bounds and copied lengths for the next draft pass."""
+        """Drop the cached sequence-length bounds and copies before the next draft pass."""
         metadata.bounds = []
         metadata.lengths = None
 
@@ -117,7 +117,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
 
 
 class AttentionTask:
-    """Attention over the KV cache when a device task runs; holds sizes and scales, no tensors."""
+    """Attention over the KV cache as a device task; has sizes and scales, but no tensors."""
 
     def __init__(self, impl: Any, builder: Any, layer: Any, num_reqs: int, causal: bool) -> None:
         self._impl, self._builder = impl, builder
@@ -173,7 +173,7 @@ class AttentionTask:
 
 
 class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
-    """Enqueues vLLM's CPU attention kernels as device tasks, which read lengths when they run."""
+    """Enqueues vLLM's CPU attention kernels as device tasks, which read lengths as they run."""
 
     def forward(
         self,
@@ -239,13 +239,13 @@ def _copy(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor]:
-    """Return the KV-cache blocks that a step accesses; without a KV connector the whole cache."""
+    """Return the KV-cache blocks that a step accesses; the whole cache without a KV connector."""
     touched = get_kv_transfer_group().touched() if has_kv_transfer_group() else None
     return (cache,) if touched is None else [cache[block] for block in touched[is_written]]
 
 
 def accessed_tensors(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
-    """Return the tensors that a kernel accesses, with a KV connector only the step's blocks."""
+    """Return the tensors that a kernel accesses; of a KV cache only the step's blocks, if known."""
     agent: Any = get_kv_transfer_group() if has_kv_transfer_group() else None
     return agent.accessed_tensors(name, tensors, is_written) if hasattr(agent, "accessed_tensors") else tensors
 

@@ -12,11 +12,11 @@ from workers.targets.vllm.request_features import NO_REPEATS
 
 @cache
 def no_repeats() -> type:
-    """Return the logits-processor class, from which vLLM makes one object per engine."""
+    """Return the logits-processor class that vLLM instantiates once per engine."""
     from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # noqa: PLC0415
 
     class NoRepeats(AdapterLogitsProcessor):  # type: ignore[misc]
-        """Bans the latest output token of each request that asks for it in `extra_args`."""
+        """Bans the latest output token of requests that ask for this in `extra_args`."""
 
         @classmethod
         def validate_params(cls, sampling_params: Any) -> None:

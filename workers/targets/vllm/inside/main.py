@@ -1,4 +1,4 @@
-"""Main module of vLLM's child process, the only process that imports torch and vLLM."""
+"""Main module of vLLM's child process, the only one that imports torch and vLLM."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ _LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
 
 
 def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | None, str]:
-    """Load vLLM on a device for a model runner; return its engine pool, device and version.
+    """Load vLLM for a device and model runner; return engine pool, device and version.
 
     The device is None on a CPU. The arguments are the device, the runner, how kernels run, the folder of models, the
     fixes to apply, and optionally a source tree to lay over the installed package.
@@ -48,7 +48,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
     os.environ["VLLM_CACHE_ROOT"] = os.path.join(tempfile.gettempdir(), "vllm")
     package = "vllm" if where == "cuda" else PACKAGE
     for folder in overlay:
-        lay_over(Path(folder), package)
+        overlay_sources(Path(folder), package)
     note_edits("vllm", edited_modules.install("vllm", fixes, [*map(Path, overlay)]))
     if runner == "v2":
         # With Triton vLLM selects the runner itself.
@@ -73,8 +73,8 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
     return Engines(Path(models), runner, where, definitions), device, version.text
 
 
-def lay_over(folder: Path, package: str = PACKAGE) -> None:
-    """Import vLLM from a source tree before the installed one: complete, or changed files only."""
+def overlay_sources(folder: Path, package: str = PACKAGE) -> None:
+    """Import vLLM's modules from a source tree first, then from the installed package."""
     sys.meta_path.insert(0, Overlay("vllm", folder, is_complete=is_complete(folder)))
     if package == PACKAGE:
         # vLLM's sources look up the distribution `vllm`; the CPU build has another name.
@@ -93,13 +93,13 @@ def _device(sources: Path | None = None) -> SimulatedDevice:
 
 
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
-    """Return the `Host` that runs traces on vLLM's engines, and vLLM's version."""
+    """Return the `Host` that answers questions about vLLM's engines, and vLLM's version."""
     engines, device, version = start(arguments)
     return Host(engines, device, engines.definitions.interpreted), version
 
 
 def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay: str) -> WatchedTests:
-    """Load vLLM on the simulated device, and observe vLLM's own tests in this process.
+    """Load vLLM on the simulated device, to observe vLLM's own tests in this process.
 
     Fixes of known races are applied, so that a reported race is new.
     """

@@ -1,4 +1,4 @@
-"""Test models of vLLM in addition to dense ones: hybrid targets, drafters mtp and dflash.
+"""Test models of vLLM besides dense ones: hybrid targets, and drafters mtp and dflash.
 
 A hybrid model has two recurrent layers (short convolutions or gated delta nets) and an attention layer between them. A
 sliding-window model (`windows.py`) has dense layers.
@@ -56,7 +56,7 @@ _ARCHITECTURES = (
 
 
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
-    """Return the folder of a test model; write the model there on first use.
+    """Return the folder of a test model; write the model at first use.
 
     `kind` is a dense one, hybrid, gated, windows, wide-windows, dflash, or mtp (a target with a draft head of that
     quality). Targets other than mtp have versions v1, v2, ... in addition to `good`.
@@ -65,7 +65,7 @@ def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
 
 
 def inspect_here() -> None:
-    """Register vLLM's model classes as objects, so that vLLM inspects them in this process.
+    """Register vLLM's model classes, so that vLLM inspects them without a subprocess.
 
     For classes registered by name vLLM starts a process, which lacks our overlay.
     """
@@ -96,7 +96,7 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
 
 
 def _hybrid(generator: torch.Generator, vocab_size: int) -> Weights:
-    """Return weights of a hybrid model; tied embeddings are small so that the layers decide."""
+    """Return weights of a hybrid model; small tied embeddings let the layers decide the output."""
     weights = {
         "model.embed_tokens.weight": normal(generator, vocab_size, HIDDEN, scale=EMBEDDING_SCALE),
         "model.embedding_norm.weight": torch.full((HIDDEN,), HEAD_SCALE / EMBEDDING_SCALE),
@@ -181,7 +181,7 @@ def _gated_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
 
 
 def _unbiased(weights: Weights) -> Weights:
-    """Return the weights, plus zero biases for the query, key and value projections."""
+    """Return the weights with zero biases for the query, key and value projections."""
     projections = [name for name in weights if name.rpartition("_proj")[0][-1:] in ("q", "k", "v")]
     biases = {name.replace("weight", "bias"): torch.zeros(len(weights[name])) for name in projections}
     return weights | biases
@@ -205,7 +205,7 @@ def _mtp(quality: str, vocab_size: int) -> Weights:
 
 
 def _dflash(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return weights of a dflash drafter, whose drafts at any quality are as good as chance."""
+    """Return weights of a dflash drafter; its drafts are random, whatever the quality."""
     generator = generator_of(f"dflash {quality}", vocab_size)
     layer = layer_weights(generator, "layers.0", 0.2)
     attention = "layers.0.self_attn"

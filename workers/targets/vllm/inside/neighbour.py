@@ -1,4 +1,4 @@
-"""Neighbour: a second engine in this process, which runs one request again and again."""
+"""Neighbour: a second engine in this process that repeats one request."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _SUBMIT = Submit(tick=0, request="neighbour", prompt=tuple(number * 7 % 31 for n
 
 
 class RepeatedRequest:
-    """Runs one request repeatedly on its engine; `close` passes the engine to `give_back`."""
+    """Repeats one request on its engine, which `close` gives back by `give_back`."""
 
     def __init__(self, engine: Any, give_back: Callable[[Any], None]) -> None:
         self._engine, self._give_back = engine, give_back

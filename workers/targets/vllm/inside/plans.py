@@ -1,4 +1,4 @@
-"""Recorder of a scheduler: its output (plan), block tables and results of each step."""
+"""Recorder of a scheduler: its output, block tables and results of each step."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from workers.targets.vllm.inside.transfer.groups import group_numbers, window_nu
 
 
 class PlanRecorder:
-    """Records the scheduler output (plan) and results of each step; wraps until `release`.
+    """Records scheduler outputs and results; the scheduler stays wrapped until `release`.
 
     `number_of` maps an engine's request id to the request's number in the trace; `seen` receives the observations.
     """
@@ -33,12 +33,12 @@ class PlanRecorder:
         self._manager.get_computed_blocks = self._observed_lookup
 
     def release(self) -> None:
-        """Restore the scheduler's unwrapped methods."""
+        """Restore the scheduler's methods."""
         del self._scheduler.update_from_output
         del self._manager.block_pool.get_new_blocks, self._manager.get_computed_blocks
 
     def stop(self) -> None:
-        """Forget the steps in flight: their results are not recorded."""
+        """Forget the steps in flight, so that their results are not recorded."""
         self._steps.clear()
 
     def opened(self, vllm_config: Any, traits: Mapping[str, Any]) -> None:
@@ -59,7 +59,7 @@ class PlanRecorder:
         self._seen.note("opened", [], **sizes, **traits)
 
     def scheduled(self, plan: Any, **more: Any) -> None:
-        """Record a scheduler output with the block tables of all running requests, and `more`."""
+        """Record a scheduler output with the block tables of running requests, and `more`."""
         # A plan without tokens may also copy blocks, before the next planned step.
         copies = getattr(plan, "kv_cache_block_copies", None)
         if copies:
@@ -101,7 +101,7 @@ class PlanRecorder:
         self._lookups.clear()
 
     def drained(self, more: Mapping[str, int]) -> None:
-        """Record leaked blocks and requests, and the counts in `more`, once no request is left."""
+        """Record leaked blocks and requests, and `more`, once no request is left."""
         scheduler = self._scheduler
         held = {
             "blocks": self._num_blocks - scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),

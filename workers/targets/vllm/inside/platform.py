@@ -1,4 +1,4 @@
-"""vLLM platform of the simulated device; importing it loads nothing else of vLLM."""
+"""vLLM platform of the simulated device; importing it imports nothing else of vLLM."""
 
 from typing import Any
 
@@ -43,11 +43,11 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
 
     @classmethod
     def set_device(cls, device: torch.device) -> None:
-        """Do nothing: a process has a single simulated device, so there is no device to select."""
+        """Do nothing: a process has one simulated device only."""
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
-        """Set the simulated device's worker class; keep `async_scheduling` as configured."""
+        """Select our worker class, and keep `async_scheduling` as configured."""
         vllm_config.parallel_config.worker_cls = "workers.targets.vllm.inside.lanes.SimulatedWorker"
 
     @classmethod

@@ -1,11 +1,11 @@
-"""Reasoning parsers for vLLM: one token ends the reasoning, and grammars apply after it."""
+"""Reasoning parsers for vLLM in which one token ends the reasoning; then grammars apply."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 
 def parser_until(token: int) -> str:
-    """Register a reasoning parser that ends at a token, and return its registered name."""
+    """Register a reasoning parser for which `token` ends the reasoning; return its name."""
     from vllm.reasoning import ReasoningParser, ReasoningParserManager  # noqa: PLC0415
 
     class Until(ReasoningParser):  # type: ignore[misc]

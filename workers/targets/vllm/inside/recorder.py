@@ -1,4 +1,4 @@
-"""Recorder of an engine's steps: scheduler outputs (plans), model inputs, and results.
+"""Recorder of an engine's steps: scheduler outputs, model inputs, and results.
 
 Device tensors are read back in order on the engine's own stream; the race detector does not count these reads as
 accesses or synchronization. The model runner is wrapped where its inputs are ready, the scheduler where it processes
@@ -27,13 +27,13 @@ Inputs = Callable[..., None]
 
 
 class RunnerObserver(Protocol):
-    """Observes a model runner's inputs; wraps the runner's methods until `release`."""
+    """Observes a model runner's inputs; the runner's methods stay wrapped until `release`."""
 
     def release(self) -> None:
-        """Restore the runner's unwrapped methods."""
+        """Restore the runner's methods."""
 
     def mirrored(self) -> dict[str, int]:
-        """Return the host's computed-token count of each request, if corrected after a launch."""
+        """Return the host's computed-token counts by request, if the runner corrects them."""
 
     def held(self) -> dict[str, int]:
         """Return how many requests and batch rows the runner still holds."""
@@ -65,7 +65,7 @@ def window_tensors(groups: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[
 
 
 def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """Return a step's inputs by KV-cache group, which is parsed from the names of `values`."""
+    """Return a step's inputs with those of each KV-cache group together, by number in the name."""
     inputs: dict[str, Any] = {}
     states: dict[int, dict[str, list[Any]]] = {}
     windows: dict[int, dict[str, list[Any]]] = {}
@@ -82,7 +82,7 @@ def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
 
 
 def _judge_names(point: str, name: str) -> tuple[str, ...]:
-    """Return the variable names under which judges find a tensor, without its group number."""
+    """Return the names that judges use for a tensor, given its name with a group number."""
     kind, _, group = name.rpartition("_")
     name = kind if group.isdecimal() else name
     if point in ("drafting", "context"):
@@ -92,7 +92,7 @@ def _judge_names(point: str, name: str) -> tuple[str, ...]:
 
 
 class FirstRunnerObserver:
-    """Observes the first model runner (v1), which keeps its batch rows between steps."""
+    """Observes vLLM's first model runner (V1), which keeps batch rows between steps."""
 
     def __init__(self, runner: Any, inputs: Inputs) -> None:
         self._runner, self._inputs = runner, inputs
@@ -143,7 +143,7 @@ class FirstRunnerObserver:
 
 
 class SecondRunnerObserver:
-    """Observes the second model runner (v2), whose exact token counts are on the device."""
+    """Observes vLLM's second model runner (V2), whose exact counts are on the device."""
 
     def __init__(self, runner: Any, inputs: Inputs) -> None:
         self._runner, self._inputs = runner, inputs
@@ -159,7 +159,7 @@ class SecondRunnerObserver:
             self._observe_replays(graphs, runner.model_state)
 
     def _observe_replays(self, graphs: Any, state: Any) -> None:
-        """Wrap the replay of CUDA graphs, in which no Python method of the model is called."""
+        """Wrap CUDA graph replays, which call no Python method of the model."""
         replay, run_pieces, prepare_metadata = graphs.run_fullgraph, graphs.run_pw_graph, state.prepare_attn
 
         def prepared(*arguments: Any, **options: Any) -> Any:
@@ -185,7 +185,7 @@ class SecondRunnerObserver:
             del graphs.run_fullgraph, graphs.run_pw_graph, self._runner.model_state.prepare_attn
 
     def mirrored(self) -> dict[str, int]:
-        """Return {}: this runner's host counts are upper bounds and are never corrected."""
+        """Return {}: this runner's host counts are upper bounds, never corrected."""
         return {}
 
     def held(self) -> dict[str, int]:
@@ -236,7 +236,7 @@ _RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
 
 
 class StepRecorder(PlanRecorder):
-    """Records the steps of one engine in the trace's list `seen`, in device order."""
+    """Records one engine's steps in the trace's list `seen`, in device order."""
 
     def __init__(
         self,
@@ -271,21 +271,21 @@ class StepRecorder(PlanRecorder):
         super().release()
 
     def take(self) -> list[Message]:
-        """Return the observations since the last call, without those of unfinished device work."""
+        """Return the engine records since the last call, if the device has computed them."""
         return self._seen.take()
 
     def stepped(self) -> None:
-        """Record the host's computed-token counts, if the runner corrects them after a launch."""
+        """Record the host's computed-token counts, if the runner corrects them."""
         counts = self._runner.mirrored()
         if self._seen.step >= 0 and counts:
             self._seen.note("corrected", list(counts), mirror_computed=list(counts.values()))
 
     def controlled(self, what: str, version: int, tokens: Sequence[int]) -> None:
-        """Record a control event (such as a pause) as an observation of the latest planned step."""
+        """Record a control call (such as a pause) with the latest scheduled step."""
         self._seen.note("controlled", [], what=what, version=version, tokens=list(tokens))
 
     def note(self, point: str, names: list[str], **values: Any) -> None:
-        """Record an observation, named by `point`, of the latest planned step."""
+        """Record host values at `point` of the latest scheduled step."""
         self._seen.note(point, names, **values)
 
     def finish(self) -> None:

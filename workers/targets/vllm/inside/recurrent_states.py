@@ -1,4 +1,4 @@
-"""Observer of recurrent states: each row's state block, and the tokens that it contains."""
+"""Observer of recurrent states: each row's state block, and the tokens that it includes."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -10,7 +10,7 @@ from workers.targets.child.inside.readback import Parts
 
 
 def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
-    """Return each row's state slot per recurrent KV-cache group, and where the row continues.
+    """Return each row's state block per recurrent KV-cache group, and from where it continues.
 
     A row continues after the `kept` first tokens of the step before. Some rows write one state after all of their
     tokens (`whole`), others one after each token; gated delta nets put each of these in a block of its own (`left`).
@@ -24,7 +24,7 @@ def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
 
 
 def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
-    """Return how many tokens of the last step each row's copied state includes; 0: no copy.
+    """Return, by row, how many tokens of the last step its copied state includes; 0: no copy.
 
     {} without draft tokens, or if states are not kept at block ends.
     """
@@ -36,7 +36,7 @@ def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
 
 
 def _convolution_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
-    """Return state slots and continuation points of short-convolution layers, by row.
+    """Return state blocks of short-convolution layers by row, and where rows continue.
 
     Decode rows, with or without draft tokens, come first and continue from a state. Prefill rows continue after the
     first token of the step before, and write one state after all of their tokens.
@@ -56,7 +56,7 @@ def _convolution_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
 
 
 def _delta_net_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
-    """Return state slots and continuation points of gated-delta-net layers, by row.
+    """Return state blocks of gated-delta-net layers by row, and where rows continue.
 
     Rows with and without draft tokens may alternate.
     """
@@ -81,7 +81,7 @@ def _delta_net_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
 
 
 def _runs(metadata: Any) -> Iterator[tuple[bool, int, int]]:
-    """Yield runs of rows with or without drafts: (has drafts, first index in its kind, count)."""
+    """Yield (has drafts, first index, count) of consecutive rows with, or without, draft tokens."""
     others = metadata.num_decodes + metadata.num_prefills
     if metadata.spec_sequence_masks_cpu is None:
         yield False, 0, others

@@ -1,4 +1,4 @@
-"""Attributes of vLLM that we replace, each with a reason; nothing else in vLLM is changed."""
+"""Attributes of vLLM that we replace, each with its reason; the rest stays unmodified."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ def _remembering_pointers(before: Any) -> Any:
 
 
 def cuda_library_functions(before: Any) -> SimpleNamespace:
-    """Return a stand-in for CUDA's device library: `log1p` by Triton's own logarithm."""
+    """Return CUDA's device library with `log1p` by Triton's own logarithm."""
     from vllm.triton_utils import tl  # noqa: PLC0415  interpreted if configured before
 
     return SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))

@@ -29,7 +29,7 @@ _END_OF_SESSION = Submit(tick=0, request="end", prompt=(0,), max_tokens=1)
 
 
 class Session:
-    """One trace on an engine; `_ids` maps a request's name to its latest engine request id.
+    """One trace on an engine; `_ids` maps a request name to its latest engine request id.
 
     The engine gets a new id even if a name is reused. `give_back` receives the engine if no request is left.
     """
@@ -146,7 +146,7 @@ class Session:
                 raise ValueError(f"{event.do} is not an event of this engine")
 
     def _is_held(self) -> bool:
-        """Return whether a step is in flight or a waiting request holds blocks, as for a KV load."""
+        """Return whether a step is in flight, or a waiting request holds blocks (as for a KV load)."""
         scheduler = self.engine.scheduler
         waiting = scheduler.requests.keys() - {request.request_id for request in scheduler.running}
         blocks = (group for name in waiting for group in scheduler.kv_cache_manager.get_block_ids(name))
@@ -207,7 +207,7 @@ class Session:
             self.probes["session_part_queued"] += engine_request in self._alive
             self._add(engine_request, event, resumable=True)
             if engine_request not in self._alive:
-                self._begin_part(engine_request)
+                self._begin_session_input(engine_request)
             return
         request_id = f"{self._number}-{self._num_taken}"
         if session is not None:
@@ -220,13 +220,13 @@ class Session:
         self._take(request_id, event, ())
         self._add(request_id, event, resumable=session is not None)
 
-    def _begin_part(self, request_id: str) -> None:
-        """Start the next input of a streaming session, a trace request on the same engine request."""
+    def _begin_session_input(self, request_id: str) -> None:
+        """Begin the next input of a streaming session, under the same engine request id."""
         self.probes["session_part"] += 1
         self._take(request_id, self._parts[request_id].popleft(), self._tokens[request_id][:-1])
 
     def _take(self, request_id: str, event: Submit, before: Sequence[int]) -> None:
-        """Map a trace request to an engine request that already has the tokens `before`."""
+        """Register a trace's request under an engine request that already has the tokens `before`."""
         assert isinstance(event.prompt, tuple), "the trace is explicit"
         self._num_taken += 1
         self._ids[event.request] = request_id
@@ -347,7 +347,7 @@ class Session:
         return plan
 
     def _count(self, plan: Any) -> None:
-        """Record a scheduled step, and count the situations in it, such as resumed requests."""
+        """Record a scheduled step, and count its probes, such as resumed requests."""
         if self._recorder is not None:
             self._recorder.scheduled(plan)
         self.probes["empty_step"] += not plan.total_num_scheduled_tokens
@@ -362,7 +362,7 @@ class Session:
         self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
 
     def _delivery_of(self, output: Any) -> Delivery:
-        """Return one engine output as a delivery to the client; handle the end of its request."""
+        """Convert an engine output to a delivery to the client; end the request if it finished."""
         request_id = output.request_id
         new = delivered(output, self._width[request_id])
         text = self._texts.get(request_id)
@@ -378,16 +378,16 @@ class Session:
         return Delivery(request=name, output=new, is_late=request_id in self._aborted)
 
     def _end(self, request_id: str) -> None:
-        """Mark a request as ended; start the next input of its streaming session if one waits."""
+        """Mark a request as ended; begin the next input of its streaming session, if one waits."""
         self._alive.discard(request_id)
         if request_id not in self.engine.scheduler.requests:
             self._parts.pop(request_id, None)
         elif self._parts.get(request_id):
-            self._begin_part(request_id)
+            self._begin_session_input(request_id)
 
 
 def submit_of(request_id: str) -> int:
-    """Return the trace's submit number that an engine request id ends with."""
+    """Return the submit number at the end of an engine request id."""
     return int(request_id.rpartition("-")[2])
 
 

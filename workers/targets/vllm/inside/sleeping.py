@@ -1,4 +1,4 @@
-"""Sleep mode without unmapping: sleeping memory is overwritten, so that its use is noticed.
+"""Sleep mode without unmapping memory: it is overwritten, so that any use is noticed.
 
 In a server, an allocator unmaps the memory; the simulated device cannot. vLLM's pool tags say what sleeps, and what of
 it is kept on the host.
@@ -18,7 +18,7 @@ _LOST = 12689.568359375
 
 
 class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
-    """Sleep backend of one worker, which is also the memory allocator that it calls."""
+    """Sleep backend of one worker, and the memory allocator that it uses."""
 
     def __init__(self, worker: Any) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
             worker._sleep_mode_backend = cls(worker)
 
     def suspend(self, level: int = 1) -> None:
-        """Discard or offload memory, by the tags that vLLM's backend selects for this sleep level."""
+        """Discard or offload memory, by the tags that vLLM selects for this sleep level."""
         with self._as_allocator():
             super().suspend(level)
 
@@ -54,7 +54,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     @torch.no_grad()
     def wake_up(self, tags: Sequence[str] | None = None) -> None:
-        """Restore the given tags (None: all), and always the tags that vLLM cannot defer."""
+        """Restore these tags (None: all), and always the tags that vLLM cannot defer."""
         woken = [
             tag
             for tag in self._asleep

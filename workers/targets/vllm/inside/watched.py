@@ -1,4 +1,4 @@
-"""Observer of the schedulers and engines that vLLM's own tests make, until each test ends.
+"""Observer of schedulers and engines that vLLM's own tests create, until the test ends.
 
 A scheduler without a model runner is observed while the test uses it like an engine. Once a test invents plans, results
 or counts, they prove nothing about vLLM, and the rest of the test is not judged.
@@ -32,7 +32,7 @@ _CALLS = ("schedule", "update_from_output", "add_request", "finish_requests", "r
 
 
 class Numbers:
-    """Maps request ids to numbers, in the order of their first use."""
+    """Numbers request ids in the order of their first use."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -45,7 +45,7 @@ class Numbers:
 
 @dataclass(slots=True)
 class WatchedResult:
-    """Observations of one scheduler or engine that a vLLM test has made.
+    """What was recorded of one scheduler or engine that a vLLM test created.
 
     `names` are request ids by number. `has_runner`: the model inputs are observed too. `is_drained`: no request was
     left. `left` is the reason for an early end of the observation of a scheduler, "" if there was none.
@@ -60,7 +60,7 @@ class WatchedResult:
 
 
 class WatchedScheduler:
-    """Observes a scheduler that a vLLM test has made without a model runner."""
+    """Observes a scheduler that a vLLM test created without a model runner."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self._numbers = scheduler, Numbers()
@@ -82,13 +82,13 @@ class WatchedScheduler:
             setattr(scheduler, name, self._observed(name, getattr(scheduler, name)))
 
     def stop(self, why: str) -> None:
-        """Stop recording; `why` is kept if it is the first reason."""
+        """Stop recording; the first reason `why` is kept."""
         if not self._left:
             self._left = why
             self._recorder.stop()
 
     def result(self) -> WatchedResult:
-        """Stop recording, and return the observations."""
+        """Stop recording, and return what was recorded."""
         if not self._left and self._state != self._own_state():
             self.stop("changed from outside")
         is_drained = not (self._left or self._in_flight or self._scheduler.requests)
@@ -98,7 +98,7 @@ class WatchedScheduler:
         return WatchedResult(self._numbers.names, self._seen, False, is_drained, left=left)
 
     def _own_state(self) -> object:
-        """Return free blocks, token counts and requests, to detect changes by the test itself."""
+        """Return free blocks, token counts and requests, to notice changes by the test itself."""
         free = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         counts = [(each.request_id, each.num_computed_tokens) for each in self._scheduler.running]
         return free, counts, list(self._scheduler.requests)
@@ -129,7 +129,7 @@ class WatchedScheduler:
         return call
 
     def _plan(self, plan: Any) -> None:
-        """Record a scheduler output, with the block tables that a runner would have by now."""
+        """Record a scheduler output, with the block tables that a runner would have."""
         for new in plan.scheduled_new_reqs:
             self._block_tables[new.req_id] = list(new.block_ids[self._attention])
         cached = plan.scheduled_cached_reqs
@@ -164,7 +164,7 @@ class WatchedScheduler:
 
 
 def _why_unjudged(scheduler: Any) -> str:
-    """Return the reason not to judge a scheduler's outputs, or "" if they are judged."""
+    """Return why a scheduler's outputs cannot be judged; "" if they can."""
     if scheduler.connector is not None:
         return "it has a KV connector"
     if scheduler.is_encoder_decoder or not scheduler.num_sampled_tokens_per_step:
@@ -179,7 +179,7 @@ def _why_unjudged(scheduler: Any) -> str:
 
 
 class WatchedEngine:
-    """Observes an engine with a model runner that a vLLM test has made in this process."""
+    """Observes an engine with a model runner that a vLLM test created in this process."""
 
     def __init__(self, engine: Any, runner: RunnerName, step: Callable[[int], None]) -> None:
         self._engine, self._numbers = engine, Numbers()
@@ -189,7 +189,7 @@ class WatchedEngine:
         engine.scheduler.schedule, engine.post_step = self._observed_schedule, self._observed_end
 
     def result(self) -> WatchedResult:
-        """Wait for all device work, stop recording, and return the observations."""
+        """Wait for all device work, stop recording, and return what was recorded."""
         self._recorder.finish()
         engine = self._engine
         is_drained = not (engine.scheduler.has_requests() or engine.batch_queue)
@@ -217,7 +217,7 @@ def _do_nothing() -> None:
 
 
 class WatchedTests:
-    """Observes vLLM's own tests in turn, each as one trace on the simulated device."""
+    """Observes vLLM's own tests, each as one trace on the simulated device."""
 
     def __init__(self, device: SimulatedDevice, schedule: Schedule, version: Version) -> None:
         self._device, self._schedule = device, schedule
@@ -235,12 +235,12 @@ class WatchedTests:
         Replacement("torch.accelerator", "empty_host_cache", reason, lambda before: _do_nothing).apply(version)
 
     def begin(self) -> None:
-        """Begin a test: observe the schedulers and engines that it makes, and races."""
+        """Begin a test: observe races, and the schedulers and engines that it creates."""
         self._schedulers, self._engines, self._races = [], [], []
         self._watch({})
 
     def end(self) -> tuple[list[Message], list[WatchedResult]]:
-        """Run a test's remaining device work; return its races and observations."""
+        """Run the remaining device work of a test; return its races and records."""
         try:
             self._races += self._device.report()["races"]
         except BaseException:

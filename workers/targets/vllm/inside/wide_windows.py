@@ -1,4 +1,4 @@
-"""Llama model with more heads in sliding-window layers than in its full-attention layer."""
+"""Llama model with more heads in sliding-window layers than in full-attention layers."""
 
 from functools import partial
 from typing import Any

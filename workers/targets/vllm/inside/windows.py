@@ -1,4 +1,4 @@
-"""Sliding-window models: dense models in which some layers attend only to the last tokens.
+"""Sliding-window models: dense models in which some layers attend to the last tokens only.
 
 With more KV heads in the sliding-window layers, vLLM multiplies the block size of the full-attention layer, because
 blocks of all layers have the same number of bytes.
@@ -29,7 +29,7 @@ WIDE = "WideWindowsForCausalLM"
 
 
 def model(kind: str, version: str, vocab_size: int) -> Model:
-    """Return (configuration, weights) of a sliding-window target; `wide-windows` has more heads.
+    """Return configuration and weights of a sliding-window target.
 
     Embeddings and head are the dense target's, for which the drafters are made. The engine sets the window length.
     """
@@ -63,7 +63,7 @@ def _wide_attention(generator: torch.Generator, prefix: str) -> Weights:
 
 
 def window_model_kind(spec: EngineSpec) -> str:
-    """Return which test model a sliding-window spec uses: `windows` or `wide-windows`."""
+    """Return the test model of a sliding-window spec: `windows` or `wide-windows`."""
     return "windows" if spec.window_heads == 1 else "wide-windows"
 
 

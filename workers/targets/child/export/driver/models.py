@@ -16,7 +16,7 @@ INTERMEDIATE = 96
 def decoder_layer(
     prefix: str, generator: torch.Generator, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Return random weights of one decoder layer; `scale` is the size of its output."""
+    """Return random decoder-layer weights; `scale` multiplies its output weights."""
     shapes = {
         "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
         "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),
@@ -55,7 +55,7 @@ def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
 def with_window_layers(
     target: dict[str, torch.Tensor], seed: int
 ) -> dict[str, torch.Tensor]:
-    """Return a model's weights with its decoder layers replaced by four random ones."""
+    """Return a model's weights with four random decoder layers instead of its own."""
     generator = torch.Generator().manual_seed(seed)
     weights = {
         name: weight
@@ -80,7 +80,7 @@ def add_windows(model: str, window: int) -> None:
 def eagle_head(
     target: dict[str, torch.Tensor], seed: int, of_states: float, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Return the weights of an EAGLE drafter.
+    """Return the weights of an EAGLE drafter for a target model.
 
     Its input is the token's embedding plus `of_states` times the hidden state.
     """

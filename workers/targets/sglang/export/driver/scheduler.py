@@ -1,4 +1,4 @@
-"""SGLang scheduler on a CPU; its event loop receives requests at fixed iterations."""
+"""SGLang scheduler on a CPU, whose event loop receives requests at given iterations."""
 
 from array import array
 from collections.abc import Sequence

@@ -8,76 +8,76 @@ from workers.simulated_torch.kernel_definitions import Definition, Given
 _PACKAGE = "sglang.kernels.ops.speculative"
 
 
-def generate_indices(programs: tuple[int, ...], given: Given) -> None:
+def generate_indices(programs: tuple[int, ...], args: Given) -> None:
     """Write the KV-cache slots that each draft step attends to, by request and tree branch.
 
     These are the slots of the request's tokens, and of the draft tokens of its branch up to that step.
     """
-    num_steps, (_, num_requests, topk) = given.NUM_STEPS or programs[0], programs
+    num_steps, (_, num_requests, topk) = args.NUM_STEPS or programs[0], programs
     for step in range(num_steps):
-        indices, starts, drafted = given.kv_indices_stride * step, given.kv_indptr_stride * step, step + 1
+        indices, starts, drafted = args.kv_indices_stride * step, args.kv_indptr_stride * step, step + 1
         before = 0
         for row in range(num_requests):
-            length = given.paged_kernel_lens[row]
-            slots = given.req_pool_indices[row] * given.row_stride
+            length = args.paged_kernel_lens[row]
+            slots = args.req_pool_indices[row] * args.row_stride
             for branch in range(topk):
                 at = indices + before * topk + row * drafted * topk + branch * (length + drafted)
-                given.kv_indices.span(at, length)[:] = given.req_to_token.span(slots, length)
-                own = given.req_to_token.span(slots + _first_drafted(given, length, num_steps, branch, topk), drafted)
-                given.kv_indices.span(at + length, drafted)[:] = own
+                args.kv_indices.span(at, length)[:] = args.req_to_token.span(slots, length)
+                own = args.req_to_token.span(slots + _first_drafted(args, length, num_steps, branch, topk), drafted)
+                args.kv_indices.span(at + length, drafted)[:] = own
                 # Branch 0 of request 0 writes the end of the last one.
                 place = row * topk + branch or num_requests * topk
-                given.kv_indptr[starts + place] = int(given.positions.span(0, place).sum()) + place * drafted
+                args.kv_indptr[starts + place] = int(args.positions.span(0, place).sum()) + place * drafted
             before += length
 
 
-def _first_drafted(given: Given, length: int, num_steps: int, branch: int, topk: int) -> int:
-    """Return the index, in a request's row of slots, of a branch's first draft token.
+def _first_drafted(args: Given, length: int, num_steps: int, branch: int, topk: int) -> int:
+    """Return the index of a branch's first draft token in a request's row of the slot table.
 
     Each branch has pages of its own.
     """
-    if given.page_size == 1 or topk == 1:
+    if args.page_size == 1 or topk == 1:
         return length + branch * num_steps
-    page: int = given.page_size
+    page: int = args.page_size
     num_pages = -(-(length % page + num_steps) // page)
     return length + branch * num_pages * page
 
 
-def _maps_single_tokens(given: Mapping[str, Any]) -> bool:
-    """Return whether a table maps each token to a slot, without window or translation."""
-    return given["window_size"] == 0 and given["ENTRY_PAGE_SIZE"] == 1 and not given["TRANSLATE"]
+def _maps_single_tokens(args: Mapping[str, Any]) -> bool:
+    """Return whether a table maps single tokens to slots, without window or translation."""
+    return args["window_size"] == 0 and args["ENTRY_PAGE_SIZE"] == 1 and not args["TRANSLATE"]
 
 
-def assign_draft_slots(programs: tuple[int, ...], given: Given) -> None:
+def assign_draft_slots(programs: tuple[int, ...], args: Given) -> None:
     """Write the KV-cache slots of each request's draft tokens, and their first position."""
-    count = given.topk * given.speculative_num_steps
+    count = args.topk * args.speculative_num_steps
     for row in range(programs[0]):
-        length = given.seq_lens[row]
-        slots = given.req_to_token.span(given.req_pool_indices[row] * given.pool_len + length, count)
-        given.out_cache_loc.span(row * count, count)[:] = slots
-        if given.WRITE_POSITIONS:
-            given.positions.span(row * given.topk, given.topk)[:] = length
+        length = args.seq_lens[row]
+        slots = args.req_to_token.span(args.req_pool_indices[row] * args.pool_len + length, count)
+        args.out_cache_loc.span(row * count, count)[:] = slots
+        if args.WRITE_POSITIONS:
+            args.positions.span(row * args.topk, args.topk)[:] = length
 
 
-def _has_one_position(given: Mapping[str, Any]) -> bool:
-    return not given["WRITE_MROPE"]
+def _has_one_position(args: Mapping[str, Any]) -> bool:
+    return not args["WRITE_MROPE"]
 
 
-def gather_rows(programs: tuple[int, ...], given: Given) -> None:
+def gather_rows(programs: tuple[int, ...], args: Given) -> None:
     """Copy the selected rows of three or four tables."""
-    tables = [(given.s0, given.d0, given.n0), (given.s1, given.d1, given.n1), (given.s2, given.d2, given.n2)]
-    if given.HAS3:
-        tables.append((given.s3, given.d3, given.n3))
+    tables = [(args.s0, args.d0, args.n0), (args.s1, args.d1, args.n1), (args.s2, args.d2, args.n2)]
+    if args.HAS3:
+        tables.append((args.s3, args.d3, args.n3))
     for row in range(programs[0]):
         for source, to, width in tables:
-            to.span(row * width, width)[:] = source.span(given.idx_ptr[row] * width, width)
+            to.span(row * width, width)[:] = source.span(args.idx_ptr[row] * width, width)
 
 
-def fill_bonus_tokens(programs: tuple[int, ...], given: Given) -> None:
+def fill_bonus_tokens(programs: tuple[int, ...], args: Given) -> None:
     """Write each request's last accepted token, the bonus token."""
     for row in range(programs[0]):
-        last = given.accept_stride * row + given.accept_lens[row] - 1
-        given.bonus_tokens_ptr[row] = given.accept_tokens[last]
+        last = args.accept_stride * row + args.accept_lens[row] - 1
+        args.bonus_tokens_ptr[row] = args.accept_tokens[last]
 
 
 DEFINITIONS = {

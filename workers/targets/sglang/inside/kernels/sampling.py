@@ -7,14 +7,14 @@ from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 _WORD = 0xFFFFFFFF
 
 
-def hash_positions(programs: tuple[int, ...], given: Given) -> None:
-    """Write for each row and column a 32-bit MurmurHash3 of seed, position and column."""
-    columns = given.col_indices_ptr.span(0, given.num_cols).astype(np.uint64) & _WORD
+def hash_positions(programs: tuple[int, ...], args: Given) -> None:
+    """Write, for each row and column, the 32-bit MurmurHash3 of seed, position and column."""
+    columns = args.col_indices_ptr.span(0, args.num_cols).astype(np.uint64) & _WORD
     for row in range(programs[0]):
-        seed, hashed = given.seed_ptr[row], np.zeros(given.num_cols, np.uint64)
-        for word in (seed & _WORD, seed >> 32 & _WORD, given.positions_ptr[row] & _WORD, columns):
+        seed, hashed = args.seed_ptr[row], np.zeros(args.num_cols, np.uint64)
+        for word in (seed & _WORD, seed >> 32 & _WORD, args.positions_ptr[row] & _WORD, columns):
             hashed = _mixed(hashed, np.asarray(word, np.uint64))
-        given.output_ptr.span(row * given.num_cols, given.num_cols)[:] = _final(hashed ^ 16)
+        args.output_ptr.span(row * args.num_cols, args.num_cols)[:] = _final(hashed ^ 16)
 
 
 def _mixed(hashed: Array, word: Array) -> Array:
@@ -37,15 +37,15 @@ def _final(hashed: Array) -> Array:
     return hashed
 
 
-def mask_logits(programs: tuple[int, ...], given: Given) -> None:
-    """Set each logit to -inf that the row's grammar bit mask (32 tokens a word) forbids."""
-    num_words = -(-given.vocab_size // 32)
-    for number in range(given.num_rows):
-        row = number if given.indices_ptr is None else given.indices_ptr[number]
-        words = given.bitmask_ptr.span(row * given.bitmask_strides, num_words)
+def mask_logits(programs: tuple[int, ...], args: Given) -> None:
+    """Set each logit whose bit in the row's grammar bitmask is 0 to -inf."""
+    num_words = -(-args.vocab_size // 32)
+    for number in range(args.num_rows):
+        row = number if args.indices_ptr is None else args.indices_ptr[number]
+        words = args.bitmask_ptr.span(row * args.bitmask_strides, num_words)
         is_allowed = words[:, None] >> np.arange(32, dtype=np.int32) & 1
-        logits = given.logits_ptr.span(row * given.logits_strides, given.vocab_size)
-        logits[is_allowed.ravel()[: given.vocab_size] == 0] = -np.inf
+        logits = args.logits_ptr.span(row * args.logits_strides, args.vocab_size)
+        logits[is_allowed.ravel()[: args.vocab_size] == 0] = -np.inf
 
 
 DEFINITIONS = {

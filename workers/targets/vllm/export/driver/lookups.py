@@ -1,10 +1,10 @@
-"""Engine step that checks the token buffer of the drafter `ngram_gpu`."""
+"""Engine step that checks the tokens in which the drafter `ngram_gpu` searches."""
 
 from vllm.v1.engine.core import EngineCore
 
 
 def step(engine: EngineCore) -> None:
-    """Run one engine step; assert that the drafter's buffer has each prompt."""
+    """Run one engine step; assert that the drafter's buffer contains each prompt."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     if executed:

@@ -1,4 +1,4 @@
-"""Scheduler without a model: every request samples token 1 at each step."""
+"""Scheduler without a model: every request samples token 1 in each step."""
 
 from collections import deque
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reductions and random numbers in NumPy, with the same results as Triton's interpreter."""
+"""Reductions and random numbers in NumPy, with results equal to Triton's interpreter."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ _SALT = 0x9E3779B9
 
 
 def padded(line: Array, width: int, value: Any) -> Array:
-    """Return `line` followed by copies of `value`, up to length `width`."""
+    """Return `line`, extended by copies of `value` to length `width`."""
     block = np.full(width, value, dtype=line.dtype)
     block[: len(line)] = line
     return block
 
 
 def highest(line: Array, width: int) -> tuple[Any, int]:
-    """Return (maximum, its first index) of a block, padded with -inf to `width` lanes."""
+    """Return the maximum of a block and its first index; lanes past the line count as -inf."""
     value = np.fmax.reduce(line) if len(line) else LOWEST
     place = int(line.argmax()) if len(line) else 0
     # With -0 and +0, or with NaN, the result depends on the order of lanes: reduce the whole block.
@@ -36,7 +36,7 @@ def highest(line: Array, width: int) -> tuple[Any, int]:
 
 
 def total(line: Array, width: int) -> Any:
-    """Return the sum of a block, padded with 0 to `width` lanes."""
+    """Return the sum of a block; lanes past the line count as 0."""
     enough = max(_ADDED_AT_ONCE, 1 << (len(line) - 1).bit_length())
     return np.sum(line if len(line) == width else padded(line, min(enough, width), 0))
 

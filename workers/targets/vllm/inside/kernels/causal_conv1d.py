@@ -14,88 +14,88 @@ from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 MODULE = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
 
 
-def causal_conv1d_fwd(programs: tuple[int, ...], given: Given) -> None:
-    """Convolve prefill tokens, starting from each row's state; the first chunk writes the state."""
-    size, keep = given.dim, given.KERNEL_WIDTH - 1
-    strides_x, strides_o = (given.stride_x_token, given.stride_x_dim), (given.stride_o_token, given.stride_o_dim)
-    strides = given.stride_istate_token, given.stride_istate_dim
+def causal_conv1d_fwd(programs: tuple[int, ...], args: Given) -> None:
+    """Convolve each row's prefill tokens, starting from its state; write the new state."""
+    size, keep = args.dim, args.KERNEL_WIDTH - 1
+    strides_x, strides_o = (args.stride_x_token, args.stride_x_dim), (args.stride_o_token, args.stride_o_dim)
+    strides = args.stride_istate_token, args.stride_istate_dim
     for program in range(programs[0]):
-        row, chunk = given.batch_ptr[program], given.token_chunk_offset_ptr[program]
-        if row == given.pad_slot_id:
+        row, chunk = args.batch_ptr[program], args.token_chunk_offset_ptr[program]
+        if row == args.pad_slot_id:
             continue
-        start = given.query_start_loc_ptr[row]
-        length = max(0, given.query_start_loc_ptr[row + 1] - start)
-        slot = given.cache_indices_ptr[row * given.stride_cache_indices]
-        if given.HAS_NULL_BLOCK and slot == given.null_block_id:
+        start = args.query_start_loc_ptr[row]
+        length = max(0, args.query_start_loc_ptr[row + 1] - start)
+        slot = args.cache_indices_ptr[row * args.stride_cache_indices]
+        if args.HAS_NULL_BLOCK and slot == args.null_block_id:
             continue
-        tokens = given.x_ptr.rows(start * given.stride_x_token, (length, size), strides_x)
-        first = given.BLOCK_M * chunk
+        tokens = args.x_ptr.rows(start * args.stride_x_token, (length, size), strides_x)
+        first = args.BLOCK_M * chunk
         if chunk == 0:
-            state = given.initial_states_ptr.rows(slot * given.stride_istate_seq, (keep, size), strides)
-            before = state.copy() if given.has_initial_states_ptr[row] else np.zeros_like(state)
+            state = args.initial_states_ptr.rows(slot * args.stride_istate_seq, (keep, size), strides)
+            before = state.copy() if args.has_initial_states_ptr[row] else np.zeros_like(state)
             state[:] = np.concatenate([before, tokens])[length:]
         else:
             before = tokens[first - keep : first]
-        found = _convolved(before, tokens[first : first + given.BLOCK_M], given)
-        given.o_ptr.rows((start + first) * given.stride_o_token, (len(found), size), strides_o)[:] = found
+        found = _convolved(before, tokens[first : first + args.BLOCK_M], args)
+        args.o_ptr.rows((start + first) * args.stride_o_token, (len(found), size), strides_o)[:] = found
 
 
-def causal_conv1d_update(programs: tuple[int, ...], given: Given) -> None:
+def causal_conv1d_update(programs: tuple[int, ...], args: Given) -> None:
     """Convolve each row's decode tokens, starting from its state, and write the new state.
 
     With draft tokens a state has a column for each: a row continues after its accepted ones, and all are written.
     """
-    size, keep = given.dim, given.KERNEL_WIDTH - 1
-    strides = given.stride_conv_state_tok, given.stride_conv_state_dim
-    strides_x, strides_o = (given.stride_x_token, given.stride_x_dim), (given.stride_o_token, given.stride_o_dim)
-    for row in range(min(programs[0], given.batch)):
-        slot = given.conv_state_indices_ptr[row * given.stride_state_indices]
-        if given.HAS_NULL_BLOCK and slot == given.null_block_id:
+    size, keep = args.dim, args.KERNEL_WIDTH - 1
+    strides = args.stride_conv_state_tok, args.stride_conv_state_dim
+    strides_x, strides_o = (args.stride_x_token, args.stride_x_dim), (args.stride_o_token, args.stride_o_dim)
+    for row in range(min(programs[0], args.batch)):
+        slot = args.conv_state_indices_ptr[row * args.stride_state_indices]
+        if args.HAS_NULL_BLOCK and slot == args.null_block_id:
             continue
-        count, start_x, start_o = given.seqlen, row * given.stride_x_seq, row * given.stride_o_seq
-        if given.IS_VARLEN:
-            start = given.query_start_loc_ptr[row]
-            count = given.query_start_loc_ptr[row + 1] - start
-            start_x, start_o = start * given.stride_x_token, start * given.stride_o_token
+        count, start_x, start_o = args.seqlen, row * args.stride_x_seq, row * args.stride_o_seq
+        if args.IS_VARLEN:
+            start = args.query_start_loc_ptr[row]
+            count = args.query_start_loc_ptr[row + 1] - start
+            start_x, start_o = start * args.stride_x_token, start * args.stride_o_token
         if count == 0:
             continue
-        tokens = given.x_ptr.rows(start_x, (count, size), strides_x)
-        kept = given.num_accepted_tokens_ptr[row] if given.IS_SPEC_DECODING else 1
-        first = slot * given.stride_conv_state_seq
-        behind = given.conv_state_ptr.rows(first + (kept - 1) * given.stride_conv_state_tok, (keep, size), strides)
+        tokens = args.x_ptr.rows(start_x, (count, size), strides_x)
+        kept = args.num_accepted_tokens_ptr[row] if args.IS_SPEC_DECODING else 1
+        first = slot * args.stride_conv_state_seq
+        behind = args.conv_state_ptr.rows(first + (kept - 1) * args.stride_conv_state_tok, (keep, size), strides)
         before = behind.copy()
-        found = _convolved(before, tokens, given)
-        passed = 1 if given.IS_SPEC_DECODING else count
+        found = _convolved(before, tokens, args)
+        passed = 1 if args.IS_SPEC_DECODING else count
         after = np.concatenate([before, tokens])[passed:]
-        given.conv_state_ptr.rows(first, (len(after), size), strides)[:] = after
-        given.o_ptr.rows(start_o, (count, size), strides_o)[:] = found
+        args.conv_state_ptr.rows(first, (len(after), size), strides)[:] = after
+        args.o_ptr.rows(start_o, (count, size), strides_o)[:] = found
 
 
-def _convolved(before: Array, tokens: Array, given: Given) -> Array:
+def _convolved(before: Array, tokens: Array, args: Given) -> Array:
     """Return the convolution outputs of `tokens`, which follow the input tokens `before`."""
-    width, size, count = given.KERNEL_WIDTH, given.dim, len(tokens)
-    weights = given.w_ptr.rows(0, (width, size), (given.stride_w_width, given.stride_w_dim))
+    width, size, count = args.KERNEL_WIDTH, args.dim, len(tokens)
+    weights = args.w_ptr.rows(0, (width, size), (args.stride_w_width, args.stride_w_dim))
     every = np.concatenate([before, tokens])
     found = np.zeros((count, size), dtype=np.float32)
-    if given.HAS_BIAS:
-        found += given.bias_ptr.span(0, size)
+    if args.HAS_BIAS:
+        found += args.bias_ptr.span(0, size)
     for number in range(width):
         found = found + every[number : number + count] * weights[number]
-    return found / (1 + np.exp(-found)) if given.SILU_ACTIVATION else found
+    return found / (1 + np.exp(-found)) if args.SILU_ACTIVATION else found
 
 
-def _is_plain(given: Mapping[str, Any]) -> bool:
+def _is_plain(args: Mapping[str, Any]) -> bool:
     """Return whether the definition covers a launch: float32, no states kept at block ends."""
-    tensors = (given["x_ptr"], given["w_ptr"], given["o_ptr"], given["bias_ptr"])
+    tensors = (args["x_ptr"], args["w_ptr"], args["o_ptr"], args["bias_ptr"])
     in_float32 = all(each is None or each.dtype == torch.float32 for each in tensors)
-    return in_float32 and not given.get("IS_APC_ENABLED") and not given["launch_pdl"]
+    return in_float32 and not args.get("IS_APC_ENABLED") and not args["launch_pdl"]
 
 
-def _is_plain_update(given: Mapping[str, Any]) -> bool:
-    keep, is_drafted = given["KERNEL_WIDTH"] - 1, given["IS_SPEC_DECODING"]
-    kept = keep + (given["seqlen"] - 1 if is_drafted else 0)
-    is_even = given["IS_VARLEN"] == is_drafted and given["seqlen"] > 0
-    return is_even and given["state_len"] == kept and _is_plain(given)
+def _is_plain_update(args: Mapping[str, Any]) -> bool:
+    keep, is_drafted = args["KERNEL_WIDTH"] - 1, args["IS_SPEC_DECODING"]
+    kept = keep + (args["seqlen"] - 1 if is_drafted else 0)
+    is_even = args["IS_VARLEN"] == is_drafted and args["seqlen"] > 0
+    return is_even and args["state_len"] == kept and _is_plain(args)
 
 
 DEFINITIONS = {

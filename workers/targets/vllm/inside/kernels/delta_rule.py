@@ -1,4 +1,4 @@
-"""Arithmetic of gated delta nets in NumPy, with the same results as Triton's interpreter."""
+"""Arithmetic of gated delta nets in NumPy, with results equal to Triton's interpreter."""
 
 from typing import Any
 
@@ -40,5 +40,5 @@ def sigmoid(values: Array) -> Array:
 
 
 def squares(rows: Array) -> Any:
-    """Return the sum of squares of each row plus `EPSILON`, with a last dimension of 1."""
+    """Return each row's sum of squares plus `EPSILON`, with a last dimension of size 1."""
     return (np.sum(rows * rows, axis=-1) + EPSILON)[..., None]

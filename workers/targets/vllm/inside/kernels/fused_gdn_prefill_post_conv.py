@@ -12,34 +12,34 @@ from workers.targets.vllm.inside.kernels.fused_recurrent import is_in_float32
 MODULE = "vllm.third_party.flash_linear_attention.ops.fused_gdn_prefill_post_conv"
 
 
-def post_conv(programs: tuple[int, ...], given: Given) -> None:
+def post_conv(programs: tuple[int, ...], args: Given) -> None:
     """Split the convolution's output into queries, keys and values; compute gates and betas."""
-    count, heads, one = given.L, given.HV, np.float32(1)
-    widths = given.H * given.K, given.H * given.K, heads * given.V
+    count, heads, one = args.L, args.HV, np.float32(1)
+    widths = args.H * args.K, args.H * args.K, heads * args.V
     first = 0
     for pointer, stride, width in zip(
-        (given.q_ptr, given.k_ptr, given.v_ptr),
-        (given.stride_q_tok, given.stride_k_tok, given.stride_v_tok),
+        (args.q_ptr, args.k_ptr, args.v_ptr),
+        (args.stride_q_tok, args.stride_k_tok, args.stride_v_tok),
         widths,
         strict=True,
     ):
-        rows = given.mixed_qkv_ptr.rows(first, (count, width), (given.stride_x_tok, 1))
-        if given.APPLY_L2NORM and pointer is not given.v_ptr:
-            split = rows.reshape(count, given.H, given.K)
+        rows = args.mixed_qkv_ptr.rows(first, (count, width), (args.stride_x_tok, 1))
+        if args.APPLY_L2NORM and pointer is not args.v_ptr:
+            split = rows.reshape(count, args.H, args.K)
             rows = (split * (one / np.sqrt(squares(split)))).reshape(count, width)
         pointer.rows(0, (count, width), (stride, 1))[:] = rows
         first += width
-    steps = given.a_ptr.rows(0, (count, heads), (given.stride_a_tok, 1)) + given.dt_bias_ptr.span(0, heads)
+    steps = args.a_ptr.rows(0, (count, heads), (args.stride_a_tok, 1)) + args.dt_bias_ptr.span(0, heads)
     soft = np.where(steps > 0, steps + np.log(one + np.exp(-steps)), np.log(one + np.exp(steps)))
-    soft = np.where(steps <= np.float32(given.SOFTPLUS_THRESHOLD), soft, steps)
-    gates = -np.exp(given.A_log_ptr.span(0, heads)) * soft
-    given.g_ptr.rows(0, (count, heads), (heads, 1))[:] = np.exp(gates) if given.OUTPUT_G_EXP else gates
-    betas = sigmoid(given.b_ptr.rows(0, (count, heads), (given.stride_b_tok, 1)))
-    given.beta_ptr.rows(0, (count, heads), (heads, 1))[:] = betas
+    soft = np.where(steps <= np.float32(args.SOFTPLUS_THRESHOLD), soft, steps)
+    gates = -np.exp(args.A_log_ptr.span(0, heads)) * soft
+    args.g_ptr.rows(0, (count, heads), (heads, 1))[:] = np.exp(gates) if args.OUTPUT_G_EXP else gates
+    betas = sigmoid(args.b_ptr.rows(0, (count, heads), (args.stride_b_tok, 1)))
+    args.beta_ptr.rows(0, (count, heads), (heads, 1))[:] = betas
 
 
-def _is_plain(given: Mapping[str, Any]) -> bool:
-    return is_in_float32(given, "mixed_qkv_ptr a_ptr b_ptr A_log_ptr dt_bias_ptr q_ptr k_ptr v_ptr g_ptr beta_ptr")
+def _is_plain(args: Mapping[str, Any]) -> bool:
+    return is_in_float32(args, "mixed_qkv_ptr a_ptr b_ptr A_log_ptr dt_bias_ptr q_ptr k_ptr v_ptr g_ptr beta_ptr")
 
 
 DEFINITIONS = {

@@ -12,38 +12,38 @@ from workers.targets.vllm.inside.kernels.delta_rule import advanced, decay, sigm
 MODULE = "vllm.third_party.flash_linear_attention.ops.fused_recurrent"
 
 
-def packed_decode(programs: tuple[int, ...], given: Given) -> None:
+def packed_decode(programs: tuple[int, ...], args: Given) -> None:
     """Advance each decode row's state by one token, in place; a row without a slot outputs 0."""
-    size, keys, heads = given.K, given.H, given.HV
+    size, keys, heads = args.K, args.H, args.HV
     share = heads // keys
-    rates, bias = given.A_log.span(0, heads), given.dt_bias.span(0, heads)
+    rates, bias = args.A_log.span(0, heads), args.dt_bias.span(0, heads)
     for row in range(programs[1] // heads):
-        output = given.o.rows(row * heads * given.V, (heads, given.V), (given.V, 1))
-        slot = given.ssm_state_indices[row * given.stride_indices_seq]
+        output = args.o.rows(row * heads * args.V, (heads, args.V), (args.V, 1))
+        slot = args.ssm_state_indices[row * args.stride_indices_seq]
         if slot <= 0:
             output[:] = 0
             continue
-        line = given.mixed_qkv.span(row * given.stride_mixed_qkv_tok, 2 * keys * size + heads * given.V)
+        line = args.mixed_qkv.span(row * args.stride_mixed_qkv_tok, 2 * keys * size + heads * args.V)
         query, key = line[: 2 * keys * size].reshape(2, keys, size)
-        value = line[2 * keys * size :].reshape(heads, given.V)
-        if given.USE_QK_L2NORM_IN_KERNEL:
+        value = line[2 * keys * size :].reshape(heads, args.V)
+        if args.USE_QK_L2NORM_IN_KERNEL:
             query, key = query / np.sqrt(squares(query)), key / np.sqrt(squares(key))
-        query, key = (each.repeat(share, axis=0) for each in (query * np.float32(given.scale), key))
-        gate = decay(rates, given.a.span(row * given.stride_a_tok, heads) + bias, given.SOFTPLUS_THRESHOLD)
-        beta = sigmoid(given.b.span(row * given.stride_b_tok, heads))
-        before = given.h0.span(slot * given.stride_init_state_token, heads * given.V * size)
-        state = before.reshape(heads, given.V, size).copy()
+        query, key = (each.repeat(share, axis=0) for each in (query * np.float32(args.scale), key))
+        gate = decay(rates, args.a.span(row * args.stride_a_tok, heads) + bias, args.SOFTPLUS_THRESHOLD)
+        beta = sigmoid(args.b.span(row * args.stride_b_tok, heads))
+        before = args.h0.span(slot * args.stride_init_state_token, heads * args.V * size)
+        state = before.reshape(heads, args.V, size).copy()
         output[:] = advanced(state, query, key, value, gate, beta)
-        given.ht.span(slot * given.stride_final_state_token, state.size)[:] = state.reshape(-1)
+        args.ht.span(slot * args.stride_final_state_token, state.size)[:] = state.reshape(-1)
 
 
-def is_in_float32(given: Mapping[str, Any], names: str) -> bool:
-    """Return whether the head size K fills its block, and all named tensors are float32."""
-    return given["K"] == given["BK"] and all(given[name].dtype == torch.float32 for name in names.split())
+def is_in_float32(args: Mapping[str, Any], names: str) -> bool:
+    """Return whether the head size K fills its block, and these tensors are float32."""
+    return args["K"] == args["BK"] and all(args[name].dtype == torch.float32 for name in names.split())
 
 
-def _is_plain(given: Mapping[str, Any]) -> bool:
-    return not given["SPLIT_BATCH_HEAD_GRID"] and is_in_float32(given, "mixed_qkv a b A_log dt_bias o h0 ht")
+def _is_plain(args: Mapping[str, Any]) -> bool:
+    return not args["SPLIT_BATCH_HEAD_GRID"] and is_in_float32(args, "mixed_qkv a b A_log dt_bias o h0 ht")
 
 
 DEFINITIONS = {

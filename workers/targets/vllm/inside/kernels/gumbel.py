@@ -14,51 +14,51 @@ _DRAFT_SALT = 1 << 30
 _STEP_BITS = 32
 
 
-def apply_temperature(programs: tuple[int, ...], given: Given) -> None:
+def apply_temperature(programs: tuple[int, ...], args: Given) -> None:
     """Divide each logits row by its request's temperature; skip temperatures 0 and 1."""
     for row in range(programs[0]):
-        temperature = np.float32(given.temperature_ptr[given.expanded_idx_mapping_ptr[row]])
+        temperature = np.float32(args.temperature_ptr[args.expanded_idx_mapping_ptr[row]])
         if temperature not in (0, 1):
-            line = given.logits_ptr.span(row * given.logits_stride, given.vocab_size)
+            line = args.logits_ptr.span(row * args.logits_stride, args.vocab_size)
             line[:] = line.astype(np.float32, copy=False) / temperature
 
 
-def gumbel_sample(programs: tuple[int, ...], given: Given) -> None:
-    """Write the sampled token and noisy logit of each logits block; temperature 0: no noise."""
-    _sample(programs, given, of_steps=False)
+def gumbel_sample(programs: tuple[int, ...], args: Given) -> None:
+    """Write the best token of each logits block with Gumbel noise; none for temperature 0."""
+    _sample(programs, args, of_steps=False)
 
 
-def gumbel_sample_of_steps(programs: tuple[int, ...], given: Given) -> None:
-    """Like `gumbel_sample`, but with a seed per draft step if draft logits are cached."""
-    _sample(programs, given, of_steps=True)
+def gumbel_sample_of_steps(programs: tuple[int, ...], args: Given) -> None:
+    """Like `gumbel_sample`; with cached draft logits, each draft step has its own seed."""
+    _sample(programs, args, of_steps=True)
 
 
-def _sample(programs: tuple[int, ...], given: Given, of_steps: bool) -> None:
+def _sample(programs: tuple[int, ...], args: Given, of_steps: bool) -> None:
     num_rows, num_blocks = programs[:2]
     for row in range(num_rows):
-        state = given.expanded_idx_mapping_ptr[row]
+        state = args.expanded_idx_mapping_ptr[row]
         temperature, seed = np.float32(0), 0
         if state >= 0:
-            temperature, seed = np.float32(given.temp_ptr[state]), given.seeds_ptr[state]
-        if of_steps and given.logits_cache_ptr is not None:
-            seed ^= _column(row, given) << _STEP_BITS
+            temperature, seed = np.float32(args.temp_ptr[state]), args.seeds_ptr[state]
+        if of_steps and args.logits_cache_ptr is not None:
+            seed ^= _column(row, args) << _STEP_BITS
         for block in range(num_blocks):
-            first = block * given.BLOCK_SIZE
-            count = min(given.BLOCK_SIZE, given.vocab_size - first)
-            _keep_logits(row, state, first, count, given)
-            line = given.logits_ptr.span(row * given.logits_stride + first, count).astype(np.float32, copy=False)
-            if given.APPLY_TEMPERATURE and temperature != 0:
+            first = block * args.BLOCK_SIZE
+            count = min(args.BLOCK_SIZE, args.vocab_size - first)
+            _keep_logits(row, state, first, count, args)
+            line = args.logits_ptr.span(row * args.logits_stride + first, count).astype(np.float32, copy=False)
+            if args.APPLY_TEMPERATURE and temperature != 0:
                 line = line / temperature
-            position = given.pos_ptr[row] + (_DRAFT_SALT if given.IS_DRAFTING else 0)
-            value, place = noised(line, first, given.BLOCK_SIZE, temperature, (seed, position), given.USE_FP64)
-            given.local_argmax_ptr[row * given.local_argmax_stride + block] = first + place
-            given.local_max_ptr[row * given.local_max_stride + block] = value
+            position = args.pos_ptr[row] + (_DRAFT_SALT if args.IS_DRAFTING else 0)
+            value, place = noised(line, first, args.BLOCK_SIZE, temperature, (seed, position), args.USE_FP64)
+            args.local_argmax_ptr[row * args.local_argmax_stride + block] = first + place
+            args.local_max_ptr[row * args.local_max_stride + block] = value
 
 
 def noised(
     line: Array, first: int, width: int, temperature: Any, drawn_at: tuple[int, int], in_float64: bool
 ) -> tuple[Any, int]:
-    """Return (maximum, its index) of a logits block with Gumbel noise; temperature 0: no noise."""
+    """Return maximum and index of a logits block with Gumbel noise (none for temperature 0)."""
     if in_float64:
         line = line.astype(np.float64)
     if temperature != 0:
@@ -66,20 +66,20 @@ def noised(
     return highest(line, width)
 
 
-def _keep_logits(row: int, state: int, first: int, count: int, given: Given) -> None:
-    """Copy a block of draft logits, before temperature, to the logits cache if there is one."""
-    if given.logits_cache_ptr is None:
+def _keep_logits(row: int, state: int, first: int, count: int, args: Given) -> None:
+    """Copy a block of draft logits, before temperature, to the draft-logits cache if it exists."""
+    if args.logits_cache_ptr is None:
         return
-    column = _column(row, given)
-    kept = given.logits_cache_source_ptr.span(row * given.logits_cache_source_stride + first, count)
+    column = _column(row, args)
+    kept = args.logits_cache_source_ptr.span(row * args.logits_cache_source_stride + first, count)
     if state >= 0:
-        at = state * given.logits_cache_stride_0 + column * given.logits_cache_stride_1 + first
-        given.logits_cache_ptr.span(at, count)[:] = kept
+        at = state * args.logits_cache_stride_0 + column * args.logits_cache_stride_1 + first
+        args.logits_cache_ptr.span(at, count)[:] = kept
 
 
-def _column(row: int, given: Given) -> int:
-    """Return the column of a logits row in the draft-logits cache: its draft step."""
-    found: int = given.logits_cache_col_ptr[row if given.PER_TOKEN_COL else 0]
+def _column(row: int, args: Given) -> int:
+    """Return the draft step of a logits row: its column in the draft-logits cache."""
+    found: int = args.logits_cache_col_ptr[row if args.PER_TOKEN_COL else 0]
     return found
 
 

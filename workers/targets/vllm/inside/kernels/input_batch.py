@@ -7,102 +7,102 @@ from workers.simulated_torch.kernel_definitions import Definition, Given
 MODULE = "vllm.v1.worker.gpu.input_batch"
 
 
-def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
-    """Copy each row's prompt tokens of this step to the input ids; save the tokens after them."""
+def prepare_prefill_inputs(programs: tuple[int, ...], args: Given) -> None:
+    """Copy each row's prompt tokens for this step; save the prompt token after them."""
     for row in range(programs[0]):
-        state = given.idx_mapping_ptr[row]
-        length, computed = given.prefill_lens_ptr[state], given.num_computed_tokens_ptr[state]
+        state = args.idx_mapping_ptr[row]
+        length, computed = args.prefill_lens_ptr[state], args.num_computed_tokens_ptr[state]
         if computed >= length:
             continue
-        start = given.query_start_loc_ptr[row]
-        count = given.query_start_loc_ptr[row + 1] - start
-        tokens, first = given.all_token_ids_ptr, state * given.all_token_ids_stride + computed
-        given.input_ids_ptr.span(start, count)[:] = tokens.span(first, count)
-        known = min(max(length - computed - count, 0), given.num_lookahead)
-        for ahead in range(given.num_lookahead):
+        start = args.query_start_loc_ptr[row]
+        count = args.query_start_loc_ptr[row + 1] - start
+        tokens, first = args.all_token_ids_ptr, state * args.all_token_ids_stride + computed
+        args.input_ids_ptr.span(start, count)[:] = tokens.span(first, count)
+        known = min(max(length - computed - count, 0), args.num_lookahead)
+        for ahead in range(args.num_lookahead):
             token = tokens[first + count + ahead] if ahead < known else 0
-            given.next_prefill_tokens_ptr[ahead * given.next_prefill_tokens_stride + state] = token
+            args.next_prefill_tokens_ptr[ahead * args.next_prefill_tokens_stride + state] = token
 
 
-def prepare_pos_seq_lens(programs: tuple[int, ...], given: Given) -> None:
+def prepare_pos_seq_lens(programs: tuple[int, ...], args: Given) -> None:
     """Write token positions and sequence lengths of a step; padding rows have length 0."""
     num_rows = programs[0] - 1
     for row in range(num_rows):
-        computed = given.num_computed_tokens_ptr[given.idx_mapping_ptr[row]]
-        start = given.query_start_loc_ptr[row]
-        count = given.query_start_loc_ptr[row + 1] - start
-        given.seq_lens_ptr[row] = computed + count
-        given.pos_ptr.span(start, count)[:] = np.arange(computed, computed + max(count, 0))
-    given.seq_lens_ptr.span(num_rows, given.max_num_reqs - num_rows)[:] = 0
+        computed = args.num_computed_tokens_ptr[args.idx_mapping_ptr[row]]
+        start = args.query_start_loc_ptr[row]
+        count = args.query_start_loc_ptr[row + 1] - start
+        args.seq_lens_ptr[row] = computed + count
+        args.pos_ptr.span(start, count)[:] = np.arange(computed, computed + max(count, 0))
+    args.seq_lens_ptr.span(num_rows, args.max_num_reqs - num_rows)[:] = 0
 
 
-def combine_sampled_and_draft_tokens(programs: tuple[int, ...], given: Given) -> None:
+def combine_sampled_and_draft_tokens(programs: tuple[int, ...], args: Given) -> None:
     """Write last sampled and draft tokens to the input ids, and each row's logits indices."""
-    num_new = given.NUM_NEW_SAMPLED_TOKENS
+    num_new = args.NUM_NEW_SAMPLED_TOKENS
     for row in range(programs[0]):
-        state = given.idx_mapping_ptr[row]
-        first = given.cu_num_logits_ptr[row]
-        num_logits = given.cu_num_logits_ptr[row + 1] - first
-        end = given.query_start_loc_ptr[row + 1]
-        shown = min(num_logits, given.BLOCK_SIZE)
-        given.logits_indices_ptr.span(first, shown)[:] = np.arange(end - num_logits, end - num_logits + max(shown, 0))
-        length, prefill = given.seq_lens_ptr[row], given.prefill_len_ptr[state]
+        state = args.idx_mapping_ptr[row]
+        first = args.cu_num_logits_ptr[row]
+        num_logits = args.cu_num_logits_ptr[row + 1] - first
+        end = args.query_start_loc_ptr[row + 1]
+        shown = min(num_logits, args.BLOCK_SIZE)
+        args.logits_indices_ptr.span(first, shown)[:] = np.arange(end - num_logits, end - num_logits + max(shown, 0))
+        length, prefill = args.seq_lens_ptr[row], args.prefill_len_ptr[state]
         if length <= prefill:
             continue
         if num_new > 0 and length - num_logits >= prefill:
-            given.input_ids_ptr[end - num_logits] = given.last_sampled_tokens_ptr[state]
+            args.input_ids_ptr[end - num_logits] = args.last_sampled_tokens_ptr[state]
         num_drafts = num_logits - num_new
-        shown = min(num_drafts, given.BLOCK_SIZE)
-        drafts = given.draft_tokens_ptr.span(state * given.draft_tokens_stride, shown)
-        given.input_ids_ptr.span(end - num_drafts, shown)[:] = drafts
+        shown = min(num_drafts, args.BLOCK_SIZE)
+        drafts = args.draft_tokens_ptr.span(state * args.draft_tokens_stride, shown)
+        args.input_ids_ptr.span(end - num_drafts, shown)[:] = drafts
 
 
-def get_num_sampled_and_rejected(programs: tuple[int, ...], given: Given) -> None:
+def get_num_sampled_and_rejected(programs: tuple[int, ...], args: Given) -> None:
     """Count each row's sampled and rejected tokens; rows with an unfinished prefill count 0."""
     for row in range(programs[0]):
-        is_chunk = given.seq_lens_ptr[row] < given.prefill_len_ptr[given.idx_mapping_ptr[row]]
-        sampled = 0 if is_chunk else given.num_sampled_ptr[row]
-        given.num_sampled_ptr[row] = sampled
-        num_logits = given.cu_num_logits_ptr[row + 1] - given.cu_num_logits_ptr[row]
-        given.num_rejected_ptr[row] = 0 if is_chunk else num_logits - sampled
+        is_chunk = args.seq_lens_ptr[row] < args.prefill_len_ptr[args.idx_mapping_ptr[row]]
+        sampled = 0 if is_chunk else args.num_sampled_ptr[row]
+        args.num_sampled_ptr[row] = sampled
+        num_logits = args.cu_num_logits_ptr[row + 1] - args.cu_num_logits_ptr[row]
+        args.num_rejected_ptr[row] = 0 if is_chunk else num_logits - sampled
 
 
-def post_update(programs: tuple[int, ...], given: Given) -> None:
+def post_update(programs: tuple[int, ...], args: Given) -> None:
     """Append sampled tokens to their requests; update output and computed-token counts."""
     for row in range(programs[0]):
-        state = given.idx_mapping_ptr[row]
+        state = args.idx_mapping_ptr[row]
         if state < 0:
             continue
-        length, sampled = given.total_len_ptr[state], given.num_sampled_ptr[row]
-        tokens = given.sampled_tokens_ptr.span(row * given.sampled_tokens_stride, sampled)
+        length, sampled = args.total_len_ptr[state], args.num_sampled_ptr[row]
+        tokens = args.sampled_tokens_ptr.span(row * args.sampled_tokens_stride, sampled)
         if sampled > 0:
-            given.last_sampled_tokens_ptr[state] = tokens[-1]
-            given.total_len_ptr[state] = length + sampled
-        given.all_token_ids_ptr.span(state * given.all_token_ids_stride + length, sampled)[:] = tokens
-        if given.output_bin_counts_ptr is not None:
+            args.last_sampled_tokens_ptr[state] = tokens[-1]
+            args.total_len_ptr[state] = length + sampled
+        args.all_token_ids_ptr.span(state * args.all_token_ids_stride + length, sampled)[:] = tokens
+        if args.output_bin_counts_ptr is not None:
             for token in tokens.tolist():
-                given.output_bin_counts_ptr[state * given.output_bin_counts_stride + token] += 1
+                args.output_bin_counts_ptr[state * args.output_bin_counts_stride + token] += 1
         count = 0
-        if given.query_start_loc_ptr is not None:
-            count = given.query_start_loc_ptr[row + 1] - given.query_start_loc_ptr[row]
-        if advance := count - given.num_rejected_ptr[row]:
-            given.num_computed_tokens_ptr[state] += advance
+        if args.query_start_loc_ptr is not None:
+            count = args.query_start_loc_ptr[row + 1] - args.query_start_loc_ptr[row]
+        if advance := count - args.num_rejected_ptr[row]:
+            args.num_computed_tokens_ptr[state] += advance
 
 
-def post_update_num_computed_tokens(programs: tuple[int, ...], given: Given) -> None:
+def post_update_num_computed_tokens(programs: tuple[int, ...], args: Given) -> None:
     """Advance each request's computed-token count by its scheduled tokens."""
     for row in range(programs[0]):
-        count = given.query_start_loc_ptr[row + 1] - given.query_start_loc_ptr[row]
-        given.num_computed_tokens_ptr[given.idx_mapping_ptr[row]] += count
+        count = args.query_start_loc_ptr[row + 1] - args.query_start_loc_ptr[row]
+        args.num_computed_tokens_ptr[args.idx_mapping_ptr[row]] += count
 
 
-def expand_idx_mapping(programs: tuple[int, ...], given: Given) -> None:
-    """Write each logits row's request index, and its position among that request's rows."""
+def expand_idx_mapping(programs: tuple[int, ...], args: Given) -> None:
+    """Write each logits row's request index, and its number among the request's rows."""
     for row in range(programs[0]):
-        first = given.cu_num_logits_ptr[row]
-        shown = min(given.cu_num_logits_ptr[row + 1] - first, given.BLOCK_SIZE)
-        given.expanded_idx_mapping_ptr.span(first, shown)[:] = given.idx_mapping_ptr[row]
-        given.expanded_local_pos_ptr.span(first, shown)[:] = np.arange(max(shown, 0))
+        first = args.cu_num_logits_ptr[row]
+        shown = min(args.cu_num_logits_ptr[row + 1] - first, args.BLOCK_SIZE)
+        args.expanded_idx_mapping_ptr.span(first, shown)[:] = args.idx_mapping_ptr[row]
+        args.expanded_local_pos_ptr.span(first, shown)[:] = np.arange(max(shown, 0))
 
 
 DEFINITIONS = {
@@ -113,7 +113,7 @@ DEFINITIONS = {
     "_post_update_kernel": Definition(
         post_update,
         "2fbf24d1e4a42601",
-        others=(Definition(post_update, "1e2aa8979a8383d8", lambda given: given["draft_tokens_ptr"] is None),),
+        others=(Definition(post_update, "1e2aa8979a8383d8", lambda args: args["draft_tokens_ptr"] is None),),
     ),
     "_post_update_num_computed_tokens_kernel": Definition(post_update_num_computed_tokens, "a1961770067c2ea9"),
     "_expand_idx_mapping_kernel": Definition(expand_idx_mapping, "ce073d1318001db2"),

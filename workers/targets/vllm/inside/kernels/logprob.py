@@ -8,49 +8,49 @@ from workers.targets.vllm.inside.kernels.arithmetic import LOWEST, highest, tota
 MODULE = "vllm.v1.worker.gpu.sample.logprob"
 
 
-def topk_log_softmax(programs: tuple[int, ...], given: Given) -> None:
-    """Write the logprobs of `topk` given token ids for each logits row."""
-    size, width = given.vocab_size, given.BLOCK_SIZE
+def topk_log_softmax(programs: tuple[int, ...], args: Given) -> None:
+    """Write the logprobs of the requested token ids of each logits row."""
+    size, width = args.vocab_size, args.BLOCK_SIZE
     for row in range(programs[0]):
-        line = given.logits_ptr.span(row * given.logits_stride, size)
+        line = args.logits_ptr.span(row * args.logits_stride, size)
         most, mass = LOWEST, np.float32(0)
         for first in range(0, size, width):
             most = highest(np.fmax(line[first : first + width], most), width)[0]
         most = np.float32(most)
         for first in range(0, size, width):
             mass = mass + total(np.exp(line[first : first + width].astype(np.float32) - most), width)
-        ids = given.topk_ids_ptr.span(row * given.topk_ids_stride, given.topk)
-        logits = given.logits_ptr.at(row * given.logits_stride + ids).astype(np.float32)
-        given.output_ptr.span(row * given.topk, given.topk)[:] = logits - most - np.log(mass)
+        ids = args.topk_ids_ptr.span(row * args.topk_ids_stride, args.topk)
+        logits = args.logits_ptr.at(row * args.logits_stride + ids).astype(np.float32)
+        args.output_ptr.span(row * args.topk, args.topk)[:] = logits - most - np.log(mass)
 
 
-def ranks(programs: tuple[int, ...], given: Given) -> None:
-    """Write each token's rank: the number of its row's logits at least as high as its own.
+def ranks(programs: tuple[int, ...], args: Given) -> None:
+    """Write each token's rank: how many logits of its row are at least as high.
 
     Padding lanes of the last block are -inf and count for a token whose logit is -inf.
     """
-    behind = -given.vocab_size % given.BLOCK_SIZE
+    behind = -args.vocab_size % args.BLOCK_SIZE
     for row in range(programs[0]):
-        line = given.logits_ptr.span(row * given.logits_stride, given.vocab_size)
-        logit = given.logits_ptr[row * given.logits_stride + given.token_ids_ptr[row]]
-        given.output_ptr[row] = np.count_nonzero(line >= logit) + (behind if logit == LOWEST else 0)
+        line = args.logits_ptr.span(row * args.logits_stride, args.vocab_size)
+        logit = args.logits_ptr[row * args.logits_stride + args.token_ids_ptr[row]]
+        args.output_ptr[row] = np.count_nonzero(line >= logit) + (behind if logit == LOWEST else 0)
 
 
-def fill_logprob_token_ids(programs: tuple[int, ...], given: Given) -> None:
+def fill_logprob_token_ids(programs: tuple[int, ...], args: Given) -> None:
     """Write each row's token ids for logprobs: the sampled one, then requested or top-k ones."""
     for row in range(programs[0]):
-        tokens, valid = row * given.out_token_ids_stride, row * given.out_valid_mask_stride
-        given.out_token_ids_ptr[tokens] = given.sampled_token_ids_ptr[row]
-        given.out_valid_mask_ptr[valid] = True
-        state = given.expanded_idx_mapping_ptr[row]
-        count = given.num_per_req_token_ids_ptr[state]
+        tokens, valid = row * args.out_token_ids_stride, row * args.out_valid_mask_stride
+        args.out_token_ids_ptr[tokens] = args.sampled_token_ids_ptr[row]
+        args.out_valid_mask_ptr[valid] = True
+        state = args.expanded_idx_mapping_ptr[row]
+        count = args.num_per_req_token_ids_ptr[state]
         if count > 0:
-            source, first = given.per_req_token_ids_ptr, state * given.per_req_token_ids_stride
+            source, first = args.per_req_token_ids_ptr, state * args.per_req_token_ids_stride
         else:
-            source, first, count = given.topk_indices_ptr, row * given.topk_indices_stride, given.NUM_TOPK
-        count = min(count, given.PADDED_COLS)
-        given.out_token_ids_ptr.span(tokens + 1, count)[:] = source.span(first, count)
-        given.out_valid_mask_ptr.span(valid + 1, count)[:] = True
+            source, first, count = args.topk_indices_ptr, row * args.topk_indices_stride, args.NUM_TOPK
+        count = min(count, args.PADDED_COLS)
+        args.out_token_ids_ptr.span(tokens + 1, count)[:] = source.span(first, count)
+        args.out_valid_mask_ptr.span(valid + 1, count)[:] = True
 
 
 DEFINITIONS = {

@@ -5,20 +5,20 @@ from workers.simulated_torch.kernel_definitions import Definition, Given
 MODULE = "vllm.v1.worker.gpu.model_states.mamba_hybrid"
 
 
-def scatter_num_accepted(programs: tuple[int, ...], given: Given) -> None:
+def scatter_num_accepted(programs: tuple[int, ...], args: Given) -> None:
     """Write each request's accepted-token count: its sampled tokens of the step, at least 1."""
     for row in range(programs[0]):
-        state = given.idx_mapping_ptr[row]
+        state = args.idx_mapping_ptr[row]
         if state >= 0:
-            given.num_accepted_ptr[state] = max(given.num_sampled_ptr[row], 1)
+            args.num_accepted_ptr[state] = max(args.num_sampled_ptr[row], 1)
 
 
-def fill_num_accepted(programs: tuple[int, ...], given: Given) -> None:
+def fill_num_accepted(programs: tuple[int, ...], args: Given) -> None:
     """Write the same accepted-token count, `num_sampled`, for each request of the batch."""
     for row in range(programs[0]):
-        state = given.idx_mapping_ptr[row]
+        state = args.idx_mapping_ptr[row]
         if state >= 0:
-            given.num_accepted_ptr[state] = given.num_sampled
+            args.num_accepted_ptr[state] = args.num_sampled
 
 
 DEFINITIONS = {

@@ -9,79 +9,79 @@ from workers.simulated_torch.kernel_definitions import Definition, Given
 MODULE = "vllm.v1.worker.mamba_utils"
 
 
-def _requests(programs: tuple[int, ...], given: Given) -> Iterator[int]:
+def _requests(programs: tuple[int, ...], args: Given) -> Iterator[int]:
     """Yield the request index of each batch row of a launch, except rows without a request."""
-    for row in range(min(programs[0], given.num_reqs)):
-        at = given.idx_mapping_ptr[row] if given.HAS_IDX_MAPPING else row
+    for row in range(min(programs[0], args.num_reqs)):
+        at = args.idx_mapping_ptr[row] if args.HAS_IDX_MAPPING else row
         if at >= 0:
             yield at
 
 
-def preprocess(programs: tuple[int, ...], given: Given) -> None:
-    """Set each request's current state block to the block in which the step ends.
+def preprocess(programs: tuple[int, ...], args: Given) -> None:
+    """Set each request's current recurrent-state block: the one in which the step ends.
 
     The previous block and accepted tokens are kept for `precopy`; in a new block the accepted count is reset to 1.
     """
-    for row in range(given.num_reqs):
-        at = given.idx_mapping_ptr[row]
-        source, accepted = given.state_idx_ptr[at], given.num_accepted_tokens_ptr[at]
-        given.src_col_ptr[at], given.src_off_ptr[at] = source, max(accepted - 1, 0)
-        length = given.query_start_loc_ptr[row + 1] - given.query_start_loc_ptr[row]
-        target = -(-(given.num_computed_tokens_ptr[at] + length) // given.MAMBA_BLOCK_SIZE) - 1
-        given.state_idx_ptr[at] = target
+    for row in range(args.num_reqs):
+        at = args.idx_mapping_ptr[row]
+        source, accepted = args.state_idx_ptr[at], args.num_accepted_tokens_ptr[at]
+        args.src_col_ptr[at], args.src_off_ptr[at] = source, max(accepted - 1, 0)
+        length = args.query_start_loc_ptr[row + 1] - args.query_start_loc_ptr[row]
+        target = -(-(args.num_computed_tokens_ptr[at] + length) // args.MAMBA_BLOCK_SIZE) - 1
+        args.state_idx_ptr[at] = target
         if 0 <= source != target:
-            given.num_accepted_tokens_ptr[at] = 1
+            args.num_accepted_tokens_ptr[at] = 1
 
 
-def precopy(programs: tuple[int, ...], given: Given) -> None:
-    """Copy each request's current state to the block into which the step writes."""
-    for at in _requests(programs, given):
-        source, target = given.src_col_ptr[at], given.mamba_state_idx_ptr[at]
+def precopy(programs: tuple[int, ...], args: Given) -> None:
+    """Copy each request's recurrent state to the block that the step writes."""
+    for at in _requests(programs, args):
+        source, target = args.src_col_ptr[at], args.mamba_state_idx_ptr[at]
         if 0 <= source != target:
-            bias = given.token_bias_ptr[at]
+            bias = args.token_bias_ptr[at]
             for state in range(programs[1]):
-                _copy(given, state, at, (source, target), bias)
+                _copy(args, state, at, (source, target), bias)
 
 
-def postprocess(programs: tuple[int, ...], given: Given) -> None:
-    """Copy each request's state to the last block end that its accepted tokens have passed.
+def postprocess(programs: tuple[int, ...], args: Given) -> None:
+    """Copy each request's state to the last block whose end its accepted tokens passed.
 
     If that block is the request's current one, its accepted count is reset to 1.
     """
-    for at in _requests(programs, given):
-        accepted, source = given.num_accepted_tokens_ptr[at], given.mamba_state_idx_ptr[at]
-        computed = given.num_computed_tokens_ptr[at]
-        if given.PRECOMPUTED_NEW_COMPUTED:
+    for at in _requests(programs, args):
+        accepted, source = args.num_accepted_tokens_ptr[at], args.mamba_state_idx_ptr[at]
+        computed = args.num_computed_tokens_ptr[at]
+        if args.PRECOMPUTED_NEW_COMPUTED:
             running = computed - accepted + 1
         else:
-            running = computed + given.num_scheduled_tokens_ptr[at] - given.num_draft_tokens_ptr[at]
+            running = computed + args.num_scheduled_tokens_ptr[at] - args.num_draft_tokens_ptr[at]
             computed = running + accepted - 1
-        blocks = computed // given.block_size
-        bias, target = blocks * given.block_size - running, blocks - 1
+        blocks = computed // args.block_size
+        bias, target = blocks * args.block_size - running, blocks - 1
         if bias < 0:
             continue
         if source == target:
-            given.num_accepted_tokens_out_ptr[at] = 1
+            args.num_accepted_tokens_out_ptr[at] = 1
         if source != target or bias:
             for state in range(programs[1]):
-                _copy(given, state, at, (source, target), bias)
+                _copy(args, state, at, (source, target), bias)
 
 
-def _copy(given: Given, state: int, row: int, columns: tuple[int, int], bias: int) -> None:
-    """Copy one recurrent state of a request from one block-table column to another.
+def _copy(args: Given, state: int, row: int, columns: tuple[int, int], bias: int) -> None:
+    """Copy one recurrent state of a request between two columns of its block table.
 
     A convolution state is copied without its first `bias` tokens; other states have one column per token.
     """
-    width, size = given.state_conv_widths_ptr[state], given.state_elem_sizes_ptr[state]
-    table = given.block_table_ptrs_ptr.to(given.state_group_indices_ptr[state], np.int32)
-    first = row * given.block_table_stride_req
+    width, size = args.state_conv_widths_ptr[state], args.state_elem_sizes_ptr[state]
+    table = args.block_table_ptrs_ptr.to(args.state_group_indices_ptr[state], np.int32)
+    first = row * args.block_table_stride_req
     source, target = columns[0] if width else columns[0] + bias, columns[1]
-    memory = given.state_base_addrs_ptr.to(state, np.uint8)
-    begin, end = (table[first + column] * given.state_block_strides_ptr[state] for column in (source, target))
-    rows, stride, token = 1, 0, given.state_inner_sizes_ptr[state] * size
+    memory = args.state_base_addrs_ptr.to(state, np.uint8)
+    begin, end = (table[first + column] * args.state_block_strides_ptr[state] for column in (source, target))
+    rows, stride, token = 1, 0, args.state_inner_sizes_ptr[state] * size
     count = token
-    if width and given.CONV_STATE_DIM_FIRST:
-        rows, stride, token = given.state_dim_row_count_ptr[state], given.state_dim_row_stride_ptr[state], size
+    if width and args.CONV_STATE_DIM_FIRST:
+        rows, stride, token = args.state_dim_row_count_ptr[state], args.state_dim_row_stride_ptr[state], size
     if width:
         begin, count = begin + bias * token, (width - bias) * token
     for number in range(rows):

@@ -1,4 +1,4 @@
-"""KV connector classes that vLLM creates: one object for the scheduler, one for the worker.
+"""KV connector classes that vLLM instantiates twice: for the scheduler and the worker.
 
 Both live in one process and share a `Flights`.
 """
@@ -30,25 +30,25 @@ FLIGHTS_KEY = "flights"
 
 @dataclass
 class PlanMetadata(KVConnectorMetadata):  # type: ignore[misc]
-    """Connector metadata from scheduler to worker: the transfers and blocks of a step."""
+    """Connector metadata for the worker: the transfers and blocks of a step."""
 
     plan: StepPlan
 
 
 @dataclass
 class EndedTransfers(KVConnectorWorkerMetadata):  # type: ignore[misc]
-    """Connector metadata from worker to scheduler: the transfers that have ended."""
+    """Connector metadata for the scheduler: the transfers that have ended."""
 
     flights: list[Flight]
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Return the ended transfers of two workers together."""
+        """Return the ended transfers of both workers."""
         assert isinstance(other, EndedTransfers)
         return EndedTransfers([*self.flights, *other.flights])
 
 
 class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """Base KV connector: a planner handles the scheduler's calls, a mover the worker's calls."""
+    """Base KV connector; its planner serves the scheduler, its mover the worker."""
 
     sides: tuple[type[Planner], type[Mover]]
 
@@ -87,7 +87,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @property
     def supports_divergent_local_hybrid_hits(self) -> bool:
-        """Return True: a load may restore recurrent states that the prefix cache lacks."""
+        """Return True: loads can restore recurrent states that a local prefix-cache hit lacks."""
         return True
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
@@ -114,7 +114,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self.mover.wait_for_layer(layer_name)
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Do nothing per layer: `wait_for_save` stores all layers of the step."""
+        """Do nothing: `wait_for_save` stores all layers of the step."""
 
     def wait_for_save(self) -> None:
         self.mover.save(self._plan())
@@ -131,7 +131,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return EndedTransfers(self.mover.take_ended())
 
     def accessed_tensors(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
-        """Return the tensors that a kernel accesses; of whole KV caches only the step's blocks."""
+        """Return the tensors that a kernel accesses; of a KV cache only the step's blocks."""
         caches, plan = self.mover.caches, self.flights.plan
         if len(self._groups) == 1 or plan is None:
             return tensors
@@ -163,11 +163,11 @@ class StoreConnector(_Connector):
 
     @property
     def requires_kv_delivery(self) -> bool:
-        """Return False: a lost store only causes a later cache miss."""
+        """Return False: if a store is lost, a later lookup misses."""
         return False
 
     def has_pending_push_work(self) -> bool:
-        """Return True while recurrent states are being stored: the engine is not idle until then.
+        """Return whether recurrent states are being stored: until then the engine is busy.
 
         vLLM keeps no request for such a store.
         """

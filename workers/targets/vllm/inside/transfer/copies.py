@@ -1,4 +1,4 @@
-"""Block copies between KV cache and KV store: on two device streams, or at once on a CPU."""
+"""Block copies between KV cache and KV store: on two device streams; on a CPU immediately."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from workers.targets.vllm.inside.transfer.flights import Flight
 
 
 class Copies:
-    """Copies blocks layer by layer between KV cache and store, whose slots are blocks too.
+    """Copies blocks between the KV cache and a store of equal blocks, layer by layer.
 
     If the event `loads_after` is set, loads start after it.
     """
@@ -28,14 +28,14 @@ class Copies:
         self.stores: Any = new_stream() if self._is_device else None
 
     def load(self, flight: Flight, done: Callable[[], None]) -> None:
-        """Copy a load's blocks into the KV cache, without waiting for the engine's stream."""
+        """Copy a load's blocks into the KV cache, concurrently with the engine's stream."""
         if self.loads_after is not None:
             self.loads_after.wait(self.loads)
         pairs = [(self.store, self.cache, slot, block, group) for slot, block, group in _copied_pairs(flight)]
         flight.layer_events = self._copy("load_blocks", self.loads, pairs, done)
 
     def save(self, flight: Flight, done: Callable[[], None]) -> None:
-        """Copy a store's blocks from the KV cache, after all work that the engine has launched."""
+        """Copy a store's blocks from the KV cache, after the work that the engine has launched."""
         if self._is_device:
             launched_event().wait(self.stores)
         pairs = [(self.cache, self.store, block, slot, group) for slot, block, group in _copied_pairs(flight)]
@@ -111,7 +111,7 @@ def _event() -> Any:
 
 
 def _copied_pairs(flight: Flight) -> list[tuple[int, int, int]]:
-    """Return (slot, block, KV-cache group) of each block to copy; lost blocks are left out."""
+    """Return (slot, block, KV-cache group) of each block to copy, without lost blocks."""
     pairs = enumerate(zip(flight.slots, flight.blocks, strict=True))
     return [(slot, block, flight.group(index)) for index, (slot, block) in pairs if index not in flight.lost]
 
@@ -122,7 +122,7 @@ def _stride_of(tensor: torch.Tensor) -> int:
 
 
 def _do_nothing() -> None:
-    """Do nothing: only the last layer's copy reports that a transfer is copied."""
+    """Default callback of a layer's copy; only the last layer reports the transfer."""
 
 
 def _task(done: Callable[[], None]) -> Callable[..., None]:
@@ -133,7 +133,7 @@ def _task(done: Callable[[], None]) -> Callable[..., None]:
 
 
 def _move(done: Callable[[], None], *views: torch.Tensor) -> None:
-    """Copy the first half of the tensors into the second half, then call `done`."""
+    """Copy the first half of the views to the second half, then call `done`."""
     half = len(views) // 2
     for source, target in zip(views[:half], views[half:], strict=True):
         target.copy_(source, non_blocking=True)

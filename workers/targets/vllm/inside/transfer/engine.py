@@ -1,4 +1,4 @@
-"""Configure an engine's KV connector, and select the one that the worker process uses."""
+"""Configure an engine's KV connector, and select the connector that the worker uses."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
 
 
 def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
-    """Observe the offloading connector of a new engine, if the spec configures one."""
+    """Observe the offloading connector of a new engine, if its spec has one."""
     if spec.offloading is None:
         return
     from vllm.distributed.kv_transfer import get_kv_transfer_group  # noqa: PLC0415
@@ -70,7 +70,7 @@ def flights_of(engine: Any) -> Flights | Offloads | SimpleOffloads | None:
 
 
 def connect(engine: Any) -> None:
-    """Make the worker-side KV connector of this engine (or None) the process-wide one.
+    """Make this engine's worker-side KV connector (or None) the connector of the process.
 
     vLLM has one worker-side connector per process.
     """
@@ -81,7 +81,7 @@ def connect(engine: Any) -> None:
 
 
 def execute_dummy_batch(engine: Any) -> None:
-    """Run a dummy batch, whose kernels use no KV-cache block."""
+    """Run a dummy batch, in which kernels use no KV-cache block."""
     flights = flights_of(engine)
     if flights is not None:
         flights.is_dummy = True
@@ -92,7 +92,7 @@ def execute_dummy_batch(engine: Any) -> None:
 
 @contextmanager
 def using_connector_of(engine: Any) -> Iterator[None]:
-    """Use another engine's KV connector and stream during one step of that engine."""
+    """Use an engine's KV connector and stream while that engine runs a step."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
     flights, before = flights_of(engine), kv_transfer_state._KV_CONNECTOR_AGENT
@@ -111,7 +111,7 @@ def on_stream(stream: Any) -> AbstractContextManager[None]:
 
 
 def begin_producer(producer: Any, consumer: Any, handoff: Handoff, probes: Counter[str], note: Note) -> HandoffFlights:
-    """Start a trace on a producer engine, after its consumer; return the producer's transfers."""
+    """Begin a trace on a producer, after its consumer; return the producer's transfers."""
     sent, received = producer.scheduler.connector.flights, consumer.scheduler.connector.flights
     sent.begin(probes, note)
     sent.exchange = received.exchange = Exchange(sent, handoff.lease_ticks)
@@ -121,7 +121,7 @@ def begin_producer(producer: Any, consumer: Any, handoff: Handoff, probes: Count
 
 @contextmanager
 def unconnected() -> Iterator[None]:
-    """Use no worker-side KV connector while another engine is made or runs a step."""
+    """Disconnect the worker-side KV connector while another engine is created or stepped."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
     before, kv_transfer_state._KV_CONNECTOR_AGENT = kv_transfer_state._KV_CONNECTOR_AGENT, None

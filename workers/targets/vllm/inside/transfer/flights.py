@@ -1,4 +1,4 @@
-"""KV transfers in flight of one engine, shared by both sides of its KV connector."""
+"""KV transfers in flight of one engine, shared by the two sides of its KV connector."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,11 +16,11 @@ Note = Callable[..., None]
 
 
 def discard_observation(point: str, names: list[str], **values: Any) -> None:
-    """Discard an observation: the callback of engines that are not observed."""
+    """Drop an observation: the callback of engines that are not observed."""
 
 
 def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], blocks: Sequence[Any]) -> None:
-    """Record blocks that are free during their transfer, or cached before their load ended.
+    """Record blocks that are freed during their transfer, or registered before it ended.
 
     `begun` and `arriving` have a number and block ids each; without a begun transfer nothing is recorded.
     """
@@ -33,7 +33,7 @@ def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], bl
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One load, store or send of a request's KV blocks, from its plan to its processed end.
+    """One load, store or send of a request's KV blocks, until its end is processed.
 
     The last `num_states` blocks hold recurrent states, one per KV-cache group with states; the others hold the KV
     entries of tokens. Blocks at the indexes in `lost` are not copied. `context` are the blocks that a store's content
@@ -61,12 +61,12 @@ class Flight:
         return self.due >= 0
 
     def group(self, index: int) -> int:
-        """Return the KV-cache group index of a block: 0 for attention, then groups with states."""
+        """Return the number of a block's KV-cache group: 0 for attention, then groups with states."""
         return max(0, index + 1 - (len(self.blocks) - self.num_states))
 
 
 class Flights:
-    """KV transfers of one trace, shared by the connector's scheduler and worker sides.
+    """KV transfers of one trace, shared by the scheduler and worker sides of the connector.
 
     `agent` is the worker side.
 
@@ -103,11 +103,11 @@ class Flights:
         return bool(self.flights)
 
     def of(self, request: str, of: str) -> list[Flight]:
-        """Return a request's transfers in flight of one kind (load, store, send), oldest first."""
+        """Return a request's transfers in flight of kind `of` (load, store, send), oldest first."""
         return [flight for flight in self.flights if (flight.request, flight.of) == (request, of)]
 
     def planned(self, of: Kind, request: str, **values: Any) -> Flight:
-        """Create a transfer, which is in flight from now on; `start` begins it."""
+        """Create a transfer; it counts as in flight, and begins at `start`."""
         way = self.spec.loads if of == "load" else self.spec.stores
         flight = Flight(self._num_flights, of, request, is_synchronous=way == "synchronous", **values)
         self._num_flights += 1
@@ -124,11 +124,11 @@ class Flights:
         self._record(flight, "begins")
 
     def copied(self, flight: Flight) -> None:
-        """Record that the blocks of a transfer are copied; the copy task calls this when it runs."""
+        """Mark a transfer's blocks as copied; its copy task calls this."""
         self._record(flight, "copies")
 
     def end(self, flight: Flight, is_ahead: bool) -> None:
-        """End a transfer: its blocks may be reused. `is_ahead`: before the kernels of its step."""
+        """End a transfer, so that its blocks may be reused; `is_ahead`: before the step's kernels."""
         self.flights.remove(flight)
         if flight.of == "load":
             self.probes["lost_load"] += bool(flight.lost)
@@ -136,7 +136,7 @@ class Flights:
         self._record(flight, "ends", is_ahead)
 
     def disturb(self, event: DisturbTransfer, request: str) -> None:
-        """Apply an event (delay, fail, ...) to the request's transfer in flight, else to the next."""
+        """Apply a disturbance (delay, failure ...) to a request's transfer, or to its next one."""
         begun = [flight for flight in self.of(request, event.of) if flight.has_begun and not flight.is_copied]
         if begun:
             self._disturb(begun[0], event)
@@ -173,7 +173,7 @@ class Flights:
         )
 
     def record_blocks(self) -> None:
-        """Record blocks that are free during their transfer, or cached before their load ended."""
+        """Record blocks that are freed during their transfer, or registered before it ended."""
         begun = [flight for flight in self.flights if flight.has_begun]
         arriving = [each for each in begun if each.of == "load" and not each.is_synchronous]
         note_in_flight(self.note, begun, arriving, self.block_pool.blocks)
@@ -208,7 +208,7 @@ class StoreFlights(Flights):
         return flight
 
     def stores_tokens(self, request: str) -> bool:
-        """Return whether KV blocks of a request are being stored; state blocks do not count.
+        """Return whether blocks of a request's tokens (not only states) are being stored.
 
         A store of recurrent states holds references to its blocks, so the request's end does not free them.
         """
@@ -223,12 +223,12 @@ class StoreFlights(Flights):
         }
 
     def discard_dependents(self, invalid: Collection[int]) -> None:
-        """Mark stores as not to be kept if they depend on blocks that failed to load."""
+        """Drop the stores that depend on blocks that failed to load."""
         for flight in self._unwritten:
             flight.is_kept &= flight.context.isdisjoint(invalid)
 
     def written(self, flight: Flight) -> None:
-        """Add the blocks of a finished store transfer to the KV store, except those it lost."""
+        """Add a stored transfer's blocks to the KV store, except lost blocks."""
         self._unwritten.remove(flight)
         for index, (key, slot) in enumerate(zip(flight.keys, flight.slots, strict=True)):
             self.store.written(key, slot, flight.is_kept and index not in flight.lost)

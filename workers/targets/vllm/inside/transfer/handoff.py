@@ -1,4 +1,4 @@
-"""Handoff of prefilled prompts from a producer to a consumer: connectors of both engines.
+"""Handoff of prefilled prompts from a producer engine to a consumer engine: both connectors.
 
 A producer keeps its blocks until the consumer has read them or declines them, or until their lease expires. As with
 connectors between machines, the producer's output carries the block ids to the client, the client passes them to the
@@ -34,7 +34,7 @@ def num_prefilled_tokens(num_prompt_tokens: int, has_states: bool) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Offer:
-    """Blocks that a producer keeps for its consumer until they are read or the lease ends."""
+    """Blocks that a producer keeps for its consumer until they are read or their lease expires."""
 
     flight: Flight
     until: int
@@ -43,14 +43,14 @@ class _Offer:
 
 
 class Exchange:
-    """Blocks that a producer keeps for its consumer, by request id (the same in both engines)."""
+    """Blocks that a producer keeps for its consumer, by the request id of both engines."""
 
     def __init__(self, producer: Flights, lease_ticks: int) -> None:
         self._producer, self._lease_ticks = producer, lease_ticks
         self._offers: dict[str, _Offer] = {}
 
     def offer(self, request: str, blocks: list[int], states: list[int]) -> None:
-        """Keep a finished request's blocks for the consumer; end at once if no block is left."""
+        """Keep a finished request's blocks for the consumer, if it has any."""
         flight = self._producer.planned("send", request, blocks=blocks + states, slots=[], num_states=len(states))
         self._producer.start(flight)
         if blocks:
@@ -62,16 +62,16 @@ class Exchange:
         return request in self._offers and not self._offers[request].is_over
 
     def read(self, request: str) -> None:
-        """Mark a request's blocks as being read: they are kept beyond their lease."""
+        """Mark a request's blocks as being read, so that they outlast their lease."""
         self._offers[request].is_read = True
 
     def release(self, request: str) -> None:
-        """Release a request's blocks, if they are kept."""
+        """Release the blocks kept for a request, if any."""
         if request in self._offers:
             self._offers[request].is_over = True
 
     def collect(self) -> set[str]:
-        """Return the requests whose blocks were released or whose lease expired, each once."""
+        """Return the requests whose blocks were released, or whose lease expired, once."""
         tick = self._producer.tick
         for offer in self._offers.values():
             if tick >= offer.until and not (offer.is_read or offer.is_over):
@@ -84,7 +84,7 @@ class Exchange:
 
 
 class HandoffFlights(Flights):
-    """KV transfers of a producer or a consumer; both share one exchange during a trace."""
+    """KV transfers of a producer or consumer; both use one exchange."""
 
     exchange: Exchange
 
@@ -95,7 +95,7 @@ class Sender(Planner):
     flights: HandoffFlights
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Offer the blocks of a prefilled request to the consumer."""
+        """Offer a prefilled request's blocks to the consumer."""
         super().ended(request, blocks)
         # A request that was not aborted samples one token once its prompt is prefilled.
         if not request.num_output_tokens or request.status.name == "FINISHED_ABORTED":
@@ -117,7 +117,7 @@ class SendingMover(Mover):
 
 
 class Receiver(Planner):
-    """Scheduler side of a consumer: loads each prompt once, except its prefix-cache hit."""
+    """Scheduler side of a consumer: loads each prompt once, without its prefix-cache hit."""
 
     flights: HandoffFlights
 
@@ -133,7 +133,7 @@ class Receiver(Planner):
         return count, count > 0
 
     def _num_given(self, request: Any) -> int:
-        """Return the number of prompt tokens that the producer has prefilled and offered.
+        """Return how many prompt tokens the producer has prefilled for a request.
 
         The last prompt token is computed again to sample from; with recurrent states the producer has not computed it.
         """
@@ -164,7 +164,7 @@ class Receiver(Planner):
         return plan
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Release the producer's blocks of a request that ended before it loaded them."""
+        """Release the producer's blocks of a request that ended before loading them."""
         if request.kv_transfer_params[COMPUTED_ELSEWHERE]:
             self.flights.probes["handoff_unread"] += 1
             self.flights.exchange.release(request.request_id)

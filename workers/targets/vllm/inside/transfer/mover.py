@@ -1,4 +1,4 @@
-"""Worker side of our KV connectors: begins transfers, copies blocks and reports the ends."""
+"""Worker side of our KV connectors: begin transfers, copy blocks, report the ends."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from workers.targets.vllm.inside.transfer.planner import StepPlan
 
 
 class Mover:
-    """Executes the KV transfers of one engine; reports name memory by attributes of `copies`."""
+    """Executes the KV transfers of one engine."""
 
     def __init__(self, flights: Flights) -> None:
         self.flights = flights
@@ -21,25 +21,25 @@ class Mover:
         self._failed: set[str] = set()
 
     def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
-        """Receive the KV cache and the KV-cache group index of every layer, by layer name."""
+        """Receive each layer's KV cache, and the index of its KV-cache group."""
         self.caches = list(caches.values())
 
     def preempted(self, plan: StepPlan) -> None:
-        """Record the blocks of transfers before blocks of preempted requests are overwritten."""
+        """Record the transfers' blocks before blocks of preempted requests are overwritten."""
         self.flights.record_blocks()
 
     def load(self, plan: StepPlan) -> None:
-        """Begin a step's loads; copy all loads that are due by this tick (engine step)."""
+        """Begin a step's loads, and copy the loads that are ready by this tick."""
         for flight in plan.loads:
             self.flights.start(flight)
         for flight in self._due("load"):
             self._load(flight)
 
     def wait_for_layer(self, layer: str) -> None:
-        """Make the running step wait for its synchronous loads of a layer, if there are any."""
+        """Make the running step wait for the synchronous loads of a layer."""
 
     def save(self, plan: StepPlan) -> None:
-        """Begin and copy stores after a step's kernels; by default there are none."""
+        """Begin and copy stores after a step's kernels; this base class has none."""
 
     def results(self, over: set[str]) -> tuple[set[str], set[str]]:
         """Return (finished requests whose blocks may be freed, requests whose load has ended).
@@ -66,7 +66,7 @@ class Mover:
         return invalid
 
     def take_failed(self) -> set[str]:
-        """Return the requests whose load failed since the last call; forget invalid blocks.
+        """Return the requests whose load failed since the last call, and clear invalid blocks.
 
         vLLM expects requests in place of blocks if there are several KV-cache groups.
         """

@@ -1,4 +1,4 @@
-"""Observer of vLLM's offloading connector: it records jobs (loads, stores) as transfers.
+"""Observer of vLLM's offloading connector; records its jobs (loads, stores) as transfers.
 
 A job is in flight from the step that plans it until the host knows its end: by waiting for it before the kernels of a
 step, or by polling its event. Copied blocks are recorded when the bytes are copied.
@@ -22,7 +22,7 @@ _BY_ITSELF = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
 @dataclass(slots=True)
 class Job(OwnTransfer):
-    """An offloading job in flight: `slots` are CPU-pool chunks, `due` is its earliest end tick."""
+    """An offloading job in flight; `slots` are CPU-pool chunks, `due` is its earliest end tick."""
 
     due: int = 0
 
@@ -101,7 +101,7 @@ class Offloads(OwnTransfers):
         return metadata
 
     def _indexes(self, job_id: int, status: Any) -> list[int]:
-        """Return the block table indexes of a store's blocks, by the keys under which it stores them."""
+        """Return the block-table indexes of the blocks that a store job copies."""
         keys, size = self._planner._jobs[job_id].keys, self._planner.config.blocks_per_chunk
         chunks = [place for place, key in enumerate(status.group_states[0].offload_keys) if key in keys]
         return [chunk * size + index for chunk in chunks for index in range(size)]
@@ -137,7 +137,7 @@ class Offloads(OwnTransfers):
         return room
 
     def _before_a_step(self, handle: Callable[..., Any], metadata: Any, *arguments: Any, **options: Any) -> None:
-        """Record that a step's jobs begin: stores before the worker waits for old jobs, loads after."""
+        """Record that a step's jobs begin: stores before the wait for old jobs, loads after."""
         # Jobs that are waited for are removed from the metadata.
         for job_id, planned in metadata.store_jobs.items():
             self._begin("store", job_id, planned)
@@ -171,7 +171,7 @@ class Offloads(OwnTransfers):
         self._record_copies(job, [block for block, _ in pairs], [slot for _, slot in pairs])
 
     def _due(self, handler: Any, finished: Callable[..., list[Any]], *arguments: Any, **options: Any) -> list[Any]:
-        """Complete the copies of one direction that are due by this tick (step), and no others.
+        """Complete the copies of one direction that end by this tick, and no others.
 
         The device's schedule does not matter.
         """

@@ -32,7 +32,7 @@ class OwnTransfer:
 
 
 class OwnTransfers:
-    """Observes an engine's KV transfers; `agent` is the connector's worker side.
+    """Observes an engine's KV transfers; `agent` is the worker side of the connector.
 
     `is_dummy` is true during a dummy batch, in which all slots are padding.
     """
@@ -44,7 +44,7 @@ class OwnTransfers:
         agent.touched = self.touched
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Reset for a new trace: tick 0, and no aborted request."""
+        """Reset for a new trace: tick 0, no aborted requests."""
         self.probes, self.note, self.tick = probes, note, 0
         self.aborted: set[str] = set()
 
@@ -61,7 +61,7 @@ class OwnTransfers:
         return sorted(reads), sorted(writes)
 
     def _planned(self, build: Callable[..., Any], output: Any, *arguments: Any, **options: Any) -> Any:
-        """Return connector metadata with the step's read and written blocks and preempted requests."""
+        """Add the step's read and written blocks, and preempted requests, to the metadata."""
         metadata = build(output, *arguments, **options)
         requests, manager = self._engine.requests, self._engine.kv_cache_manager
         metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)
@@ -69,7 +69,7 @@ class OwnTransfers:
         return metadata
 
     def _record_copies(self, transfer: OwnTransfer, blocks: list[int], slots: list[int]) -> None:
-        """Record copied blocks and their slots; for a store also the tokens that they should hold."""
+        """Record copied blocks and slots; for a store, also the tokens they should contain."""
         if transfer.of == "store":
             kept = {"blocks": transfer.blocks, "indexes": transfer.indexes, "tokens": transfer.tokens}
             self.note("stored", [transfer.request], **kept)
@@ -99,7 +99,7 @@ class OwnTransfers:
 
 
 def copied_blocks(of: str, rows: Addresses, cache: torch.Tensor, pool: torch.Tensor) -> Iterator[tuple[int, int]]:
-    """Yield (block, pool slot) of each address copy that lies in one layer's tensors."""
+    """Yield (block, pool slot) of each copied address range in one layer's tensors."""
     for source, target, _ in rows:
         at_cache, at_pool = (source, target) if of == "store" else (target, source)
         block, slot = at_cache - cache.data_ptr(), at_pool - pool.data_ptr()

@@ -1,4 +1,4 @@
-"""Scheduler side of our KV connectors: plans the loads and stores of each step.
+"""Scheduler side of our KV connectors: plan the loads and stores of each step.
 
 The store's content is always correct: full blocks of tokens that the host has processed, computed no later than by the
 step that stores them.
@@ -14,7 +14,7 @@ from workers.targets.vllm.inside.transfer.flights import Flight, Flights, StoreF
 
 @dataclass(slots=True)
 class StepPlan:
-    """A step's new loads and stores, its preempted requests, and the blocks its kernels use.
+    """A step's new loads and stores, preempted requests, and the blocks that kernels use.
 
     `zeroed` are new blocks that are zeroed first. `passed` are blocks at whose ends the postprocessing of drafts may
     keep a recurrent state.
@@ -29,7 +29,7 @@ class StepPlan:
     passed: set[int] = field(default_factory=set)
 
     def used(self, kernel: str, is_written: bool) -> set[int]:
-        """Return the block ids that a kernel, given by its name, reads or writes."""
+        """Return the block ids that a kernel (by name) reads or writes."""
         if "zero_kv_blocks" in kernel:
             return self.zeroed
         if "postprocess_mamba" in kernel:
@@ -40,7 +40,7 @@ class StepPlan:
 def blocks_used(
     requests: Mapping[str, Any], manager: Any, output: Any, block_size: int, groups: Sequence[int] = (0,)
 ) -> tuple[set[int], set[int]]:
-    """Return the block ids that the kernels of a scheduled step read, and those they write.
+    """Return the block ids that a scheduled step's kernels read, and those they write.
 
     The first of the KV-cache `groups` is attention; the others hold recurrent states, which also read the previous
     block.
@@ -62,7 +62,7 @@ def blocks_used(
 
 
 class Planner:
-    """Base planner: records the blocks that a step uses; subclasses add loads and stores.
+    """Base planner: records the blocks that a step uses; subclasses plan loads and stores.
 
     `manager` is vLLM's KV-cache manager, `groups` the KV-cache group indexes (attention first, then those with
     recurrent states), and `sizes` the block size of each group.
@@ -77,11 +77,11 @@ class Planner:
         self._requests[request.request_id] = request
 
     def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
-        """Return (number of loadable tokens, None if not known yet; whether loads are asynchronous)."""
+        """Return (number of tokens to load, None if not known yet; whether asynchronously)."""
         return 0, False
 
     def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
-        """Plan a load of `num_tokens` tokens into an admitted request's blocks; by default none."""
+        """Plan the load of `num_tokens` tokens into an admitted request's blocks; here none."""
 
     def state_blocks_after(self, num_tokens: int, blocks: Sequence[list[int]]) -> list[int]:
         """Return, per group with recurrent states, the block of the state after `num_tokens` tokens."""
@@ -100,7 +100,7 @@ class Planner:
         return plan
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Forget an ended request; return (whether to keep its blocks, `kv_transfer_params`)."""
+        """Forget an ended request; return whether to keep its blocks, and `kv_transfer_params`."""
         self._requests.pop(request.request_id, None)
         return False, None
 
@@ -142,11 +142,11 @@ class StorePlanner(Planner):
 
     @property
     def _with_states(self) -> range:
-        """Return the indexes in `groups` of KV-cache groups with recurrent states."""
+        """Return the indexes of KV-cache groups with recurrent states."""
         return range(1, len(self.groups))
 
     def _up_to_states(self, tokens: Sequence[int], first: int, slots: list[int]) -> tuple[list[int], list[int]]:
-        """Return (block slots, state slots) up to the last block end with stored states."""
+        """Return block slots and state slots, up to the last block end with stored states."""
         for count in range(len(slots), 0, -1):
             prefix = tokens[: (first + count) * self.flights.block_size]
             states = self.flights.store.states(prefix, self._with_states)
@@ -182,7 +182,7 @@ class StorePlanner(Planner):
         return plan
 
     def _stores_of_states(self, output: Any) -> Iterator[Flight]:
-        """Yield stores of recurrent states at block ends; each keeps a reference to its block.
+        """Yield stores of recurrent states at block ends, whose blocks stay referenced.
 
         vLLM offers each state only once.
         """
@@ -212,7 +212,7 @@ class StorePlanner(Planner):
                 )
 
     def _store(self, request: Any, blocks: list[int], num_tokens: int) -> Flight | None:
-        """Return a store of a request's full blocks that are not stored yet, or None."""
+        """Return a store of a request's full blocks that are not stored yet; None if there are none."""
         flights, name, size = self.flights, request.request_id, self.flights.block_size
         begun, full = self._num_stored.get(name, 0), num_tokens // size
         self._num_stored[name] = max(begun, full)

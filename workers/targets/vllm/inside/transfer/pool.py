@@ -1,4 +1,4 @@
-"""Replacements in vLLM's offloading connectors: pool size, device check and copies."""
+"""Replacements in vLLM's offloading connectors: CPU pool size, device check, block copies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ def allow_any_device(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def copy_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a copy handler's constructor so that its block copies become device tasks."""
+    """Wrap a copy handler's constructor to make its block copies device tasks."""
 
     @wraps(before)
     def prepare(self: Any, *arguments: Any, **options: Any) -> None:
@@ -60,7 +60,7 @@ def copy_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
 
 
 class BlockCopies(BatchCopies):
-    """Copies blocks between per-layer tensors, by block id, on one stream."""
+    """Copies blocks by id between per-layer tensors, on one stream."""
 
     def __init__(
         self, sources: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor], stream: Any, is_any: bool
@@ -83,7 +83,7 @@ class BlockCopies(BatchCopies):
 
 
 def build_block_copies(before: Callable[..., Any]) -> Callable[..., BlockCopies]:
-    """Replace `build_params` by one that returns `BlockCopies`, which copy in device tasks."""
+    """Replace `build_params` to return `BlockCopies`, which copies by device tasks."""
     from vllm.v1.simple_kv_offload.cuda_mem_ops import CU_MEMCPY_SRC_ACCESS_ORDER_ANY  # noqa: PLC0415
 
     @wraps(before)
@@ -99,7 +99,7 @@ def build_block_copies(before: Callable[..., Any]) -> Callable[..., BlockCopies]
 
 
 def copy_blocks_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
-    """Replace `copy_blocks` by one that enqueues the copies as device tasks."""
+    """Replace `copy_blocks` to enqueue the copies as device tasks."""
 
     @wraps(before)
     def copy_blocks(sources: list[int], targets: list[int], copies: BlockCopies) -> None:
@@ -110,7 +110,7 @@ def copy_blocks_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def launch_without_thread(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `launch_copy` to run the copy loop in the caller, without a thread."""
+    """Wrap `launch_copy` to run its loop in the caller instead of a thread."""
 
     @wraps(before)
     def launch_copy(self: Any, *arguments: Any, **options: Any) -> None:
@@ -122,13 +122,13 @@ def launch_without_thread(before: Callable[..., None]) -> Callable[..., None]:
 
 
 class NoThread:
-    """Stand-in for `threading.Thread`: `launch_without_thread` does its work."""
+    """Stand-in for `threading.Thread` whose work the caller does."""
 
     def __init__(self, **options: Any) -> None:
-        """Ignore the thread's target, which `launch_without_thread` calls."""
+        """Ignore the target, which `launch_without_thread` calls itself."""
 
     def start(self) -> None:
-        """Start no thread: `launch_without_thread` runs the copy loop in the caller."""
+        """Do nothing: `launch_without_thread` runs the loop in the caller."""
 
     def join(self, timeout: float | None = None) -> None:
         """Return at once: no thread was started."""
@@ -141,7 +141,7 @@ class Event:
         """Ignore `enable_timing`: the elapsed time is always 0."""
 
     def record(self, stream: Any = None) -> None:
-        """Record nothing on a stream: a CPU has already run all earlier work."""
+        """Do nothing: on a CPU, all earlier work has already run."""
 
     def query(self) -> bool:
         return True

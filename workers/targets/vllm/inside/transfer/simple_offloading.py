@@ -1,4 +1,4 @@
-"""Observer of vLLM's simple offloading connector, whose copies it records as transfers.
+"""Observer of vLLM's simple offloading connector; records its copies as transfers.
 
 The connector copies blocks of several requests with one event. A recorded transfer is one request's share of an event,
 in flight from the step that plans it until the host knows that the event is over.
@@ -148,7 +148,7 @@ class SimpleOffloads(OwnTransfers):
             self._record_copies(part, part.blocks, [slots[block].popleft() for block in part.blocks])
 
     def _polled(self, poll: Callable[..., int], is_store: bool, *arguments: Any, **options: Any) -> int:
-        """Complete the copies of one direction that are due by this tick (step), and no others.
+        """Complete the copies of one direction that end by this tick, and no others.
 
         The device's schedule does not matter.
         """

@@ -1,4 +1,4 @@
-"""Bounded KV store of blocks; a block's key is all tokens up to its end.
+"""Bounded KV store of blocks; a block's key is all of the tokens up to its end.
 
 A block holds the KV entries of its own tokens, or the recurrent state after all of them.
 """
@@ -12,7 +12,7 @@ Key: TypeAlias = tuple[int, tuple[int, ...]]
 
 
 class Store:
-    """Slots of a KV store: free, being written, or holding a block, pinned while it is loaded."""
+    """Slots of a KV store: free, being written, or with a block (pinned while it is loaded)."""
 
     def __init__(self, num_slots: int) -> None:
         self._free = list(range(num_slots))
@@ -35,7 +35,7 @@ class Store:
         return key in self._held or key in self._writing
 
     def prefix(self, tokens: Sequence[int], size: int, blocks: range) -> list[int]:
-        """Return the slots of a request's stored blocks, up to the first one that is not stored."""
+        """Return the slots of a request's stored blocks, up to the first block not stored."""
         found = []
         for index in blocks:
             slot = self._held.get((0, tuple(tokens[: (index + 1) * size])))
@@ -45,7 +45,7 @@ class Store:
         return found
 
     def states(self, prefix: Sequence[int], groups: range) -> list[int] | None:
-        """Return the slots of the recurrent states after a prefix, per group, or None."""
+        """Return the slots of the recurrent states after a prefix, per group; None if not stored."""
         found = [self._held.get((group, tuple(prefix))) for group in groups]
         return None if None in found else [slot for slot in found if slot is not None]
 
@@ -62,7 +62,7 @@ class Store:
             self._pins[slot] -= 1
 
     def write(self, key: Key) -> int | None:
-        """Return a slot to write to, evicting the least recently used one; None if all are pinned."""
+        """Return a slot to write to, evicting the least recently used block; None if all are pinned."""
         assert not self.has(key), "a block has one slot"
         if not self._free:
             old = next((key for key, slot in self._held.items() if not self._pins[slot]), None)
@@ -74,7 +74,7 @@ class Store:
         return self._free.pop(0)
 
     def written(self, key: Key, slot: int, is_kept: bool) -> None:
-        """End the writing of a block: keep it in its slot, or free the slot."""
+        """End the writing of a block: keep it, or free its slot."""
         self._writing.remove(key)
         if is_kept:
             self._held[key] = slot
