@@ -1,100 +1,218 @@
-"""Measure which bugs are lost if one situation of generated traces is left out.
+"""Measure which bugs generated traces find less often without one situation, and more often with a focus.
 
-`python -m benchmarks.power.ablation --workers 16 --results ablation.jsonl` leaves each situation of our own engine out
-in turn, and generates traces with each fault until it is found; `--engine NAME` uses the reversals of vLLM instead. The
-traces of a trial are the same each time except for the situation. With `--results` outcomes are stored, and the same
-command continues from there.
+`python -m benchmarks.power.ablation --all --workers 16` runs traces with each fault of our own engine until it is found
+`--hits` times, then leaves out each situation. `--engine NAME` undoes the fixes of an engine instead; `--probes` looks
+for the probes of the engine (states that a trace must reach) in place of bugs; `--focus` also runs traces with the
+focus that `gate` chooses for the edited files. With `--results` outcomes are stored, and the same command continues
+from there.
 
-Prints for each situation how many trials found their bug, the bugs that no trial found without it, and the bugs that
-took more than twice as many traces. A situation that loses nothing may be deleted.
-Does not measure: bugs that several situations find independently.
+Without a situation, only traces that it changed run again: all others are the same. They run until half as many traces
+as before find the bug, those first that found it before. The table lists a bug under a situation if no trace finds it
+without the situation ("lost"), or fewer than half as many ("rarer").
+Does not measure: traces of the `hypothesis` generator, which change as a whole without a situation; bugs that several
+situations find independently.
 """
 
 import argparse
 import os
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from itertools import count, islice
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import mean
-from typing import NamedTuple
+from statistics import median
+from typing import NamedTuple, TypeAlias
 
-from benchmarks.power.reversals import trial as reversals
-from benchmarks.power.vllm_power.reversals import ENGINES, all_reversals
+from benchmarks.power.reversals.table import Reversal
+from benchmarks.power.reversals.trial import edited_engine
+from benchmarks.power.sglang_power.reversals import ENGINES as SGLANG_ENGINES
+from benchmarks.power.sglang_power.reversals import all_reversals as reversals_of_sglang
+from benchmarks.power.vllm_power.reversals import ENGINES as VLLM_ENGINES
+from benchmarks.power.vllm_power.reversals import all_reversals as reversals_of_vllm
+from cluster.campaigns.hunt.selection import focus_of
 from scenarios.generation.catalogue import situations_of
-from scenarios.generation.shards import Shard, fitted
+from scenarios.generation.shards import TRACES_PER_SHARD, Shard, fitted
+from scenarios.generation.weights import Area
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.faults.registry import FAULTS
+from workers.faults.registry import FAMILIES, FAULTS
 from workers.oracle.model_values import ModelValueCache
+from workers.record.verdict import Lost
+from workers.run.check import check
 from workers.run.process import prepare_process
 from workers.run.trials import run_with_fault
-from workers.targets.registry import target_kind
-from workers.targets.target import SPECSTORM
+from workers.targets.registry import known_engines, target_kind
+from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
-NOTHING = "(nothing)"
-SLOWER = 2
+PROBE = "probe "
+# The areas of situations for the faults of our own engine, by family; it has no situations of recurrent states.
+FAULT_AREAS: Mapping[Area, Sequence[str]] = {
+    "scheduling": ("scheduling", "lifetime", "limits", "isolation", "placeholders", "waits"),
+    "speculation": ("verification", "drafters", "counts"),
+    "sampling": ("sampling", "processing", "logprobs", "grammar"),
+    "kv_cache": ("slots", "mapping"),
+    "prefix_cache": ("prefixes",),
+}
+Finds: TypeAlias = Callable[[Trace], bool]
+# Returns trace number `index` of a seed without one situation, or, with "", with all of them.
+TraceOf: TypeAlias = Callable[[int, str], Trace]
 
 
-class Trial(NamedTuple):
-    """A search for one bug with one situation of the traces left out."""
+class Study(NamedTuple):
+    """One bug to measure on an engine; `focus` are the areas of a focus to compare with."""
 
     engine: str
-    situation: str
     bug: str
-    number: int
+    seed: int
     traces: int
+    hits: int
+    situations: tuple[str, ...]
+    focus: tuple[str, ...]
 
-    @property
-    def without(self) -> tuple[str, ...]:
-        """Return the names of the situations that are left out."""
-        return () if self.situation == NOTHING else (self.situation,)
+
+class Search(Value):
+    """Number of traces that ran, indices of the traces that found the bug, and CPU seconds."""
+
+    traces: int
+    hits: tuple[int, ...]
+    seconds: float
 
 
 class Outcome(Value):
-    """Number of traces until a trial found its bug; None if it did not find it."""
+    """Result of a study: searches for its bug, without and with its focus.
 
-    trial: Trial
-    at: int | None
+    `fewer` has the situations without which under half as many traces found the bug, and their number. `refused` says
+    why the edited engine did not start.
+    """
 
-
-def outcome_of(trial: Trial) -> Outcome:
-    """Run a trial in this process and return its outcome."""
-    return Outcome(trial=trial, at=_fault_found(trial) if trial.engine == SPECSTORM else _reversal_found(trial))
-
-
-def _fault_found(trial: Trial) -> int | None:
-    value_cache, requires = ModelValueCache(), FAULTS[trial.bug].requires
-    for index, trace in enumerate(islice(_traces(trial), trial.traces), 1):
-        if run_with_fault(trial.bug, fitted(trace, requires, (trial.bug,)).explicit(), value_cache).plane:
-            return index
-    return None
+    study: Study
+    search: Search | None = None
+    focused: Search | None = None
+    fewer: Mapping[str, int] = {}
+    refused: str = ""
 
 
-def _traces(trial: Trial) -> Iterator[Trace]:
-    capabilities = target_kind(trial.engine).capabilities
-    for number in count():
-        shard = Shard(profile="mixed", seed=trial.number, number=number, without=trial.without)
-        yield from shard.generate(capabilities)
+def outcome_of(study: Study) -> Outcome:
+    """Run a study in this process and return its outcome."""
+    try:
+        with _search_of(study) as (finds, seconds):
+            # The first trace starts the engine, and is not measured.
+            finds(trace_of(study.engine, study.seed + 1, 0))
+            return measured(study, finds, seconds)
+    except DeviceError as error:
+        return Outcome(study=study, refused=str(error))
 
 
-def _reversal_found(trial: Trial) -> int | None:
-    (reversal,) = (each for each in all_reversals() if each.id == trial.bug)
-    task = reversals.Task(trial.bug, reversal.edits, trial.engine, seed=trial.number, without=trial.without)
-    result = reversals.tried(task, trial.traces)
-    return result.traces if result.found is not None else None
+def _search_of(study: Study) -> AbstractContextManager[tuple[Finds, Callable[[], float]]]:
+    if study.bug.startswith(PROBE):
+        return _probe(study)
+    return _fault(study) if study.engine == SPECSTORM else _reversal(study)
 
 
-def run(trials: Sequence[Trial], workers: int, file: Path | None) -> Iterator[Outcome]:
-    """Yield the outcome of each trial as it ends, after those stored in `file`."""
+@contextmanager
+def _probe(study: Study) -> Iterator[tuple[Finds, Callable[[], float]]]:
+    name = study.bug.removeprefix(PROBE)
+    yield lambda trace: name in probes_of(trace.model_dump_json(), study.engine), time.process_time
+
+
+@cache
+def probes_of(text: str, engine: str) -> frozenset[str]:
+    """Return the probes that a trace, given as JSON, hits on an engine."""
+    verdict = check(Trace.model_validate_json(text).explicit(), ModelValueCache(), config=RunConfig(engine=engine))
+    return frozenset() if isinstance(verdict, Lost) else frozenset(+Counter(verdict.stats.probes))
+
+
+@contextmanager
+def _fault(study: Study) -> Iterator[tuple[Finds, Callable[[], float]]]:
+    value_cache, requires = ModelValueCache(), FAULTS[study.bug].requires
+
+    def finds(trace: Trace) -> bool:
+        return run_with_fault(study.bug, fitted(trace, requires, (study.bug,)).explicit(), value_cache).plane != ""
+
+    yield finds, time.process_time
+
+
+@contextmanager
+def _reversal(study: Study) -> Iterator[tuple[Finds, Callable[[], float]]]:
+    (reversal,) = (each for each in reversals_of(study.engine) if each.id == study.bug)
+    with edited_engine(reversal.edits, study.engine) as engine:
+        yield lambda trace: engine.finds(trace.explicit()), engine.seconds
+
+
+def reversals_of(engine: str) -> list[Reversal]:
+    """Return the reversals whose edited code the engine has."""
+    tables = ((VLLM_ENGINES, reversals_of_vllm()), (SGLANG_ENGINES, reversals_of_sglang()))
+    return [each for engines, every in tables for each in every if engine in (engines[name] for name in each.runners)]
+
+
+@lru_cache(maxsize=4096)
+def trace_of(engine: str, seed: int, index: int, without: str = "", focus: tuple[str, ...] = ()) -> Trace:
+    """Return a labelled trace of a hunt's seed by its index, fitted to an engine."""
+    number, first = divmod(index, TRACES_PER_SHARD)
+    shard = Shard(profile="labelled", seed=seed, number=number, first=first, traces=1, focus=focus)
+    shard = shard.model_copy(update={"without": (without,) if without else ()})
+    (trace,) = shard.generate(target_kind(engine).capabilities_under(RunConfig(engine=engine)))
+    return trace
+
+
+def measured(study: Study, finds: Finds, seconds: Callable[[], float]) -> Outcome:
+    """Search for a study's bug, with its focus as well, and without each situation in turn."""
+
+    def trace(index: int, without: str) -> Trace:
+        return trace_of(study.engine, study.seed, index, without)
+
+    def search_in(traces: Iterable[Trace]) -> Search:
+        return searched(traces, study.hits, finds, seconds)
+
+    plain = search_in(trace(index, "") for index in range(study.traces))
+    focused = None
+    if study.focus:
+        raised = (trace_of(study.engine, study.seed, index, "", study.focus) for index in range(study.traces))
+        focused = search_in(raised)
+    found = {name: hits_without(name, plain, trace, finds) for name in study.situations}
+    fewer = {name: count for name, count in found.items() if 2 * count < len(plain.hits)}
+    return Outcome(study=study, search=plain, focused=focused, fewer=fewer)
+
+
+def searched(traces: Iterable[Trace], num_hits: int, finds: Finds, seconds: Callable[[], float]) -> Search:
+    """Run traces until `num_hits` of them have found the bug."""
+    begin, count, hits = seconds(), 0, list[int]()
+    for index, trace in enumerate(traces):
+        count += 1
+        if finds(trace):
+            hits.append(index)
+            if len(hits) == num_hits:
+                break
+    return Search(traces=count, hits=tuple(hits), seconds=round(seconds() - begin, 2))
+
+
+def hits_without(name: str, search: Search, trace: TraceOf, finds: Finds) -> int:
+    """Return how many traces of a search find its bug without a situation; ends at half of them."""
+    changed = [index for index in search.hits if trace(index, name) != trace(index, "")]
+    found = len(search.hits) - len(changed)
+    others = (index for index in range(search.traces) if index not in search.hits)
+    for index in (*changed, *others):
+        if 2 * found >= len(search.hits):
+            break
+        is_changed = index in changed or trace(index, name) != trace(index, "")
+        found += is_changed and finds(trace(index, name))
+    return found
+
+
+def run(studies: Sequence[Study], workers: int, file: Path | None) -> Iterator[Outcome]:
+    """Yield the outcome of each study as it ends, after the outcomes stored in `file`.
+
+    A study whose engine did not start is tried again.
+    """
     lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
-    kept = {each.trial: each for each in map(Outcome.model_validate_json, lines)}
-    yield from (kept[trial] for trial in trials if trial in kept)
+    kept = {each.study: each for each in map(Outcome.model_validate_json, lines) if not each.refused}
+    yield from (kept[study] for study in studies if study in kept)
     with ProcessPoolExecutor(workers, get_context("spawn"), prepare_process) as pool:
-        for future in as_completed([pool.submit(outcome_of, trial) for trial in trials if trial not in kept]):
+        for future in as_completed([pool.submit(outcome_of, study) for study in studies if study not in kept]):
             outcome = future.result()
             if file is not None:
                 with file.open("a", encoding="utf-8") as stream:
@@ -102,70 +220,108 @@ def run(trials: Sequence[Trial], workers: int, file: Path | None) -> Iterator[Ou
             yield outcome
 
 
-def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield a table row per situation: trials that found their bug, lost and slower bugs."""
-    found: dict[str, dict[str, list[int | None]]] = defaultdict(lambda: defaultdict(list))
-    for each in outcomes:
-        found[each.trial.situation][each.trial.bug].append(each.at)
-    width = max(map(len, found))
-    for situation, bugs in sorted(found.items(), key=lambda item: (item[0] != NOTHING, item[0])):
-        ats = [at for each in bugs.values() for at in each]
-        line = f"{situation:<{width}}  {sum(at is not None for at in ats)} of {len(ats)} trials"
-        lost, slower = _worse(found[NOTHING], bugs)
-        parts = [f"{what}: {', '.join(names)}" for what, names in (("lost", lost), ("slower", slower)) if names]
-        yield "; ".join([line, *parts])
+def ablation_table(situations: Sequence[str], outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield a line per situation: the bugs that fewer traces find without it, rarest last."""
+    width = max(map(len, situations))
+    for name in situations:
+        worse = [(each.fewer[name], each) for each in outcomes if name in each.fewer]
+        lost = [f"{each.study.bug} ({_hits(each)} to 0)" for count, each in worse if not count]
+        rarer = [f"{each.study.bug} ({_hits(each)} to {count})" for count, each in worse if count]
+        parts = [f"{what}: {', '.join(sorted(bugs))}" for what, bugs in (("lost", lost), ("rarer", rarer)) if bugs]
+        yield f"{name:<{width}}  {'; '.join(parts) or 'nothing'}"
 
 
-def _worse(
-    before: Mapping[str, Sequence[int | None]], after: Mapping[str, Sequence[int | None]]
-) -> tuple[list[str], list[str]]:
-    """Return the lost bugs, and the bugs that need over SLOWER times as many traces."""
-    lost, slower = [], []
-    for bug, ats in after.items():
-        first, now = ([at for at in each if at is not None] for each in (before[bug], ats))
-        if first and not now:
-            lost.append(bug)
-        elif first and (mean(now) > SLOWER * mean(first) or len(now) < len(first)):
-            slower.append(f"{bug} ({mean(first):.0f} to {mean(now):.0f} traces, {len(now)} of {len(first)} trials)")
-    return lost, slower
+def _hits(outcome: Outcome) -> int:
+    return len(outcome.search.hits) if outcome.search is not None else 0
 
 
-def trials_of(asked: argparse.Namespace) -> list[Trial]:
-    """Return the requested trials; ValueError names an unknown situation or bug."""
-    known = situations_of(target_kind(asked.engine).capabilities)
-    reverted = [each.id for each in all_reversals() if asked.engine in (ENGINES[runner] for runner in each.runners)]
-    bugs = sorted(FAULTS) if asked.engine == SPECSTORM else reverted
-    situations = asked.situation or list(known)
-    wrong = [name for name in (*situations, *(asked.bug or ())) if name not in known and name not in bugs]
+def focus_table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield a line per bug with a focus: traces and seconds per hit without and with it; medians last."""
+    pairs = [
+        (each, each.search, each.focused) for each in outcomes if each.search is not None and each.focused is not None
+    ]
+    for each, plain, focused in pairs:
+        yield f"{each.study.bug} ({', '.join(each.study.focus)}): {_effort(plain)}; with focus {_effort(focused)}"
+    both = [(plain, focused) for _, plain, focused in pairs if plain.hits and focused.hits]
+    if both:
+        before, after = zip(*both, strict=True)
+        numbers = [median(each.traces / len(each.hits) for each in part) for part in (before, after)]
+        times = [median(each.seconds / len(each.hits) for each in part) for part in (before, after)]
+        yield f"median of {len(both)} found both ways: {numbers[0]:.1f} traces, {times[0]:.0f} s"
+        yield f"the same with focus: {numbers[1]:.1f} traces, {times[1]:.0f} s"
+
+
+def _effort(search: Search) -> str:
+    """Return the hits of a search, and the traces and seconds for each."""
+    hits = len(search.hits)
+    each = f", {search.traces / hits:.1f} traces and {search.seconds / hits:.0f} s each" if hits else ""
+    return f"{hits} in {search.traces} traces and {search.seconds:.0f} s{each}"
+
+
+def studies_of(asked: argparse.Namespace) -> list[Study]:
+    """Return the requested studies; ValueError names an unknown situation or bug."""
+    kind = target_kind(asked.engine)
+    known = tuple(situations_of(kind.capabilities))
+    edits = {each.id: each.edits for each in reversals_of(asked.engine)}
+    bugs = sorted(FAULTS) if asked.engine == SPECSTORM else [*edits]
+    bugs = [f"{PROBE}{name}" for name in sorted(kind.capabilities.probes)] if asked.probes else bugs
+    wrong = [name for name in asked.situation or () if name not in known]
+    wrong += [name for name in asked.bug or () if name not in bugs]
     if wrong:
         raise ValueError(f"{wrong[0]} is neither a situation nor a bug of engine {asked.engine}")
+    situations = tuple(asked.situation or (known if asked.all else ()))
+
+    def focus(bug: str) -> tuple[str, ...]:
+        if not asked.focus or bug.startswith(PROBE):
+            return ()
+        if asked.engine == SPECSTORM:
+            return focus_of([family_of(bug)], FAULT_AREAS)
+        return focus_of([edit.file for edit in edits[bug]], kind.areas)
+
     return [
-        Trial(asked.engine, situation, bug, number, asked.traces)
-        for number in range(asked.trials)
-        for situation in (NOTHING, *situations)
+        Study(asked.engine, bug, asked.seed, asked.traces, asked.hits, situations, focus(bug))
         for bug in asked.bug or bugs
     ]
 
 
+def family_of(fault: str) -> str:
+    """Return the name of the module that declares a fault."""
+    (family,) = (each for each in FAMILIES if FAULTS[fault] in vars(each).values())
+    return family.__name__.rpartition(".")[2]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trials and print which bugs need which situation of the traces."""
+    """Run the studies, and print which bugs need which situation, and what a focus saves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", default=SPECSTORM, help=f"(default: {SPECSTORM}, with its faults as bugs)")
+    parser.add_argument("--engine", choices=known_engines(), default=SPECSTORM, help=f"(default: {SPECSTORM})")
+    parser.add_argument("--all", action="store_true", help="leave out each situation of the engine in turn")
     parser.add_argument("--situation", action="append", metavar="NAME", help="leave out only this situation")
+    parser.add_argument("--focus", action="store_true", help="also run traces with the focus that `gate` chooses")
+    parser.add_argument("--probes", action="store_true", help="look for the engine's probes in place of bugs")
     parser.add_argument("--bug", action="append", metavar="ID", help="try only this fault or reversal")
-    parser.add_argument("--trials", type=int, default=4, metavar="N", help="trials of a bug (default: 4)")
-    parser.add_argument("--traces", type=int, default=200, metavar="N", help="traces of a trial at most (default: 200)")
+    parser.add_argument(
+        "--traces", type=int, default=960, metavar="N", help="traces of a search at most (default: 960)"
+    )
+    parser.add_argument("--hits", type=int, default=8, metavar="N", help="findings of a search at most (default: 8)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the traces (default: 0)")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="default: one for each CPU"
     )
     parser.add_argument("--results", type=Path, metavar="FILE", help="store outcomes here, and continue from them")
     asked = parser.parse_args(arguments)
     try:
-        trials = trials_of(asked)
+        studies = studies_of(asked)
     except ValueError as error:
         print(f"ablation: {error}", file=sys.stderr)
         return 2
-    print(*table(list(run(trials, asked.workers, asked.results))), sep="\n")
+    outcomes = list[Outcome]()
+    for outcome in run(studies, asked.workers, asked.results):
+        outcomes.append(outcome)
+        found = _effort(outcome.search) if outcome.search is not None else f"refused: {outcome.refused}"
+        print(f"{outcome.study.bug}: {found}", file=sys.stderr, flush=True)
+    situations = studies[0].situations
+    lines = [*(ablation_table(situations, outcomes) if situations else ()), *focus_table(outcomes)]
+    print(*lines, sep="\n")
     return 0
 
 

@@ -4,7 +4,8 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice
@@ -46,16 +47,13 @@ class Task(NamedTuple):
     source: Source = "drawn"
     seed: int = 0
     minutes: float = 10.0
-    # Situations that its traces must not have.
-    without: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Return the key of the trial, which does not depend on the project's code version."""
         edits = "\n".join(edit.model_dump_json(exclude_defaults=True) for edit in self.edits)
         digest = blake2b(edits.encode(), digest_size=4).hexdigest()
-        key = f"{self.id} {digest} {self.engine} {self.source} {self.seed} {self.minutes:g}"
-        return " ".join((key, *(f"without {name}" for name in self.without)))
+        return f"{self.id} {digest} {self.engine} {self.source} {self.seed} {self.minutes:g}"
 
 
 class Found(Value):
@@ -99,11 +97,11 @@ def installed(engine: str) -> Path:
     return found
 
 
-def drawn(engine: str, seed: int, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Trace]]:
+def drawn(engine: str, seed: int) -> Iterator[tuple[str, Trace]]:
     """Yield the traces of an engine's hunt with a seed, without end, by name."""
     config = RunConfig(engine=engine)
     for number in count():
-        shard = Shard(profile="mixed", seed=seed, number=number, without=without)
+        shard = Shard(profile="mixed", seed=seed, number=number)
         for index, trace in enumerate(shard_traces(shard, config)):
             yield f"trace {number}.{index}", trace
 
@@ -120,79 +118,95 @@ def scenarios(engine: str) -> Iterator[tuple[str, Trace]]:
 
 def tried(task: Task, traces_max: int | None = None) -> Result:
     """Run the traces of a task on the edited engine until a new finding or the end of its time."""
-    every = drawn(task.engine, task.seed, task.without) if task.source == "drawn" else scenarios(task.engine)
-    with tempfile.TemporaryDirectory(prefix="reversals-") as folder:
-        path = str(overlay(task.edits, installed(task.engine), Path(folder)))
-        trial = _Trial(task, RunConfig(engine=task.engine, engine_path=path, fixes=ALL))
-        try:
-            return trial.result(islice(every, traces_max))
-        finally:
-            trial.stop()
-
-
-class _Trial:
-    """One running trial: the edited engine, the unedited one, and their CPU time."""
-
-    def __init__(self, task: Task, config: RunConfig) -> None:
-        self._task, self._config = task, config
-        # A fix that does not match the edited sources is not applied to the clean engine either.
-        self._clean = RunConfig(engine=task.engine, fixes=",".join(target_kind(task.engine).fixed(config).names))
-        self._keepers = tuple(_keepers(config))
-        self._value_cache = ModelValueCache()
-        self._clock = _ProcessorClock(self._keepers)
-        self._num_passed = 0
-
-    def stop(self) -> None:
-        """End the processes of the edited engine."""
-        for keeper in self._keepers:
-            keeper.stop()
-
-    def result(self, traces: Iterable[tuple[str, Trace]]) -> Result:
-        """Run the traces until a finding or the end of the CPU time; return the result."""
-        num_traces = 0
-        for name, trace in traces:
-            if self._clock.seconds() > 60 * self._task.minutes:
+    every = drawn(task.engine, task.seed) if task.source == "drawn" else scenarios(task.engine)
+    found, refused, num_traces = None, "", 0
+    with edited_engine(task.edits, task.engine) as engine:
+        for name, trace in islice(every, traces_max):
+            if engine.seconds() > 60 * task.minutes:
                 break
             num_traces += 1
             try:
-                found = self._found(name, trace)
+                found = engine.found(name, trace)
             except DeviceError as error:
-                return self._result(num_traces, refused=str(error))
-            if found is not None:
-                return self._result(num_traces, found)
-        return self._result(num_traces)
-
-    def _result(self, num_traces: int, found: Found | None = None, refused: str = "") -> Result:
-        task, seconds = self._task, round(self._clock.seconds(), 1)
+                refused = str(error)
+            if found is not None or refused:
+                break
         return Result(
             key=task.key,
             id=task.id,
             engine=task.engine,
             source=task.source,
             traces=num_traces,
-            seconds=seconds,
+            seconds=round(engine.seconds(), 1),
             found=found,
-            passed=self._num_passed,
+            passed=engine.num_passed,
             refused=refused,
         )
 
-    def _found(self, name: str, trace: Trace) -> Found | None:
-        """Return a trace's finding if the release does not give it on the same trace."""
+
+@contextmanager
+def edited_engine(edits: tuple[Edit, ...], engine: str) -> Iterator["EditedEngine"]:
+    """Start an engine with edited sources, and end its processes at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="reversals-") as folder:
+        path = str(overlay(edits, installed(engine), Path(folder)))
+        started = EditedEngine(edits, RunConfig(engine=engine, engine_path=path, fixes=ALL))
+        try:
+            yield started
+        finally:
+            started.stop()
+
+
+class EditedEngine:
+    """A running edited engine, the unedited one, and their CPU time.
+
+    `num_passed` counts findings that the release gives too, or that were not confirmed.
+    """
+
+    def __init__(self, edits: tuple[Edit, ...], config: RunConfig) -> None:
+        self._edits, self._config, self.num_passed = edits, config, 0
+        # A fix that does not match the edited sources is not applied to the clean engine either.
+        self._clean = RunConfig(engine=config.engine, fixes=",".join(target_kind(config.engine).fixed(config).names))
+        self._keepers = tuple(_keepers(config))
+        self._value_cache = ModelValueCache()
+        self._clock = _ProcessorClock(self._keepers)
+
+    def stop(self) -> None:
+        """End the processes of the edited engine."""
+        for keeper in self._keepers:
+            keeper.stop()
+
+    def seconds(self) -> float:
+        """Return the CPU seconds so far, without runs of the unedited engine."""
+        return self._clock.seconds()
+
+    def finds(self, trace: Trace) -> bool:
+        """Return whether a trace has a finding that the release does not give on the same trace."""
+        return self._finding(trace) is not None
+
+    def found(self, name: str, trace: Trace) -> Found | None:
+        """Return a trace's finding with its source locations, if the release does not give it."""
+        finding = self._finding(trace)
+        if finding is None:
+            return None
+        signature, verdict, last = finding
+        sites = tuple(dict.fromkeys(_sites(self._clock.without(lambda: self._explained(last, verdict)))))
+        named = tuple(f"{site.function} ({site.file})" for site in sites)
+        near = nearness(sites, self._edits)
+        return Found(bug=signature.bug, plane=_plane(signature), sites=named, nearness=near, trace=name)
+
+    def _finding(self, trace: Trace) -> tuple[Signature, Verdict, Trace] | None:
         try:
             _, verdicts, last = judged_by_sample(trace, self._value_cache, self._config)
         except Unconfirmed:
-            self._num_passed += 1
+            self.num_passed += 1
             return None
         signature = signature_of(verdicts[-1], last)
         if signature is None:
             return None
         if self._clock.without(lambda: signature.bug in self._shown_by_release(trace)):
-            self._num_passed += 1
+            self.num_passed += 1
             return None
-        sites = tuple(dict.fromkeys(_sites(self._clock.without(lambda: self._explained(last, verdicts[-1])))))
-        named = tuple(f"{site.function} ({site.file})" for site in sites)
-        near = nearness(sites, self._task.edits)
-        return Found(bug=signature.bug, plane=_plane(signature), sites=named, nearness=near, trace=name)
+        return signature, verdicts[-1], last
 
     def _explained(self, trace: Trace, verdict: Verdict) -> Verdict:
         """Return a finding with the explanations that a user would get."""

@@ -126,6 +126,17 @@ def test_a_change_without_a_mistake_passes_on_its_scenarios_and_the_hunt(tmp_pat
     assert (document["judged"], document["never_ran"]) == (last.removeprefix("gate: passed: nothing new in "), [])
 
 
+def test_gate_hunts_with_the_focus_of_the_changed_files(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gated, "areas", {"scheduling": ("seeds/core.py",), "sampling": ("seeds/sampler.py",)})
+    tree(tmp_path, "right, too")
+    done = here(*COMMAND, "--minutes", "0.25", "--traces", "12")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.splitlines()[4] == "gate: the hunt generates more situations of scheduling"
+    assert "hunt: profile mixed, seed 0, focus scheduling, engine gated" in done.stdout
+
+
 def test_a_mistake_is_found_once_and_annotated_and_a_failure_in_junit(tmp_path: Path, here: Here) -> None:
     tree(tmp_path, "wrong")
     done = here(*COMMAND, "--minutes", "0.3", "--traces", "12", "--github", "--junit", "for_ci/gate.xml")

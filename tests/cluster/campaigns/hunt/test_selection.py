@@ -4,8 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from cluster.campaigns.hunt.selection import Selection, edits_in, selection_of
+from cluster.campaigns.hunt.selection import Selection, edits_in, focus_of, selection_of
+from scenarios.generation.catalogue import unknown_focus
+from scenarios.generation.weights import Area
 from workers.targets.executed import Executed
+from workers.targets.registry import known_engines, target_kind
 
 CORE = """
 LIMIT = 1
@@ -127,3 +130,48 @@ def test_blocks_count_only_where_the_record_was_made_on_the_same_function() -> N
 def test_new_function_counts_as_executed_by_its_callers() -> None:
     after = CORE.replace("chosen = 2", "chosen = helper()") + "\ndef helper():\n    return 2\n"
     assert selected({"ours/core.py": after}).scenarios == ("idle", "new")
+
+
+AREAS_OF_FILES: Mapping[Area, tuple[str, ...]] = {
+    "scheduling": ("*/sched/*",),
+    "sampling": ("*/sample/*", "*/structured_output/*"),
+    "kv_cache": ("*/block_pool.py",),
+    "connectors": ("*/kv_transfer/*", "*/block_pool.py"),
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "areas"),
+    [
+        (["ours/sched/scheduler.py"], ("scheduling",)),
+        (["python/ours/sched/scheduler.py"], ("scheduling",)),
+        (["ours/core/block_pool.py"], ("kv_cache", "connectors")),
+        (["ours/sample/sampler.py", "ours/structured_output/mask.py"], ("sampling",)),
+        (["ours/core/block_pool.py", "ours/sample/sampler.py"], ("sampling", "kv_cache", "connectors")),
+        (["ours/core/block_pool.py", "ours/sample/sampler.py", "ours/sched/scheduler.py"], ()),
+        (["ours/models/llama.py", "README.md"], ()),
+        ([], ()),
+    ],
+)
+def test_focus_has_the_areas_of_changed_files_and_at_most_three(files: list[str], areas: tuple[str, ...]) -> None:
+    assert focus_of(files, AREAS_OF_FILES) == areas
+
+
+@pytest.mark.parametrize("engine", known_engines())
+def test_areas_of_an_engine_have_situations_of_its_traces(engine: str) -> None:
+    kind = target_kind(engine)
+    assert unknown_focus(kind.areas, kind.capabilities) == ""
+
+
+@pytest.mark.parametrize(
+    ("engine", "file", "areas"),
+    [
+        ("vllm", "vllm/v1/core/sched/scheduler.py", ("scheduling",)),
+        ("vllm", "vllm/v1/spec_decode/eagle.py", ("speculation",)),
+        ("vllm-v1", "vllm/v1/sample/rejection_sampler.py", ("speculation", "sampling")),
+        ("vllm", "vllm/v1/engine/core.py", ("sessions", "control_plane")),
+        ("vllm", "vllm/entrypoints/openai/api_server.py", ()),
+    ],
+)
+def test_focus_of_a_changed_engine_file(engine: str, file: str, areas: tuple[str, ...]) -> None:
+    assert focus_of([file], target_kind(engine).areas) == areas
