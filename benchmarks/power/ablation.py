@@ -2,8 +2,9 @@
 
 `python -m benchmarks.power.ablation --all --workers 16` runs traces with each fault of our own engine until it is found
 `--hits` times, then leaves out each situation. `--engine NAME` undoes the fixes of an engine instead; `--probes` looks
-for the probes of the engine (states that a trace must reach) in place of bugs; `--focus` also runs traces with the
-focus that `gate` chooses for the edited files. With `--results` outcomes are stored, and the same command continues
+for the probes of the engine (states that a trace must reach) in place of bugs, and `--values` for specification values,
+events and request fields, which needs no run; `--focus` also runs traces with the focus that `gate` chooses for the
+edited files. With `--results` outcomes are stored, and the same command continues
 from there.
 
 Without a situation, only traces that it changed run again: all others are the same. They run until half as many traces
@@ -34,6 +35,7 @@ from benchmarks.power.sglang_power.reversals import all_reversals as reversals_o
 from benchmarks.power.vllm_power.reversals import ENGINES as VLLM_ENGINES
 from benchmarks.power.vllm_power.reversals import all_reversals as reversals_of_vllm
 from cluster.campaigns.hunt.selection import focus_of
+from scenarios.events import Submit
 from scenarios.generation.catalogue import situations_of
 from scenarios.generation.shards import TRACES_PER_SHARD, Shard, fitted
 from scenarios.generation.weights import Area
@@ -48,7 +50,7 @@ from workers.run.trials import run_with_fault
 from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
-PROBE = "probe "
+PROBE, VALUE = "probe ", "value "
 # The areas of situations for the faults of our own engine, by family; it has no situations of recurrent states.
 FAULT_AREAS: Mapping[Area, Sequence[str]] = {
     "scheduling": ("scheduling", "lifetime", "limits", "isolation", "placeholders", "waits"),
@@ -108,9 +110,32 @@ def outcome_of(study: Study) -> Outcome:
 
 
 def _search_of(study: Study) -> AbstractContextManager[tuple[Finds, Callable[[], float]]]:
+    if study.bug.startswith(VALUE):
+        return _value(study)
     if study.bug.startswith(PROBE):
         return _probe(study)
     return _fault(study) if study.engine == SPECSTORM else _reversal(study)
+
+
+@contextmanager
+def _value(study: Study) -> Iterator[tuple[Finds, Callable[[], float]]]:
+    yield lambda trace: study.bug in values_of(trace), time.process_time
+
+
+def values_of(trace: Trace) -> frozenset[str]:
+    """Return a trace's specification values, kinds of events and request fields, as names of bugs."""
+    found = {f"{key} {value}" for key, value in trace.spec if isinstance(value, str | bool)}
+    for event in trace.events:
+        found.add(f"event {event.do}")
+        if isinstance(event, Submit):
+            fields = [(event, name) for name in type(event).model_fields]
+            fields += [(event.params, name) for name in type(event.params).model_fields]
+            found |= {f"request {name}" for owner, name in fields if _is_set(owner, name)}
+    return frozenset(f"{VALUE}{name}" for name in found)
+
+
+def _is_set(owner: Value, name: str) -> bool:
+    return bool(getattr(owner, name) != type(owner).model_fields[name].default)
 
 
 @contextmanager
@@ -265,6 +290,9 @@ def studies_of(asked: argparse.Namespace) -> list[Study]:
     edits = {each.id: each.edits for each in reversals_of(asked.engine)}
     bugs = sorted(FAULTS) if asked.engine == SPECSTORM else [*edits]
     bugs = [f"{PROBE}{name}" for name in sorted(kind.capabilities.probes)] if asked.probes else bugs
+    if asked.values:
+        traces = (trace_of(asked.engine, asked.seed, index) for index in range(asked.traces))
+        bugs = sorted(frozenset().union(*map(values_of, traces)))
     wrong = [name for name in asked.situation or () if name not in known]
     wrong += [name for name in asked.bug or () if name not in bugs]
     if wrong:
@@ -272,7 +300,7 @@ def studies_of(asked: argparse.Namespace) -> list[Study]:
     situations = tuple(asked.situation or (known if asked.all else ()))
 
     def focus(bug: str) -> tuple[str, ...]:
-        if not asked.focus or bug.startswith(PROBE):
+        if not asked.focus or bug.startswith((PROBE, VALUE)):
             return ()
         if asked.engine == SPECSTORM:
             return focus_of([family_of(bug)], FAULT_AREAS)
@@ -298,6 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--situation", action="append", metavar="NAME", help="leave out only this situation")
     parser.add_argument("--focus", action="store_true", help="also run traces with the focus that `gate` chooses")
     parser.add_argument("--probes", action="store_true", help="look for the engine's probes in place of bugs")
+    parser.add_argument("--values", action="store_true", help="look for values of traces in place of bugs")
     parser.add_argument("--bug", action="append", metavar="ID", help="try only this fault or reversal")
     parser.add_argument(
         "--traces", type=int, default=960, metavar="N", help="traces of a search at most (default: 960)"

@@ -146,6 +146,12 @@ def test_probe_is_measured_like_a_bug() -> None:
     assert dict(outcome.fewer) == {"reorders": 0}
 
 
+def test_values_that_one_situation_generates_are_lost_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--values", "--traces", "60", "--hits", "2", "--workers", "1", "--situation", "reorders"]
+    assert ablation.main([*asked, "--bug", "value event reorder", "--bug", "value event preempt"]) == 0
+    assert capsys.readouterr().out == "reorders  lost: value event reorder (2 to 0)\n"
+
+
 def test_families_of_faults_have_one_area_except_recurrent_states() -> None:
     families = {family_of(fault) for fault in FAULTS} - {"aligned", "recurrent"}
     assert sorted(name for names in FAULT_AREAS.values() for name in names) == sorted(families)
