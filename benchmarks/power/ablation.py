@@ -128,7 +128,7 @@ def values_of(trace: Trace) -> frozenset[str]:
     for event in trace.events:
         found.add(f"event {event.do}")
         if isinstance(event, Submit):
-            fields = [(event, name) for name in type(event).model_fields]
+            fields: list[tuple[Value, str]] = [(event, name) for name in type(event).model_fields]
             fields += [(event.params, name) for name in type(event.params).model_fields]
             found |= {f"request {name}" for owner, name in fields if _is_set(owner, name)}
     return frozenset(f"{VALUE}{name}" for name in found)
