@@ -6,11 +6,13 @@ Verifies, for each batch row, that the state is its request's:
 - sampling parameters: temperature, top-k, top-p, min-p, the seed if the temperature is not 0, penalties;
 - logits processing: allowed tokens, logit biases, bad words, the minimum number of tokens and its stop tokens;
 - the logprobs to return: their number, or the named tokens;
-- the request's tokens, its prompt length, and, with a penalty, the count of each output token.
+- the request's tokens, its prompt length, and, with a penalty, the count of each output token;
+- with a minimum, the number of output tokens.
 
 Does not verify:
 - parts of sessions;
-- rows of a stay while results of the stay before may still arrive, or after it lost a synchronously loaded block;
+- tokens and counts of a stay while results of the stay before may still arrive, or after it lost a synchronously loaded
+  block;
 - grammars (contracts do).
 """
 
@@ -24,10 +26,12 @@ from scenarios.spec import ENGINE
 from workers.judge.history import EngineHistory, History, Turn
 from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
-from workers.record.engine_records import Sampler, SamplerRow
+from workers.record.engine_records import OpenedValues, Sampler, SamplerRow
 from workers.record.evidence import Difference
 
 PLANE = "sampler"
+# State that depends on the request's tokens; the other fields are its parameters.
+_OF_TOKENS = ("tokens", "output_counts", "presence_tokens", "repetition_tokens", "num_output_tokens")
 
 
 class SamplerState(HistoryJudge):
@@ -53,23 +57,28 @@ def _of_step(record: Sampler, history: EngineHistory, submits: Sequence[Submit])
     step = history.steps[record.step]
     for request, row in zip(record.requests, record.values.rows, strict=True):
         submit, turn = submits[request], step.turns[request]
-        if submit.session is not None or turn.has_lost or not turn.stay.tokens_are_known:
+        if submit.session is not None:
             continue
-        expected = _expected(submit, turn, history.sizes.vocab_size)
+        expected = _expected(submit, turn, history.sizes)
+        is_uncertain = turn.has_lost or not turn.stay.tokens_are_known
         for name, value in row:
+            if is_uncertain and name in _OF_TOKENS:
+                continue
             if value is not None and name in expected and value != expected[name]:
                 yield mismatch(PLANE, name, request, (record.step, None), expected[name], value)
 
 
-def _expected(submit: Submit, turn: Turn, vocab_size: int) -> dict[str, object]:
+def _expected(submit: Submit, turn: Turn, sizes: OpenedValues) -> dict[str, object]:
     """Return the values that a sampler must store for a request, by field of `SamplerRow`."""
     params, prompt = submit.params, submit.prompt
     assert isinstance(prompt, tuple), "the trace is explicit"
     has_penalty = (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0.0, 0.0, 1.0)
     has_minimum = params.min_tokens > 0 and bool(submit.stop)
+    is_top_1 = sizes.greedy_is_top_1 and params.temperature == 0
+    output = turn.known[len(prompt) :]
     expected = SamplerRow(
-        temperature=_single(params.temperature),
-        top_k=params.top_k if 0 < params.top_k <= vocab_size else vocab_size,
+        temperature=1.0 if is_top_1 else _single(params.temperature),
+        top_k=1 if is_top_1 else params.top_k if 0 < params.top_k <= sizes.vocab_size else sizes.vocab_size,
         top_p=_single(params.top_p),
         min_p=_single(params.min_p),
         seed=params.seed if params.temperature else None,
@@ -79,14 +88,17 @@ def _expected(submit: Submit, turn: Turn, vocab_size: int) -> dict[str, object]:
         num_logprobs=params.num_logprobs,
         logprob_tokens=list(params.logprob_tokens),
         allowed_tokens=list(params.allowed_tokens),
-        logit_bias=[(token, _single(bias)) for token, bias in params.logit_bias],
+        logit_bias=sorted((token, _single(bias)) for token, bias in params.logit_bias if bias),
         min_tokens=params.min_tokens if has_minimum else 0,
         stop=sorted(set(submit.stop)) if has_minimum else [],
         bad_words=[list(word) for word in params.bad_words],
         num_prompt_tokens=len(prompt),
         tokens=list(turn.known),
-        output_counts=sorted(Counter(turn.known[len(prompt) :]).items()) if has_penalty else None,
+        output_counts=sorted(Counter(output).items()) if has_penalty else None,
         prompt_tokens=sorted(set(prompt)) if has_penalty else None,
+        presence_tokens=sorted(set(output)) if params.presence_penalty else None,
+        repetition_tokens=sorted(set(output)) if params.repetition_penalty != 1 else None,
+        num_output_tokens=len(output) if has_minimum else None,
     )
     return {name: value for name, value in expected if value is not None}
 

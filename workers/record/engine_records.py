@@ -25,7 +25,8 @@ class OpenedValues(Value):
     A drafter's model is given the token `draft_shift` positions after its own. At the end of a prefill chunk that is
     the prompt's next token if `chunk_ends_known`, else the chunk's last token. A parallel drafter is given `mask_token`
     for each draft. No step asks the drafter for more than `drafts_max` drafts. Looked-up drafts may be padded with
-    other tokens (`lookups_filled_up`). The hash of a block also covers the `hash_ahead` tokens after it.
+    other tokens (`lookups_filled_up`). The hash of a block also covers the `hash_ahead` tokens after it. A sampler may
+    store a greedy request as temperature 1 and top-k 1 (`greedy_is_top_1`).
     """
 
     vocab_size: int
@@ -40,6 +41,7 @@ class OpenedValues(Value):
     lookups_filled_up: bool = False
     windows: list[tuple[int, int]] = []
     hash_ahead: int = 0
+    greedy_is_top_1: bool = False
 
 
 class ScheduledValues(Value):
@@ -138,7 +140,9 @@ class SamplerRow(Value):
 
     `tokens` are the request's tokens, of which the first `num_prompt_tokens` are its prompt. `output_counts` are pairs
     of an output token and how often it was sampled, `prompt_tokens` the distinct tokens of the prompt; both matter only
-    with a penalty. `min_tokens` is the minimum number of output tokens before a token of `stop`.
+    with a penalty. `presence_tokens` and `repetition_tokens` are the distinct output tokens that this penalty counts.
+    `min_tokens` is the minimum number of output tokens before a token of `stop`, `num_output_tokens` the number so far.
+    `logit_bias` are pairs of a token and its bias, by token, without biases of 0.
     """
 
     temperature: float
@@ -160,6 +164,9 @@ class SamplerRow(Value):
     tokens: Integers | None = None
     output_counts: list[tuple[int, int]] | None = None
     prompt_tokens: Integers | None = None
+    presence_tokens: Integers | None = None
+    repetition_tokens: Integers | None = None
+    num_output_tokens: int | None = None
 
 
 class SamplerValues(Value):

@@ -35,12 +35,12 @@ def sampler(step: int, **stored: Any) -> EngineRecord:
     return shown("sampler", step, [0], rows=[{**STORED, **stored}])
 
 
-def judged(*more: EngineRecord) -> Difference | None:
+def judged(*more: EngineRecord, submit: Submit = SUBMIT, **sizes: Any) -> Difference | None:
     """Return the first difference of a run of two steps: a prompt, then the sampled token 7."""
     first = step_of(0, Part(0, 0, PROMPT, [1], begun=PROMPT))
     second = step_of(1, Part(0, 3, [7], [1]))
-    seen = [opened(), *first, shown("processed", 0, [0], sampled=[[7]]), *second, *more]
-    end = End(2, {}, history=History.of(seen), submits=[SUBMIT])
+    seen = [opened(**sizes), *first, shown("processed", 0, [0], sampled=[[7]]), *second, *more]
+    end = End(2, {}, history=History.of(seen), submits=[submit])
     return next(SamplerState().differences(end), None)
 
 
@@ -73,3 +73,34 @@ def test_tokens_are_not_checked_after_a_lost_synchronous_load() -> None:
     wrong = sampler(1, tokens=[3, 5, 3], output_counts=[])
     assert judged(wrong) is not None
     assert judged(LOST, wrong) is None
+
+
+def test_parameters_are_checked_after_a_lost_synchronous_load() -> None:
+    found = judged(LOST, sampler(1, tokens=[3, 5, 3], top_k=5))
+    assert found is not None
+    assert found.variable == "top_k"
+
+
+@pytest.mark.parametrize(
+    ("params", "stored", "wrong"),
+    [
+        (SamplingParams(top_p=0.5), {"temperature": 1.0, "top_k": 1, "top_p": 0.5}, {"top_k": 32}),
+        (SamplingParams(presence_penalty=0.5), {"presence_tokens": [7]}, {"presence_tokens": []}),
+        (SamplingParams(repetition_penalty=2.0), {"repetition_tokens": [7]}, {"repetition_tokens": [3, 7]}),
+        (
+            SamplingParams(min_tokens=2),
+            {"min_tokens": 2, "stop": [4], "num_output_tokens": 1},
+            {"num_output_tokens": 2},
+        ),
+        (SamplingParams(logit_bias=((5, 1.0), (2, 0.0))), {"logit_bias": [(5, 1.0)]}, {"logit_bias": [(2, 1.0)]}),
+    ],
+)
+def test_state_of_penalizers_and_greedy_rows(
+    params: SamplingParams, stored: dict[str, Any], wrong: dict[str, Any]
+) -> None:
+    submit = Submit(tick=0, request="a", prompt=PROMPT, max_tokens=4, stop=(4,), params=params)
+    row = {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "min_p": 0.0, **stored}
+    assert judged(shown("sampler", 1, [0], rows=[row]), submit=submit, greedy_is_top_1=True) is None
+    found = judged(shown("sampler", 1, [0], rows=[{**row, **wrong}]), submit=submit, greedy_is_top_1=True)
+    assert found is not None
+    assert found.variable == next(iter(wrong))

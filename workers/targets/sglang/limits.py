@@ -177,7 +177,7 @@ CAPABILITIES = Capabilities(
         ),
     ),
     situations=SITUATIONS,
-    planes=("races", "blocks", "books", "counts", "inputs", "kv"),
+    planes=("races", "blocks", "books", "counts", "inputs", "kv", "sampler"),
     logit_margin=1e-4,
     words_from_prompt=False,
     is_costly=True,

@@ -39,6 +39,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "lookups_filled_up": True,
         "windows": [[4, 3]],
         "hash_ahead": 1,
+        "greedy_is_top_1": True,
     },
     "scheduled": {
         "scheduled_computed": [0],

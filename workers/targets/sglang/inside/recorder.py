@@ -17,6 +17,7 @@ from scenarios.spec import ENGINE
 from workers.targets.child.inside.observations import Observations
 from workers.targets.child.inside.readback import Parts, readback_on
 from workers.targets.child.messages import Message
+from workers.targets.sglang.inside.sampler_states import observe_sampler
 
 # Files with functions that copy their arguments; skipped in the writers' stacks.
 _HELPERS = ("sglang/srt/utils/",)
@@ -65,6 +66,8 @@ def _judge_names(point: str, name: str) -> tuple[str, ...]:
     """Return the names that judges use for a tensor observed at a point of a step."""
     if point == "scheduled":
         return {"computed": ("scheduled_computed",), "rows": ()}.get(name, ())
+    if point == "sampler":
+        return (name,)
     names = {"indices": ("tables",), "indptr": ("seq_lens",), "rows": (), "nodes": (), "counts": ()}.get(name, (name,))
     if point == "drafting":
         return tuple(f"draft_{each}" for each in names)
@@ -130,6 +133,7 @@ class Recorder:
             mask_token=None,
             drafts_max=scheduler.server_args.speculative_num_steps or 0,
             lookups_filled_up=False,
+            greedy_is_top_1=True,
         )
 
     @property
@@ -208,6 +212,8 @@ class Recorder:
 
     def _observed_run(self, batch: Any, *arguments: Any, **options: Any) -> Any:
         self.observations.step += 1
+        if batch.reqs:
+            observe_sampler(self.observations, batch, self._scheduler.model_config.vocab_size)
         self.batch = batch
         try:
             result = self._run(batch, *arguments, **options)
@@ -320,4 +326,4 @@ class Recorder:
         tokens that the grammar accepts, and the n-gram corpus continues from the last of them.
         """
         is_cut = request.grammar is not None and request.finished() and self._scheduler.spec_algorithm.is_ngram()
-        return [*sampled[:-1], request.output_ids[-1]] if is_cut and sampled else sampled
+        return [*sampled[:-1], request.output_ids[-1]] if is_cut and sampled and request.output_ids else sampled

@@ -92,12 +92,13 @@ def _row(of: Mapping[str, Any], num_logprobs: int) -> dict[str, Any]:
     counts = of["output_counts"].tolist()
     words = of["prompt_tokens"].tolist()
     has_minimum = int(of["num_stop"]) > 0
+    biases = zip(first("biased", "num_biases"), first("logit_bias", "num_biases"), strict=True)
     return {
         **{name: of[name].item() for name in scalars},
         "num_logprobs": num_logprobs + 1,
         "logprob_tokens": first("logprob_tokens", "num_named"),
         "allowed_tokens": first("allowed_tokens", "num_allowed"),
-        "logit_bias": list(zip(first("biased", "num_biases"), first("logit_bias", "num_biases"), strict=True)),
+        "logit_bias": sorted((token, bias) for token, bias in biases if bias),
         "min_tokens": int(of["min_tokens"]) - prompt if has_minimum else 0,
         "stop": sorted(first("stop", "num_stop")),
         "bad_words": [of["bad_words"][start:stop].tolist() for start, stop in pairwise(ends)],
