@@ -12,6 +12,7 @@ from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
 from workers.kernels.arithmetic.numpy import ZERO, int64_scalar, tiled
+from workers.kernels.sentinels import PAD_BLOCK, POISON
 from workers.kernels.state_copy.definition import num_block_columns
 from workers.lanes.lane import Lane, Span
 from workers.record.observation import Recorder
@@ -47,6 +48,19 @@ class Captures:
         record = self._recorder.capture
         spans = self._inputs_of(view)
         self._compute.capture(lambda *arrays: record("inputs", step, requests, _INPUTS, arrays), *spans)
+
+    def poisoned(self, blocks: Sequence[int], step: int, requests: Requests) -> None:
+        """Record the ids of blocks that hold nothing but poison before a step writes, by id; PAD_BLOCK for others."""
+        record, memory, chosen = self._recorder.capture, self._memory, np.sort(np.array(blocks, dtype=np.int64))
+        buffers = [memory.kv, memory.drafter_kv]
+        buffers += [memory.block_states, memory.block_windows] if self._spec.is_aligned else []
+
+        def look(*arrays: Array) -> None:
+            words = [array.reshape(self._spec.num_blocks, -1)[chosen] for array in arrays]
+            is_poison = np.all([np.all(each == POISON, axis=1) for each in words], axis=0)
+            record("poisoned", step, requests, ("poisoned",), (np.where(is_poison, chosen, PAD_BLOCK),))
+
+        self._compute.capture(look, *[buffer.all for buffer in buffers])
 
     def sampled(self, view: View, step: int, requests: Requests, has_processed: bool) -> None:
         """Copy the model's results, the sampled tokens and the accepted counts of a step.

@@ -126,6 +126,7 @@ class EngineFunctions:
     tokens_to_cache: Callable[[Request, Sequence[int]], list[int]] = rules.tokens_to_cache
     num_cacheable: Callable[[int, int], int] = rules.num_cacheable
     take_blocks: Callable[[CachingPool, Sequence[int], int], tuple[int, ...] | None] = rules.take_blocks
+    blocks_still_lost: Callable[[Sequence[int], Sequence[int]], list[int]] = rules.blocks_still_lost
     forgets_drafts: Callable[[Request], bool] = rules.forgets_drafts
     drafts_after: Callable[[PlanRow, int], int] = rules.drafts_after
     budget_used: Callable[[int, int], int] = rules.budget_used

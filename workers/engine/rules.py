@@ -77,6 +77,11 @@ def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[i
     return pool.take(count)
 
 
+def blocks_still_lost(earlier: Sequence[int], lost: Sequence[int]) -> list[int]:
+    """Return the blocks to poison in the next step: lost by earlier resets since the last step, and by this one."""
+    return [*earlier, *lost]
+
+
 def tokens_to_search(request: Request) -> Sequence[int]:
     """Return the tokens in which a host drafter searches: all committed tokens of a request."""
     return request.tokens

@@ -242,6 +242,7 @@ class ModelRunner:
             self.compute.launch(functions.poison, poisoned)
             if self._is_aligned:
                 launch_poison(self.context, span, len(fresh))
+            self.context.captures.poisoned(fresh, plan.step, tuple(request for request, _ in step.keys))
 
     def _copy_inputs(self, staging: Staging) -> None:
         """Enqueue the copy of inputs, after the last op that reads the previous step's inputs."""

@@ -240,7 +240,7 @@ class Scheduler:
             lost = self.cache.reset(preempts)
             held = [block for block in lost if self.cache.pool.references[block]]
             assert not held, f"blocks {held} lose their contents while a request holds them"
-            self._poisoned += lost
+            self._poisoned = self._functions.blocks_still_lost(self._poisoned, lost)
 
     def _is_padded_decode(self, request: Request, wanted: int, work: PlanWorkspace) -> bool:
         spec = self.spec

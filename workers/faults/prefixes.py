@@ -12,6 +12,23 @@ CACHED = (("prefix_cache", True), ("layers", "attention"), ("drafter", "eagle"))
 
 
 @fault(
+    id="specstorm-losses-kept",
+    source="made up: a cache reset that only forgets hashes",
+    symptom="blocks keep the KV words of tokens from before a cache reset",
+    trigger="a reset of the prefix cache loses blocks",
+    plane="kv",
+    requires=CACHED,
+)
+@in_place_of("blocks_still_lost")
+def _lost_blocks_are_kept(
+    functions: EngineFunctions, reached: Reached, earlier: Sequence[int], lost: Sequence[int]
+) -> list[int]:
+    if lost:
+        reached()
+    return []
+
+
+@fault(
     id="specstorm-forgotten-parent",
     source="derived from inference-sim issue #196, where blocks after a chunk ignore the tokens before it",
     symptom="a block is found for a prefix that it was not computed for, or not cached for its own",

@@ -33,6 +33,7 @@ from workers.oracle.expected_captures import (
     expected_inputs,
     expected_kept,
     expected_logprobs,
+    expected_poisoned,
     expected_release,
     expected_sampled,
     expected_sampling,
@@ -51,6 +52,7 @@ from workers.record.observation import POINTS, VARIABLES, Observation
 _STEPS_KEPT = 8
 # By capture point, the function that returns the expected values of a step, or of released blocks.
 EXPECTED: Mapping[str, Callable[[Any, EngineSpec], Expectation]] = {
+    "poisoned": expected_poisoned,
     "inputs": expected_inputs,
     "sampling": expected_sampling,
     "sampled": expected_sampled,
@@ -262,7 +264,9 @@ class Checker(Judge):
             index = first_difference(wanted, actual)
             if index is not None:
                 owner, position = row_and_position(variable, index, truth, self.spec)
-                name, commit = (owner.truth.name, owner.commit_key) if owner is not None else ("padding", "padding")
+                # A block that was lost to a reset belongs to no request.
+                nobody = "" if variable == "poisoned" else "padding"
+                name, commit = (owner.truth.name, owner.commit_key) if owner is not None else (nobody, nobody)
                 return difference(variable, step, wanted[index], actual[index], (name, commit, position))
         return None
 

@@ -79,6 +79,8 @@ class RequiredCaptures:
             case Launched(step=step, order=order):
                 if order:
                     self._expect("launched", step)
+                    if steps[step].poisoned and "poisoned" in self._points:
+                        self._on_device.append(("poisoned", step, order))
                     is_drawn = self._may_draw and draws_tokens(steps[step], self._spec)
                     for point in self._drawn if is_drawn else self._certain:
                         self._on_device.append((point, step, order))

@@ -92,6 +92,11 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
     return expected
 
 
+def expected_poisoned(step: StepTruth, spec: EngineSpec) -> Expectation:
+    """Return the blocks that hold nothing but poison before a step writes, in ascending order."""
+    return {"poisoned": [*step.poisoned]}
+
+
 def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return the expected sampling parameters, noise, draft logits and status, by row.
 
@@ -321,6 +326,9 @@ def row_and_position(variable: str, index: int, owners: StepTruth | Release, spe
 
 def _place_in_step(variable: str, index: int, step: StepTruth, spec: EngineSpec) -> Place:
     k, count = spec.num_speculative_tokens, spec.conv_width - 1
+    if variable == "poisoned":
+        block = step.poisoned[index] if index < len(step.poisoned) else None
+        return next((row for row in step.rows if block in row.row.blocks.new), None), None
     if variable in _PER_TOKEN:
         start = 0
         for row in step.rows:

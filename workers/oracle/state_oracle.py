@@ -150,6 +150,8 @@ class Oracle:
         self.happened: Counter[str] = Counter()
         self.cache = cached_blocks(self.spec.num_blocks) if self.spec.prefix_cache else None
         self.prefixes = Prefixes(self.spec.block_size)
+        # Blocks that resets of the prefix cache have lost since the last step with rows.
+        self._lost: set[int] = set()
         self._value_cache = value_cache
         self._submits = trace.submits()
         # The last submitted request of each name.
@@ -184,6 +186,7 @@ class Oracle:
                 self._freed(entry)
             case CacheReset():
                 if self.cache is not None:
+                    self._lost.update(self.cache.idle)
                     self.cache.reset()
 
     def _live(self, index: int) -> Truth:
@@ -301,7 +304,12 @@ class Oracle:
         if self.cache is not None:
             self._inherit([planned[request] for request in order])
         rows = tuple([self._row(planned[request], k_step) for request in order])
-        self.steps[entry.step] = StepTruth(entry.step, k_step, order, rows, entry.num_rows, entry.num_tokens)
+        poisoned = self._lost.union(*[row.blocks.new for row in scheduled.rows])
+        self.steps[entry.step] = StepTruth(
+            entry.step, k_step, order, rows, entry.num_rows, entry.num_tokens, tuple(sorted(poisoned))
+        )
+        if rows:
+            self._lost.clear()
         self._in_batch = {(row.row.request, row.row.epoch): not row.discard for row in rows}
 
     def _inherit(self, planned: Sequence[Planned]) -> None:

@@ -139,7 +139,10 @@ class RowTruth:
 
 @dataclass(slots=True, eq=False)
 class StepTruth:
-    """Expected values of one step: its rows in batch order and its padded shape; immutable."""
+    """Expected values of one step: its rows in batch order and its padded shape; immutable.
+
+    `poisoned` are the blocks that the step overwrites before it writes: given out by it, or lost to a reset before it.
+    """
 
     step: int
     k_step: int
@@ -147,6 +150,7 @@ class StepTruth:
     rows: tuple[RowTruth, ...]
     num_rows: int
     num_tokens: int
+    poisoned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

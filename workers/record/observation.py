@@ -33,6 +33,7 @@ VARIABLES: Mapping[str, Variable] = {
     "mirror_no_spec": Variable("counts", "input batch", "launched", "rows of the batch"),
     "discard": Variable("inputs", "input batch", "launched", "rows of the batch"),
     "backup": Variable("inputs", "input batch", "launched", "discarded rows"),
+    "poisoned": Variable("kv", "poison", "poisoned", "blocks given out in a step, or lost to a reset before it"),
     "num_computed": Variable("counts", "prepare_inputs", "inputs", "real rows"),
     "seq_lens": Variable("inputs", "prepare_inputs", "inputs", "real rows; padding is 0"),
     "positions": Variable("inputs", "prepare_inputs", "inputs", "real tokens; padding is 0"),
@@ -90,7 +91,7 @@ VARIABLES: Mapping[str, Variable] = {
 # Observation points. Host points follow an entry of the log; `drained` is reached once the engine has no work left.
 # Device points are in the order of the compute lane.
 HOST_POINTS = frozenset({"scheduled", "launched", "corrected", "processed", "drained"})
-DEVICE_POINTS = frozenset({"inputs", "sampling", "sampled", "kept", "drafted", "state", "freed"})
+DEVICE_POINTS = frozenset({"poisoned", "inputs", "sampling", "sampled", "kept", "drafted", "state", "freed"})
 POINTS = HOST_POINTS | DEVICE_POINTS
 
 

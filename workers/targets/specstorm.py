@@ -48,6 +48,7 @@ _OTHERS = (
 # The buffers that hold a variable, such as the KV cache or the draft tokens, where their names differ from its name.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "draft_logits_read": ("draft_logits",),
+    "poisoned": ("kv", "drafter_kv"),
     "attention": ("attended", "kv"),
     "hidden": ("hidden", "states", "conv"),
     "state": ("states", "slot_accepted"),

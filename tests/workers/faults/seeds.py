@@ -31,6 +31,7 @@ FOUND_AT: Mapping[str, tuple[int, ...]] = {
     "ascend-9749-past-the-context": (6, 16, 17, 26, 28),
     "lmdeploy-4691-slot-of-its-own": (2, 15, 18, 19, 22),
     "vllm-id-reuse": (2, 17, 25, 33, 36),
+    "specstorm-losses-kept": (1, 57, 62, 74, 99),
     "sglang-10846-last-match": (1, 2, 3, 5, 6),
     "sglang-22897-overshoot": (0, 5, 11, 17, 18),
     "xllm-1146-references": (12, 14, 18, 30, 40),

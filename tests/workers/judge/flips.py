@@ -21,6 +21,7 @@ from workers.oracle.expected_captures import (
     expected_drafted,
     expected_inputs,
     expected_kept,
+    expected_poisoned,
     expected_release,
     expected_sampled,
     expected_sampling,
@@ -148,6 +149,12 @@ class HookedCaptures(Captures):
         super().inputs(view, step, requests)
         self._lane.capture(lambda: self._after("inputs", step, view, []))
 
+    def poisoned(self, blocks: Sequence[int], step: int, requests: tuple[int, ...]) -> None:
+        chosen = sorted(blocks)
+        self._lane.capture(lambda: self._before("poisoned", step, None, chosen))
+        super().poisoned(blocks, step, requests)
+        self._lane.capture(lambda: self._after("poisoned", step, None, chosen))
+
     def sampling(self, view: View, step: int, requests: tuple[int, ...], fields: Sequence[Span]) -> None:
         self._lane.capture(lambda: self._before("sampling", step, None, []))
         super().sampling(view, step, requests, fields)
@@ -206,6 +213,8 @@ def layout_of(snapshots: Snapshots, point: str, step: int) -> Expectation:
     """Return the expected values of one capture; captures of freed blocks count from 0."""
     spec = snapshots.spec
     match point:
+        case "poisoned":
+            return expected_poisoned(snapshots.steps[step].truth, spec)
         case "inputs":
             return expected_inputs(snapshots.steps[step].truth, spec)
         case "sampling":
@@ -254,6 +263,8 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
             return "logits", index * spec.vocab_size
         case "kv" | "drafter_kv":
             return variable, int(data["slots"][index])
+        case "poisoned":
+            return "kv", blocks[index] * spec.block_size
         case "kv_at_end" | "drafter_kv_at_end":
             slot = blocks[index // spec.block_size] * spec.block_size + index % spec.block_size
             return variable.removesuffix("_at_end"), slot

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from scenarios.draw import below
-from scenarios.events import Submit
+from scenarios.events import Preempt, ResetPrefixCache, Submit
 from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
@@ -47,6 +47,8 @@ SEEDS_TO_FIND = range(300)
 FLIPS_PER_VARIABLE = 5
 FLIPS_PER_RUN = 25
 PADDED = ("seq_lens", "positions", "slots", "input_ids")
+# Blocks that are lost to a reset of the prefix cache belong to no request.
+OF_NO_REQUEST = ("poisoned",)
 DEVICE = [name for name, variable in VARIABLES.items() if variable.point in DEVICE_POINTS]
 HOST = [name for name, variable in VARIABLES.items() if variable.point in HOST_POINTS and name != "leaks"]
 
@@ -87,7 +89,8 @@ def device_places(snapshots: Snapshots, variable: str) -> list[Place]:
                 continue
             whose = snapshots.releases[step] if point == "freed" else snapshots.steps[step].truth
             owner, position = row_and_position(variable, index, whose, snapshots.spec)
-            places.append(Place(point, step, index, owner.truth.name if owner is not None else "padding", position))
+            nobody = "" if variable in OF_NO_REQUEST else "padding"
+            places.append(Place(point, step, index, owner.truth.name if owner is not None else nobody, position))
     return places
 
 
@@ -117,17 +120,17 @@ def test_checker_bit_flip_of_device_value_is_reported(variable: str) -> None:
         if flips[False] >= FLIPS_PER_VARIABLE:
             break
         places = device_places(clean_run(seed)[0], variable)
-        padding = [place for place in places if place.request == "padding"]
-        real = [place for place in places if place.request != "padding"]
+        padding = [place for place in places if place.request in ("padding", "")]
+        real = [place for place in places if place.request not in ("padding", "")]
         for place in pick(real, seed, variable) + pick(padding, seed, variable):
             bit = below(64, seed, "bit", variable, place.at)
             found = found_with_flip(trace_of(seed), variable, place, bit)
             seen = (found.variable, found.plane, found.request, found.position)
             assert seen == (variable, VARIABLES[variable].plane, place.request, place.position), (seed, place, bit)
             assert place.point == "freed" or found.step == place.step
-            flips[place.request == "padding"] += 1
+            flips[place.request in ("padding", "")] += 1
     assert flips[False] >= FLIPS_PER_VARIABLE
-    assert bool(flips[True]) == (variable in PADDED)
+    assert variable in OF_NO_REQUEST or bool(flips[True]) == (variable in PADDED)
 
 
 def flipped(value: Any, bit: int) -> Any:
@@ -382,4 +385,15 @@ def test_checker_ignores_captured_values_outside_domains() -> None:
         flips.update(recorder.flips)
     assert flips.total() >= 1000
     # Padding rows are outside the domain of most variables; a variable with a pad value is defined everywhere.
-    assert set(DEVICE) - set(flips) == set(PADDED)
+    assert set(DEVICE) - set(flips) == {*PADDED, *OF_NO_REQUEST}
+
+
+def test_blocks_of_the_reset_before_that_are_not_poisoned_are_reported() -> None:
+    reset = [ResetPrefixCache(tick=4, at="after_launch", running=running) for running in (False, True)]
+    submit = Submit(tick=0, request="a", prompt=(0,), max_tokens=5, accept="010")
+    events = (submit, Preempt(tick=4, request="a", mode="drop"), *reset)
+    trace = Trace(spec=EngineSpec(layers="attention", prefix_cache=True), events=events)
+    forgetful = replace(EngineFunctions(), blocks_still_lost=lambda earlier, lost: list(lost))
+    assert Run(trace, VALUE_CACHE, Options(), Specstorm(EngineFunctions())).to_end() is None
+    found = difference_in(Run(trace, VALUE_CACHE, Options(), Specstorm(forgetful)))
+    assert (found.variable, found.plane, found.request) == ("poisoned", "kv", "")
