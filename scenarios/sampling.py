@@ -373,11 +373,6 @@ class SamplingParams(Value):
         return 1 + len(self.logprob_tokens) if self.logprob_tokens else self.num_logprobs
 
     @property
-    def is_limited(self) -> bool:
-        """Return whether top-k, top-p or min-p limits the sampled tokens."""
-        return self.temperature > 0 and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0)
-
-    @property
     def has_penalties(self) -> bool:
         """Return whether the request has a presence, frequency or repetition penalty."""
         return bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0

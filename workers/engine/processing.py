@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scenarios.sampling import SamplingParams
 from workers.engine.context import Context, Forward, SpecialRows, arguments_of
 from workers.engine.input_batch import Row
 from workers.engine.memory import Staging
@@ -31,8 +32,13 @@ def special_rows(rows: Sequence[Row]) -> SpecialRows:
         logprobs=tuple(index for index, plan in sampled if plan.request.params.num_logprobs),
         grammar=tuple(index for index, plan in sampled if plan.request.params.grammar),
         random=tuple(index for index, plan in sampled if plan.request.params.temperature),
-        limited=tuple(index for index, plan in sampled if plan.request.params.is_limited),
+        limited=tuple(index for index, plan in sampled if is_limited(plan.request.params)),
     )
+
+
+def is_limited(params: SamplingParams) -> bool:
+    """Return whether top-k or top-p limits the tokens that a request may sample; this engine has no min-p."""
+    return params.temperature > 0 and (params.top_k > 0 or params.top_p < 1)
 
 
 def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging) -> None:

@@ -17,6 +17,7 @@ from scenarios.generation.strategies import random_trace
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from workers.engine import processing
 from workers.oracle.derived import keep_rates
 from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Agreed, is_finding
@@ -140,6 +141,8 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     ),
     "states are never kept with blocks": (EngineSpec, "is_aligned", property(lambda spec: False)),
     "states are always kept with blocks": (EngineSpec, "is_aligned", property(lambda spec: spec.layers == "hybrid")),
+    "top-p alone limits tokens": (processing, "is_limited", lambda params: params.temperature > 0 and params.top_p < 1),
+    "top-k alone limits tokens": (processing, "is_limited", lambda params: params.temperature > 0 and params.top_k > 0),
     "a block table is one entry short": (
         EngineSpec,
         "max_blocks_per_request",
