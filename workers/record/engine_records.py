@@ -287,6 +287,22 @@ class ZeroedValues(Value):
     blocks: Integers
 
 
+class WaitingValues(Value):
+    """Room that a plan left for the requests that wait although they may run, in the order of their admission.
+
+    `admitted` are the requests that the plan starts or resumes, `running` are pairs of a running request and the number
+    of blocks that it holds. `blocks_left` includes cached blocks that nothing refers to. The scheduler keeps
+    `blocks_reserved` blocks for each request beyond the blocks of its tokens.
+    """
+
+    admitted: Integers
+    running: list[tuple[int, int]]
+    rows_left: int
+    tokens_left: int
+    blocks_left: int
+    blocks_reserved: int
+
+
 class PreemptedValues(Value):
     """Blocks that a preemption should have freed, as no other request uses them, but did not."""
 
@@ -421,6 +437,12 @@ class Zeroed(_EngineRecord[ZeroedValues]):
     point: Literal["zeroed"] = "zeroed"
 
 
+class Waiting(_EngineRecord[WaitingValues]):
+    """Engine record, after a plan, of the requests that wait although they may run."""
+
+    point: Literal["waiting"] = "waiting"
+
+
 class Preempted(_EngineRecord[PreemptedValues]):
     """Engine record of a request that the scheduler preempted while it scheduled a step."""
 
@@ -447,6 +469,7 @@ EngineRecord: TypeAlias = Annotated[
     | Offered
     | Copied
     | Zeroed
+    | Waiting
     | Preempted,
     Field(discriminator="point"),
 ]

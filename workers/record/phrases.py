@@ -56,6 +56,11 @@ FACTS: Mapping[str, str] = {
     # Orders of accesses.
     "order": "an order",
     "no_order": "no order",
+    # Admission of waiting requests.
+    "admitted_within": "admitted within {plans} plans that leave room for it",
+    "waits_beside_room": "waiting after {plans} such plans, the last with {rows} batch rows and {blocks} blocks left",
+    "admitted_first": "after {request}, of priority {priority}, which waits",
+    "of_priority": "admitted with priority {priority}",
     # The control plane.
     "paused": "not planned while the engine is paused ({mode})",
     "planned": "it is planned",

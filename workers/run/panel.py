@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 from scenarios.capabilities import Capabilities
+from workers.judge.admissions import Admissions
 from workers.judge.checker import Checker
 from workers.judge.connector_transfers import ConnectorTransfers
 from workers.judge.contracts.judge import Contracts
@@ -42,6 +43,7 @@ _JUDGES = (
     Contracts,
     DrafterInputs,
     NgramLookups,
+    Admissions,
 )
 
 

@@ -27,6 +27,10 @@ Need: TypeAlias = Literal[
     "mixed_chunks",
     "grammars",
     "pause",
+    "biases",
+    "seed",
+    "min_tokens",
+    "penalties",
 ]
 
 

@@ -128,7 +128,7 @@ _PLANES: Mapping[str, str] = {
     "books": "leaks of blocks and rows, and observations that are missing",
     "crash": "exceptions of the engine",
     "determinism": "equal captures under all schedules of a trace",
-    "liveness": "progress: that every run ends",
+    "liveness": "progress: that every run ends, and that no request waits beside room for it",
     "sampler": "what the sampler has stored for a request: its parameters, tokens and counts",
     "races": "orders between accesses of the same memory",
 }

@@ -67,6 +67,8 @@ _SCHEDULER_PLACES: Places = {
     ("crash", "_reset_caches"): _at(reset_prefix_cache=_SCHEDULER, _finish_pause=_CORE),
     ("crash", "apply_grammar_bitmask"): _at(grammar_bitmask=_GRAMMARS, update_draft_token_ids_in_output=_SCHEDULER),
     ("counts", "scheduled_computed"): _COUNTS,
+    ("liveness", "waiting"): _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS),
+    ("liveness", "admitted"): _at(schedule=_SCHEDULER, __lt__="vllm/v1/request.py"),
     # Planned draft tokens are dropped if the drafter proposed none.
     ("inputs", "drafts"): _at(schedule=_SCHEDULER, _preempt_request=_SCHEDULER, _handle_stopped_request=_SCHEDULER),
     ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),

@@ -6,7 +6,7 @@ later how many draft tokens were accepted.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -114,9 +114,11 @@ class Recorder:
         # For each request, its number of retractions (preemptions) when it last began.
         self._begun: dict[str, int] = {}
         model = self._model = scheduler.tp_worker.model_runner.model
+        self._plan: Callable[..., Any] = scheduler.get_next_batch_to_run
         self._run: Callable[..., Any] = scheduler.run_batch
         self._process: Callable[..., Any] = scheduler.process_batch_result
         self._forward: Callable[..., Any] = model.forward
+        scheduler.get_next_batch_to_run = self._observed_plan
         scheduler.run_batch, scheduler.process_batch_result = self._observed_run, self._observed_process
         model.forward = self._observed_forward
         self.observations.note(
@@ -144,6 +146,7 @@ class Recorder:
 
     def release(self) -> None:
         """Restore the scheduler's methods."""
+        del self._scheduler.get_next_batch_to_run
         del self._scheduler.run_batch, self._scheduler.process_batch_result, self._model.forward
 
     def holders(self) -> list[Holder]:
@@ -209,6 +212,36 @@ class Recorder:
     def take(self) -> list[Message]:
         """Return the engine records of finished steps since the last call."""
         return self.observations.take()
+
+    def _observed_plan(self, *arguments: Any, **options: Any) -> Any:
+        before = {request.rid for request in self._scheduler.waiting_queue}
+        plan = self._plan(*arguments, **options)
+        if self._scheduler.waiting_queue and self._scheduler.chunked_req is None:
+            self._note_waiting(plan.batch_to_run, plan.running_batch, before)
+        return plan
+
+    def _note_waiting(self, batch: Any, running_batch: Any, before: Collection[str]) -> None:
+        """Record the requests that wait after a plan, and the room that is left; `before` are those before the plan."""
+        scheduler, pool = self._scheduler, self._scheduler.token_to_kv_pool_allocator
+        planned = [] if batch is None else batch.reqs
+        running = {request.rid: request for request in (*running_batch.reqs, *planned)}
+        is_prefill = batch is not None and batch.forward_mode.is_extend()
+        rows = scheduler.max_running_requests - len(running), scheduler.req_to_token_pool.available_size()
+        drafts, width = scheduler.server_args.speculative_num_draft_tokens, scheduler.server_args.speculative_eagle_topk
+        # Two decode steps of draft tokens, with pages of its own for each branch, and two more pages.
+        reserved = 2 * (width or 1) * (2 + -(-drafts // self.page_size)) + 2 if drafts else 2
+        self.observations.note(
+            "waiting",
+            [request.rid for request in scheduler.waiting_queue],
+            admitted=[number_of(request.rid) for request in planned if request.rid in before],
+            running=[
+                [number_of(name), _holder_of(request).num_slots // self.page_size] for name, request in running.items()
+            ],
+            rows_left=min(rows),
+            tokens_left=scheduler.chunked_prefill_size - (batch.extend_num_tokens if is_prefill else 0),
+            blocks_left=(pool.available_size() + scheduler.tree_cache.evictable_size()) // self.page_size,
+            blocks_reserved=reserved,
+        )
 
     def _observed_run(self, batch: Any, *arguments: Any, **options: Any) -> Any:
         self.observations.step += 1

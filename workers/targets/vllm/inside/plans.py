@@ -100,6 +100,29 @@ class PlanRecorder:
         self._taken.clear()
         self._lookups.clear()
 
+    def waiting(self, plan: Any) -> None:
+        """Record the requests that wait after a scheduler output although they may run, and the room that is left."""
+        scheduler, pool = self._scheduler, self._manager.block_pool
+        waiting = [request.request_id for request in scheduler.waiting if _may_run(request)]
+        if not waiting or scheduler._pause_state.name != "UNPAUSED":
+            return
+        rows = len(scheduler.running) + getattr(scheduler, "num_waiting_for_streaming_input", 0)
+        begun = [new.req_id for new in plan.scheduled_new_reqs] + list(plan.scheduled_cached_reqs.resumed_req_ids)
+        self._seen.note(
+            "waiting",
+            waiting,
+            admitted=list(map(self._number_of, begun)),
+            running=[[self._number_of(request.request_id), self._num_held(request)] for request in scheduler.running],
+            rows_left=scheduler.max_num_running_reqs - rows,
+            tokens_left=scheduler.max_num_scheduled_tokens - plan.total_num_scheduled_tokens,
+            blocks_left=pool.get_num_free_blocks() - getattr(self._manager, "watermark_blocks", 0),
+            blocks_reserved=1,
+        )
+
+    def _num_held(self, request: Any) -> int:
+        """Return how many blocks a request holds in all KV-cache groups, without null blocks."""
+        return sum(block > 0 for group in self._manager.get_block_ids(request.request_id) for block in group)
+
     def drained(self, more: Mapping[str, int]) -> None:
         """Record leaked blocks and requests, and `more`, once no request is left."""
         scheduler = self._scheduler
@@ -133,3 +156,9 @@ class PlanRecorder:
             of_drafts = counts.num_drafts, counts.num_draft_tokens, counts.num_accepted_tokens
             self._seen.note("counted", [], step, counted=list(of_drafts))
         return outputs
+
+
+def _may_run(request: Any) -> bool:
+    """Return whether a waiting request waits for nothing but its turn: no load, grammar, input or late result."""
+    is_late = getattr(request, "num_stale_output_tokens", 0) and not getattr(request, "drop_stale_output", False)
+    return request.status.name in ("WAITING", "PREEMPTED") and not is_late

@@ -323,6 +323,8 @@ class Session:
         if not stalled:
             plan = self._schedule(*arguments, **options)
             self._count(plan)
+            if self._recorder is not None:
+                self._recorder.waiting(plan)
             return plan
         before = list(scheduler.running)
         hidden = [request for request in before if request.request_id in stalled]
