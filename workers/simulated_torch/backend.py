@@ -48,8 +48,8 @@ def current_stream(device: Any = None) -> Stream:
 
 
 def default_stream(device: Any = None) -> Stream:
-    """Return the default stream, which is current until another one is set."""
-    return _stream(0)
+    """Return the default stream of this thread's rank, which is current until another one is set."""
+    return _stream(native().default_stream())
 
 
 def set_stream(stream: torch.Stream | None) -> None:

@@ -104,6 +104,10 @@ class Device:
         self._native.drain()
         return self.report()
 
+    def drop(self) -> None:
+        """Forget all enqueued tasks, e.g. those of an engine that has failed."""
+        self._native.drop()
+
     def report(self) -> Report:
         """Return the report of the run so far, without running tasks."""
         races = tuple(race_of(race, self.root) for race in self._native.races())

@@ -51,6 +51,14 @@ class NativeGraph(Protocol):
         """Number of captured tasks."""
 
 
+class NativeClock(Protocol):
+    """What is ordered before a call of a host thread."""
+
+
+class NativeGate(Protocol):
+    """A point that all ranks of a collective must reach before any of them can pass it."""
+
+
 class Native(Protocol):
     """The simulated device's C++ library; its state belongs to the process."""
 
@@ -78,6 +86,9 @@ class Native(Protocol):
 
     def drain(self) -> None:
         """Run all enqueued tasks."""
+
+    def drop(self) -> None:
+        """Forget all enqueued tasks, e.g. those of an engine that has failed."""
 
     def step(self, number: int) -> None:
         """Set the step number that labels launches from now on."""
@@ -126,6 +137,30 @@ class Native(Protocol):
 
     def synchronize(self) -> None:
         """Wait until all tasks of the device have run."""
+
+    def Gate(self, num_ranks: int) -> NativeGate:
+        """Create a gate that opens once the work of this number of ranks has arrived at it and has run."""
+
+    def arrive(self, gate: NativeGate) -> None:
+        """Add the work enqueued so far on the current stream to a gate."""
+
+    def wait_for_gate(self, gate: NativeGate) -> None:
+        """Make later work of the current stream wait until a gate is open."""
+
+    def host_clock(self) -> NativeClock:
+        """Return the order that the calls of this host thread have by now."""
+
+    def join_host_clock(self, clock: NativeClock) -> None:
+        """Order further calls of this host thread after the calls of another one, whose message it has received."""
+
+    def enter_rank(self, rank: int) -> None:
+        """Make this thread a new host of a rank, and that rank's default stream its current stream."""
+
+    def default_stream(self) -> int:
+        """Return the default stream of this thread's rank."""
+
+    def give_way_by(self, give_way: Callable[[], None]) -> None:
+        """Set the function that is called where the host waits for a task that no stream can run."""
 
     def current_stream(self) -> int:
         """Return the current stream of this thread."""

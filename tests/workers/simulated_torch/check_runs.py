@@ -12,11 +12,12 @@ from tests.workers.simulated_torch import (
     device_checks,
     graph_checks,
     order_checks,
+    rank_checks,
 )
 from tests.workers.targets.child import layer_checks
 from workers.simulated_torch.device import Device, activate
 
-_MODULES = (batch_copy_checks, device_checks, graph_checks, layer_checks, order_checks)
+_MODULES = (batch_copy_checks, device_checks, graph_checks, layer_checks, order_checks, rank_checks)
 CHECKS: dict[str, Callable[[Device], None]] = {
     name: check
     for module in _MODULES

@@ -162,6 +162,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("pass_over", &pass_over);
   module.def("begin", &begin, released());
   module.def("drain", [] { machine().drain(); }, released());
+  module.def("drop", [] { machine().drop(); }, released());
   module.def("step", [](int64_t number) { machine().step(number); });
   module.def("point", [](const std::string& name) { machine().point(machine().number_of(name)); }, released());
   module.def("races", &races);
@@ -178,6 +179,26 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("synchronize", [] {
     if (orders("synchronize")) machine().synchronize_device();
   }, released());
+  py::class_<Record, RecordPtr>(module, "Gate").def(py::init([](size_t num_ranks) {
+    auto made = std::make_shared<Record>();
+    made->gate = std::make_shared<Gate>(Gate{num_ranks, {}, false});
+    made->clock.gates = {made->gate};
+    return made;
+  }));
+  py::class_<Clock>(module, "Clock");
+  module.def("host_clock", [] { return machine().host_clock(); });
+  module.def("join_host_clock", [](const Clock& clock) { machine().join_host_clock(clock); });
+  module.def("arrive", [](const RecordPtr& gate) { machine().arrive(gate); }, released());
+  module.def("wait_for_gate", [](const RecordPtr& gate) { machine().wait(Machine::current(), gate); }, released());
+  module.def("enter_rank", [](int rank) { machine().enter_rank(rank); });
+  module.def("default_stream", [] { return machine().default_stream(); });
+  module.def("give_way_by", [](py::function give_way) {
+    auto asked = kept(std::move(give_way));
+    machine().give_way = [asked] {
+      py::gil_scoped_acquire gil;
+      (*asked)();
+    };
+  });
   module.def("current_stream", &Machine::current);
   module.def("set_stream", [](int stream) {
     int before = Machine::current();

@@ -13,6 +13,8 @@ namespace simulated {
 namespace {
 
 thread_local int current_stream = 0;
+thread_local int current_rank = 0;
+thread_local int current_host = 0;
 // The task that runs on this thread, and its actor.
 thread_local const Task* running = nullptr;
 thread_local int running_actor = kHost;
@@ -39,29 +41,88 @@ Machine::Machine() {
 }
 
 Locked::Locked(Machine& machine) : machine_(machine) {
-  if (machine_.mutex_.try_lock()) return;
-  if (!Py_IsInitialized() || !PyGILState_Check()) {
+  if (!machine_.mutex_.try_lock()) {
+    bool has_gil = Py_IsInitialized() && PyGILState_Check();
+    PyThreadState* state = has_gil ? PyEval_SaveThread() : nullptr;
     machine_.mutex_.lock();
-    return;
+    if (has_gil) PyEval_RestoreThread(state);
   }
-  PyThreadState* state = PyEval_SaveThread();
-  machine_.mutex_.lock();
-  PyEval_RestoreThread(state);
+  machine_.locked_++;
 }
 
-Locked::~Locked() { machine_.mutex_.unlock(); }
+Locked::~Locked() {
+  machine_.locked_--;
+  machine_.mutex_.unlock();
+}
+
+Unlocked::Unlocked(Machine& machine) : machine_(machine), times_(machine.locked_) {
+  machine_.locked_ = 0;
+  for (int i = 0; i < times_; i++) machine_.mutex_.unlock();
+}
+
+Unlocked::~Unlocked() {
+  bool has_gil = Py_IsInitialized() && PyGILState_Check();
+  PyThreadState* state = has_gil ? PyEval_SaveThread() : nullptr;
+  for (int i = 0; i < times_; i++) machine_.mutex_.lock();
+  if (has_gil) PyEval_RestoreThread(state);
+  machine_.locked_ = times_;
+}
 
 int Machine::current() { return current_stream; }
 void Machine::set_current(int stream) { current_stream = stream; }
 
 int Machine::new_stream() {
   Locked lock(*this);
-  // As on a GPU, which has fewer streams in its pool, further streams are handles of existing ones.
-  int index = streams_made_ < kStreamsMax ? streams_made_ : 1 + streams_made_ % (kStreamsMax - 1);
-  streams_made_++;
-  if (index == static_cast<int>(streams.size())) streams.emplace_back();
-  if (streams_made_ <= kStreamsMax) streams[index].name = "stream " + std::to_string(index);
+  // As on a GPU, which has fewer streams in its pool, further streams are handles of existing ones of the same rank.
+  int made = streams_made_[current_rank]++;
+  int count = current_rank == 0 ? kStreamsOfFirst : kStreamsOfRank;
+  int number = made < count ? made : 1 + made % (count - 1);
+  int index = current_rank == 0 ? number : kStreamsOfFirst + (current_rank - 1) * kStreamsOfRank + number;
+  if (index >= static_cast<int>(streams.size())) streams.resize(index + 1);
+  if (made < count) {
+    streams[index].name = "stream " + std::to_string(index);
+    streams[index].rank = current_rank;
+  }
   return index;
+}
+
+void Machine::enter_rank(int rank) {
+  TORCH_CHECK(rank >= 0 && rank <= kRanksMax, "at most ", kRanksMax, " ranks are possible");
+  Locked lock(*this);
+  current_rank = rank;
+  current_stream = default_stream();
+  current_host = static_cast<int>(hosts_.size());
+  hosts_.push_back({{}, rank, false});
+}
+
+Host& Machine::host() {
+  hosts_[current_host].is_active = true;
+  return hosts_[current_host];
+}
+
+Clock Machine::host_clock() {
+  Locked lock(*this);
+  return host().clock;
+}
+
+void Machine::join_host_clock(const Clock& clock) {
+  Locked lock(*this);
+  order_host_after(clock);
+}
+
+bool Machine::all_hosts_know(int actor, uint64_t time) const {
+  int rank = streams[actor - 1].rank;
+  return std::all_of(hosts_.begin(), hosts_.end(), [&](const Host& host) {
+    return host.rank != rank || !host.is_active || host.clock.knows(actor, time);
+  });
+}
+
+int Machine::default_stream() {
+  Locked lock(*this);
+  if (current_rank == 0) return 0;
+  auto [found, is_new] = default_streams_.try_emplace(current_rank, 0);
+  if (is_new) found->second = new_stream();
+  return found->second;
 }
 
 uint32_t Machine::number_of(const std::string& name) {
@@ -109,7 +170,7 @@ void Machine::enqueue(uint32_t op, uint32_t nth, Uses uses, std::function<void()
   task.uses = std::move(uses);
   task.run = std::move(run);
   int stream = current();
-  streams[stream].clock.join(host_);
+  streams[stream].clock.join(host().clock);
   task.time = ++streams[stream].clock.at[stream + 1];
   note_uses(task, stream);
   if (settings.digests) {
@@ -126,7 +187,7 @@ void Machine::note_uses(const Task& task, int stream) {
     if (use.block->tenancies.empty()) use.block->tenancies.push_back({1, use.block->capacity, 0, ""});  // of a graph
     uint32_t tenancy = use.block->tenancies.back().number;
     Access access{use.span, use.write, stream + 1, task.time, task.label, task.site, tenancy};
-    if (settings.races) races.touch(use, streams[stream].clock, host_, access);
+    if (settings.races) races.touch(use, streams[stream].clock, host().clock, access);
     if (settings.guard && use.block->pinned) pages.add_in_flight(use, access);
     if (settings.writers && use.write) use.block->note_write(std::move(access));
   }
@@ -196,7 +257,7 @@ RecordPtr Machine::record(int stream) {
   decide(kRecordCall);
   auto made = std::make_shared<Record>();
   made->stream = stream;
-  streams[stream].clock.join(host_);
+  streams[stream].clock.join(host().clock);
   made->clock = streams[stream].clock;
   if (streams[stream].queue.empty()) {
     finish(*made);
@@ -217,7 +278,7 @@ void Machine::wait(int stream, const RecordPtr& record) {
   decide(kWaitCall);
   if (!record) return;
   streams[stream].clock.join(record->clock);
-  if (record->done) return;
+  if (is_done(*record)) return;
   Task task;
   task.kind = TaskKind::kWait;
   task.record = record;
@@ -237,13 +298,21 @@ void Machine::synchronize(const RecordPtr& record) {
 }
 
 void Machine::order_host_after(const Clock& clock) {
-  host_.join(clock);
-  pages.retire(host_);
+  host().clock.join(clock);
+  pages.retire();
 }
 
 void Machine::synchronize_device() {
   Locked lock(*this);
-  for (size_t stream = 0; stream < streams.size(); stream++) synchronize_stream(static_cast<int>(stream));
+  for (size_t stream = 0; stream < streams.size(); stream++)
+    if (streams[stream].rank == current_rank) synchronize_stream(static_cast<int>(stream));
+}
+
+void Machine::arrive(const RecordPtr& gate) {
+  Locked lock(*this);
+  auto reached = record(current());
+  gate->gate->add(reached->clock);
+  gate->arrived.push_back(std::move(reached));
 }
 
 bool Machine::query(const RecordPtr& record) {
@@ -252,11 +321,13 @@ bool Machine::query(const RecordPtr& record) {
   refuse_in_capture("a query");
   decide(kQueryCall);
   if (!record) return true;
-  if (record->done) {
+  if (is_done(*record)) {
     order_host_after(record->clock);
     return true;
   }
+  uint64_t before = counts.run;
   run_toward(record);
+  if (counts.run == before && !is_done(*record)) advance(record);
   return false;
 }
 
@@ -278,7 +349,8 @@ void Machine::begin(const Settings& wanted, bool new_streams) {
   Locked lock(*this);
   drain();
   if (settings.closed) memory.protect_device(true);
-  if (new_streams) streams_made_ = 1;
+  if (new_streams) streams_made_ = {1}, default_streams_.clear();
+  for (auto& each : hosts_) each.is_active = false;
   pages.clear();
   memory.renew();
   races.clear();
@@ -298,7 +370,18 @@ void Machine::begin(const Settings& wanted, bool new_streams) {
 void Machine::drain() {
   Locked lock(*this);
   held_.clear();
-  synchronize_device();
+  for (size_t stream = 0; stream < streams.size(); stream++) synchronize_stream(static_cast<int>(stream));
+}
+
+void Machine::drop() {
+  Locked lock(*this);
+  held_.clear();
+  for (auto& stream : streams) {
+    // The destructor of a task may free memory, and so call the machine.
+    auto dropped = std::move(stream.queue);
+    stream.queue.clear();
+  }
+  pending_ = 0;
 }
 
 uintptr_t Machine::allocate(size_t size, bool pinned) {
@@ -308,7 +391,7 @@ uintptr_t Machine::allocate(size_t size, bool pinned) {
   int stream = current();
   if (settings.closed) memory.protect_device(true);
   int pool = captures() && !pinned ? capturing_->pool : 0;
-  Block* block = memory.take(size, pinned, stream, pool, host_, streams[stream].clock, site);
+  Block* block = memory.take(size, pinned, stream, pool, current_host, host().clock, streams[stream].clock, site);
   if (settings.closed) memory.protect_device(false);
   if (block == nullptr) return 0;
   if (!pinned && pool == 0 && settings.fill >= 0) {
@@ -325,6 +408,9 @@ void Machine::release(uintptr_t base) {
   Locked lock(*this);
   Block* block = memory.at(base);
   TORCH_INTERNAL_ASSERT(block != nullptr && block->state == BlockState::kUsed);
+  if (block->pinned)
+    for (const auto& flight : block->flights)
+      if (flight.write) races.discard(flight.actor, flight.time);
   for (int stream : block->streams) block->recorded.emplace_back(stream + 1, streams[stream].clock.at[stream + 1]);
   if (running != nullptr) block->recorded.emplace_back(running_actor, running->time);
   memory.give_back(block);
@@ -390,7 +476,8 @@ bool Machine::check_host_access(Block& block, const Span& bytes, bool write) {
   if (running != nullptr) return false;
   std::vector<const Access*> unordered;
   for (const auto& flight : block.flights)
-    if ((flight.write || write) && overlap(flight.span, bytes)) unordered.push_back(&flight);
+    if ((flight.write || write) && overlap(flight.span, bytes) && !host().clock.knows(flight.actor, flight.time))
+      unordered.push_back(&flight);
   if (unordered.empty()) return false;
   uint32_t tenancy = block.tenancies.back().number;
   races.note(block, unordered, {bytes, write, kHost, 0, {0, step_, 0}, here_in_signal(), tenancy});

@@ -55,11 +55,11 @@ void Block::forget_owners() {
   }
 }
 
-Block* Memory::take(size_t size, bool pinned, int stream, int graph_pool, const Clock& host, const Clock& asking,
-                    uint32_t site) {
-  if (!waiting_.empty()) sweep(host, asking, stream);
+Block* Memory::take(size_t size, bool pinned, int stream, int graph_pool, int owner, const Clock& host,
+                    const Clock& asking, uint32_t site) {
+  if (!waiting_.empty()) sweep(owner, host, asking, stream);
   size_t capacity = capacity_of(size, pinned);
-  int pool = pinned ? 0 : graph_pool > 0 ? -graph_pool : stream;
+  int pool = pinned ? owner : graph_pool > 0 ? -graph_pool : stream;
   Block* block = reused(pools_[{pinned, pool}], capacity);
   counts_.allocations++;
   if (block != nullptr) counts_.reused++;
@@ -68,6 +68,7 @@ Block* Memory::take(size_t size, bool pinned, int stream, int graph_pool, const 
   block->state = BlockState::kUsed;
   block->stream = stream;
   block->pool = pool;
+  block->owner = owner;
   block->streams.clear();
   block->recorded.clear();
   uint32_t number = block->tenancies.empty() ? 1 : block->tenancies.back().number + 1;
@@ -154,7 +155,7 @@ bool Memory::is_of_graphs(int pool) const {
   return pool < 0 && found != graphs_.end() && found->second > 0;
 }
 
-void Memory::sweep(const Clock& host, const Clock& asking, int stream) {
+void Memory::sweep(int owner, const Clock& host, const Clock& asking, int stream) {
   auto over = [&](const Block* block, const Clock& clock) {
     for (auto [actor, time] : block->recorded)
       if (!clock.knows(actor, time)) return false;
@@ -163,7 +164,7 @@ void Memory::sweep(const Clock& host, const Clock& asking, int stream) {
   std::vector<Block*> left;
   for (Block* block : waiting_) {
     bool mine = !block->pinned && block->stream == stream;
-    if (!over(block, host) && !(mine && over(block, asking))) {
+    if (block->owner != owner || (!over(block, host) && !(mine && over(block, asking)))) {
       left.push_back(block);
       continue;
     }

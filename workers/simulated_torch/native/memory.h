@@ -29,7 +29,8 @@ struct Block {
   size_t capacity = 0;
   bool pinned = false;
   int stream = 0;
-  int pool = 0;  // which may reuse it once it is free: a stream, or minus the number of a graph pool
+  int pool = 0;  // which may reuse it when free: a stream (pinned: a host), or minus the number of a graph pool
+  int owner = 0;  // the host that allocated it
   BlockState state = BlockState::kFree;
   std::deque<Tenancy> tenancies;                   // newest last; the last few, and all that recorded accesses refer to
   std::vector<Access> accesses;                    // a later use must be ordered after these
@@ -57,7 +58,7 @@ class Memory {
   // Like CUDA's allocators: a stream reuses its own blocks immediately; a block that other streams use (from
   // `record_use`) is reused only when the host, or the allocating stream, is ordered after their work.
   // A block of a graph pool is reused only by that pool.
-  Block* take(size_t size, bool pinned, int stream, int graph_pool, const Clock& host, const Clock& asking,
+  Block* take(size_t size, bool pinned, int stream, int graph_pool, int owner, const Clock& host, const Clock& asking,
               uint32_t site);
   void give_back(Block* block);
   // Count the graphs of a pool: while it has one, its memory is not reused elsewhere.
@@ -88,7 +89,7 @@ class Memory {
   uintptr_t mapped_for_device(size_t size);
   bool is_of_graphs(int pool) const;
   void free(Block* block);
-  void sweep(const Clock& host, const Clock& asking, int stream);
+  void sweep(int owner, const Clock& host, const Clock& asking, int stream);
 
   std::map<std::pair<bool, int>, Pool> pools_;
   std::map<int, int> graphs_;

@@ -131,14 +131,14 @@ void Pages::open(Block& block, const Span& span) {
   protect(block, span, [](size_t) { return kOpen; });
 }
 
-void Pages::retire(const Clock& host) {
+void Pages::retire() {
   size_t kept = 0;
   for (Block* block : in_flight_) {
     auto& flights = block->flights;
     Span landed{UINTPTR_MAX, 0, nullptr};
     size_t left = 0;
     for (auto& flight : flights) {
-      if (host.knows(flight.actor, flight.time)) {
+      if (machine().all_hosts_know(flight.actor, flight.time)) {
         landed.low = std::min(landed.low, flight.span.low);
         landed.high = std::max(landed.high, flight.span.high);
       } else {

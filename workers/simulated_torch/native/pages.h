@@ -15,8 +15,8 @@ class Pages {
   // Set the protection of a span's pages as the tasks in flight require.
   void restore_protection(Block& block, const Span& span);
   void open(Block& block, const Span& span);
-  // Remove the tasks that the host is ordered after.
-  void retire(const Clock& host);
+  // Remove the tasks that the hosts are ordered after.
+  void retire();
   // Protect the pages again that were left accessible after a race. Called first in every call of the device.
   void protect_again() {
     if (!left_open_.empty()) protect_left_open();

@@ -4,6 +4,8 @@
 // the first task of each stream and of the host call. They are the policies of workers/lanes/policies.py.
 #include "machine.h"
 
+#include <c10/util/Exception.h>
+
 namespace simulated {
 namespace {
 
@@ -52,7 +54,7 @@ bool Machine::has_ready_task(int stream) {
     Task& head = queue.front();
     if (head.kind == TaskKind::kOp) return held_.empty() || held_.count({head.label.op, head.label.step}) == 0;
     if (head.kind == TaskKind::kRecord) finish(*head.record);
-    else if (!head.record->done) return false;
+    else if (!is_done(*head.record)) return false;
     queue.pop_front();
     pending_--;
   }
@@ -108,34 +110,60 @@ std::pair<int, uint64_t> Machine::most_urgent() {
 }
 
 void Machine::await(const RecordPtr& record) {
-  while (!record->done) {
-    if (settings.policy == Policy::kEager) {
-      run_eagerly();
-      // No task can run: release the held tasks, as a GPU would run them eventually.
-      if (!record->done) held_.clear();
-    } else if (settings.policy == Policy::kLazy) {
-      run_toward(record);
-    } else {
-      int stream = most_urgent().first;
-      if (stream >= 0) run_head(stream);
-      else held_.clear();
-    }
+  while (!is_done(*record)) advance(record);
+}
+
+void Machine::advance(const RecordPtr& record) {
+  auto run_before = counts.run;
+  auto pending_before = pending_;
+  if (settings.policy == Policy::kEager) {
+    run_eagerly();
+  } else if (settings.policy == Policy::kLazy) {
+    run_toward(record);
+  } else if (int stream = most_urgent().first; stream >= 0) {
+    run_head(stream);
   }
+  if (is_done(*record) || counts.run != run_before || pending_ != pending_before) return;
+  if (!held_.empty()) {
+    // No task can run: release the held tasks, as a GPU would run them eventually.
+    held_.clear();
+    return;
+  }
+  TORCH_CHECK(give_way != nullptr, "the host waits for a task that no later call can launch");
+  Unlocked unlocked(*this);
+  give_way();
+}
+
+bool Machine::is_done(Record& record) {
+  if (record.done || !record.gate || !record.gate->is_complete) return record.done;
+  for (const auto& each : record.arrived)
+    if (!each->done) return false;
+  finish(record);
+  return true;
 }
 
 void Machine::run_toward(const RecordPtr& record) {
   RecordPtr wanted = record;
-  while (!wanted->done && !has_ready_task(wanted->stream)) {
+  while (!is_done(*wanted)) {
+    if (wanted->gate) {
+      // Of a gate, the first arrived record that is not done is needed next.
+      auto& arrived = wanted->arrived;
+      auto next = std::find_if(arrived.begin(), arrived.end(), [](const RecordPtr& each) { return !each->done; });
+      if (next == arrived.end()) break;
+      wanted = *next;
+      continue;
+    }
+    if (has_ready_task(wanted->stream)) break;
     const auto& queue = streams[wanted->stream].queue;
     if (queue.empty() || queue.front().kind != TaskKind::kWait) break;
     wanted = queue.front().record;
   }
-  if (wanted->done) return;
-  if (has_ready_task(wanted->stream)) return run_head(wanted->stream);
+  if (is_done(*wanted)) return;
+  if (!wanted->gate && has_ready_task(wanted->stream)) return run_head(wanted->stream);
+  if (held_.empty()) return;
   // The needed task is held: a task of another stream may release it.
   for (size_t stream = 0; stream < streams.size(); stream++)
     if (has_ready_task(static_cast<int>(stream))) return run_head(static_cast<int>(stream));
-  held_.clear();
 }
 
 }  // namespace simulated

@@ -37,8 +37,10 @@ void Races::touch(const Use& use, const Clock& clock, const Clock& host, const A
     if (host.knows(before.actor, before.time)) continue;
     bool ordered = clock.knows(before.actor, before.time);
     if (ordered && (access.write || !before.write) && covers(access.span, before.span)) continue;
+    auto [before_actor, before_time] = std::pair(before.actor, before.time);
     if (kept != i) accesses[kept] = std::move(before);
-    if (!ordered && (accesses[kept].write || access.write) && overlap(accesses[kept].span, access.span))
+    bool matters = accesses[kept].write ? true : access.write && discarded_.count({before_actor, before_time}) == 0;
+    if (!ordered && matters && overlap(accesses[kept].span, access.span))
       unordered_.push_back(&accesses[kept]);
     kept++;
   }
@@ -69,6 +71,7 @@ void Races::note(const Block& block, const std::vector<const Access*>& earlier, 
 void Races::clear() {
   found_.clear();
   known_.clear();
+  discarded_.clear();
 }
 
 }  // namespace simulated

@@ -1,5 +1,6 @@
 // Race detector: accesses to the same bytes, at least one a write, without an order by stream, event or wait.
 #pragma once
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -32,6 +33,9 @@ class Races {
   void touch(const Use& use, const Clock& clock, const Clock& host, const Access& access);
   // Record races of an access with earlier ones; equal pairs of lines and ops are recorded once, with a count.
   void note(const Block& block, const std::vector<const Access*>& earlier, const Access& access);
+  // Report no race of a read by this task: it copies to memory that was freed before the copy arrived, so that nobody
+  // receives what it read.
+  void discard(int actor, uint64_t time) { discarded_.insert({actor, time}); }
   const std::vector<Race>& found() const { return found_; }
   void clear();
 
@@ -39,6 +43,7 @@ class Races {
   std::vector<Race> found_;
   std::unordered_map<std::string, size_t> known_;
   std::vector<const Access*> unordered_;
+  std::set<std::pair<int, uint64_t>> discarded_;
 };
 
 }  // namespace simulated

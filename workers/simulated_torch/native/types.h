@@ -9,19 +9,46 @@
 
 namespace simulated {
 
-// The host is actor 0, stream i is actor i + 1.
-constexpr int kActorsMax = 64;
-constexpr int kStreamsMax = kActorsMax - 1;
+// A host is actor 0, stream i is actor i + 1. Streams of rank 0 come first, then a range of streams for each rank.
+constexpr int kStreamsOfFirst = 63, kStreamsOfRank = 16, kRanksMax = 4;
+constexpr int kStreamsMax = kStreamsOfFirst + kRanksMax * kStreamsOfRank;
+constexpr int kActorsMax = kStreamsMax + 1;
 constexpr int kHost = 0;
 
+struct Gate;
+
 // Vector clock: for each actor, the time up to which its work is ordered before the clock's owner.
+//
+// The owner is also ordered after everything that arrives at `gates`, some of it after the clock was read.
 struct Clock {
   std::array<uint64_t, kActorsMax> at{};
+  std::vector<std::shared_ptr<Gate>> gates;
 
   void join(const Clock& other) {
+    join_times(other);
+    if (!gates.empty() || !other.gates.empty()) join_gates(other);
+  }
+  bool knows(int actor, uint64_t time) const {
+    return at[actor] >= time || (!gates.empty() && is_known_by_gate(actor, time));
+  }
+
+ private:
+  void join_times(const Clock& other) {
     for (int actor = 0; actor < kActorsMax; actor++) at[actor] = std::max(at[actor], other.at[actor]);
   }
-  bool knows(int actor, uint64_t time) const { return at[actor] >= time; }
+  void join_gates(const Clock& other);
+  void add_gates(const Clock& other);
+  bool is_known_by_gate(int actor, uint64_t time) const;
+};
+
+// A point that `num_expected` ranks must reach before any of them can pass it: the clocks of those that have arrived,
+// and once all have arrived, one clock that joins them.
+struct Gate {
+  size_t num_expected = 0;
+  std::vector<Clock> arrived;
+  bool is_complete = false;
+
+  void add(const Clock& clock);
 };
 
 // Identity of a task, independent of timing: the `nth` launch of an op in a step of the program.
