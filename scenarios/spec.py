@@ -124,6 +124,8 @@ class EngineSpec(Value):
       host waits for the sequence lengths after accepted draft tokens before it launches the next step.
     - `mixed_chunks`: in an engine with separate prefill and decode steps, prefill steps include decode rows of one
       token each.
+    - `tensor_ranks`, `pipeline_ranks`: over how many ranks (workers, each with a device) each layer is split, and over
+      how many the layers are distributed; their product is the number of ranks of the engine.
     - `tree_width`: number of tokens that the drafter proposes after each token; the likeliest K tokens of the
       resulting tree are verified.
     - `vocab_block`, `vocab_tile`: minimum size of a vocabulary block and of a tile in it, powers of two. Sampling
@@ -172,12 +174,19 @@ class EngineSpec(Value):
     plan_stream: Annotated[bool, Field(strict=True)] = False
     relay_lengths: Annotated[bool, Field(strict=True)] = False
     mixed_chunks: Annotated[bool, Field(strict=True)] = False
+    tensor_ranks: Annotated[int, Field(strict=True, ge=1, le=4)] = 1
+    pipeline_ranks: Annotated[int, Field(strict=True, ge=1, le=4)] = 1
     tree_width: Annotated[int, Field(strict=True, ge=1, le=4)] = 1
 
     @property
     def has_connector(self) -> bool:
         """Return whether the engine has a KV connector of any kind."""
         return self.transfer is not None or self.offloading is not None or self.handoff is not None
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks of the engine: workers, each with a device."""
+        return self.tensor_ranks * self.pipeline_ranks
 
     @property
     def is_aligned(self) -> bool:

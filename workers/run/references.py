@@ -34,6 +34,7 @@ from workers.run.agreed_run import AgreedRun
 
 # Optional optimisations of a specification that only change how steps overlap or are batched.
 _SWITCHES = ("plan_stream", "relay_lengths", "mixed_chunks")
+_RANKS = ("tensor_ranks", "pipeline_ranks")
 # Keys of a specification: with other values than the defaults, a request's tokens may depend on other requests, on the
 # KV cache, or on the order of steps.
 _UNDISTURBED = (
@@ -48,6 +49,7 @@ _UNDISTURBED = (
     "decodes_first",
     "drafter_max_len",
     *_SWITCHES,
+    *_RANKS,
 )
 # The finish reason of an aborted request.
 ABORTED = "abort"
@@ -96,11 +98,11 @@ class References:
 
 
 def synchronous(trace: Trace) -> Trace:
-    """Return the trace without async scheduling, KV connector and CUDA graphs.
+    """Return the trace without async scheduling, KV connector and CUDA graphs, on one rank.
 
     With depth 1, each step is processed before the next one is scheduled.
     """
-    besides = {"transfer": None, "offloading": None, "handoff": None, "graphs": "none"}
+    besides = {"transfer": None, "offloading": None, "handoff": None, "graphs": "none", **dict.fromkeys(_RANKS, 1)}
     spec = trace.spec.model_copy(update={"depth": 1, **besides, **dict.fromkeys(_SWITCHES, False)})
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
 
@@ -231,7 +233,9 @@ def references(given: Trace, trace: Trace, requests: Requests, capabilities: Cap
         return
     if calm is not trace:
         trace, requests = calm, requests.among(calm.submits())
-    if (trace.spec.depth > 1 or trace.spec.has_connector) and capabilities.allows("depth", 1):
+    if (trace.spec.depth > 1 or trace.spec.has_connector or trace.spec.num_ranks > 1) and capabilities.allows(
+        "depth", 1
+    ):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
         # The other reference runs are compared under eager.

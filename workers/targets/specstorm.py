@@ -43,6 +43,8 @@ _OTHERS = (
     "plan_stream",
     "relay_lengths",
     "mixed_chunks",
+    "tensor_ranks",
+    "pipeline_ranks",
     "tree_width",
 )
 # The buffers that hold a variable, such as the KV cache or the draft tokens, where their names differ from its name.

@@ -38,6 +38,8 @@ _OTHERS = {
     "plan_stream",
     "relay_lengths",
     "mixed_chunks",
+    "tensor_ranks",
+    "pipeline_ranks",
     "tree_width",
 }
 KEYS = set(EngineSpec.model_fields) - _OTHERS
