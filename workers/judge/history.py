@@ -22,6 +22,7 @@ from workers.record.engine_records import (
     OpenedValues,
     Processed,
     Proposed,
+    RankInputs,
     Scheduled,
     ScheduledValues,
     Transfer,
@@ -285,7 +286,7 @@ def _step(number: int, records: _StepRecords, turns: Mapping[int, Turn]) -> Step
     )
 
 
-def rows_of(inputs: Inputs) -> list[Row]:
+def rows_of(inputs: Inputs | RankInputs) -> list[Row]:
     """Return the batch rows of a step's inputs."""
     values, rows = inputs.values, []
     for row, (request, start, stop) in enumerate(zip(inputs.requests, values.starts, values.starts[1:], strict=False)):

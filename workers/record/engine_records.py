@@ -116,6 +116,12 @@ class InputsValues(Value):
     windows: list[WindowColumns] = []
 
 
+class RankInputsValues(InputsValues):
+    """Inputs of the model in a step of a further rank; those of rank 0 are the step's `InputsValues`."""
+
+    rank: int
+
+
 class DraftingValues(Value):
     """Inputs of one pass of the drafter's model; `index` counts passes of a step from 0.
 
@@ -341,6 +347,12 @@ class Inputs(_EngineRecord[InputsValues]):
     point: Literal["inputs"] = "inputs"
 
 
+class RankInputs(_EngineRecord[RankInputsValues]):
+    """Engine record of the model inputs of a step in a further rank of the engine."""
+
+    point: Literal["rank_inputs"] = "rank_inputs"
+
+
 class Sampler(_EngineRecord[SamplerValues]):
     """Engine record of the sampler's state in a step."""
 
@@ -453,6 +465,7 @@ EngineRecord: TypeAlias = Annotated[
     Opened
     | Scheduled
     | Inputs
+    | RankInputs
     | Sampler
     | Context
     | Drafting

@@ -53,6 +53,11 @@ FACTS: Mapping[str, str] = {
     "no_digest": "an empty digest",
     "held": "{blocks} blocks, {slots} state slots",
     "held_too": "{before}, {what} of request {request}",
+    # Ranks.
+    "step_run": "all ranks run the step",
+    "step_left_out": "the rank has not run it",
+    "no_row": "no batch row",
+    "row_of": "a batch row of submit {submit}",
     # Orders of accesses.
     "order": "an order",
     "no_order": "no order",

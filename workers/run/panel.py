@@ -17,6 +17,7 @@ from workers.judge.model_inputs import ModelInputs, ProducerInputs
 from workers.judge.ngram_lookups import NgramLookups
 from workers.judge.prefix_hits import PrefixHits
 from workers.judge.races import RaceDetector, Races
+from workers.judge.rank_inputs import RankInputsJudge
 from workers.judge.sampler_state import SamplerState
 from workers.judge.window_groups import WindowGroups
 from workers.record.engine_records import EngineRecord
@@ -33,6 +34,7 @@ _JUDGES = (
     Checker,
     Races,
     ModelInputs,
+    RankInputsJudge,
     ConnectorTransfers,
     ProducerInputs,
     KVContent,
