@@ -24,6 +24,7 @@ Area: TypeAlias = Literal[
     "control_plane",
     "connectors",
     "cuda_graphs",
+    "ranks",
 ]
 AREAS: tuple[Area, ...] = get_args(Area)
 TABLE: Mapping[str, tuple[str, Area, str]] = {
@@ -74,6 +75,12 @@ TABLE: Mapping[str, tuple[str, Area, str]] = {
     "relay_lengths": ("1/3", "scheduling", "sequence lengths that the host reads before they are final"),
     "include_stop_str_in_output": ("1/6", "scheduling", "output text without its stop string"),
     "stop_words": ("1/6", "scheduling", "tokens after a stop word that ends within a run"),
+    "tensor_ranks": (
+        "1/16",
+        "ranks",
+        "ranks that decide differently, or that nobody waits for",
+    ),
+    "pipeline_ranks": ("1/16", "ranks", "sampled tokens and drafts that reach the first rank late or not at all"),
     "user_logits_processor": ("1/3", "sampling", "a user's processor after rows are added and moved"),
     # Alternatives: a trace has at most one of these sizes. The weights of an engine's alternatives add up to at most 1.
     "chunks_up_to_a_run": ("1/10", "scheduling", "prefill chunks as short as a run of draft tokens"),

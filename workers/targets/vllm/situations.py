@@ -18,6 +18,7 @@ AREAS: Mapping[Area, Sequence[str]] = {
     "sessions": ("*/streaming*", "*/v1/engine/core.py"),
     "control_plane": ("*/v1/engine/core.py", "*/cumem*", "*/device_allocator/*", "*/weight_transfer/*"),
     "connectors": ("*/kv_transfer/*", "*/kv_offload/*", "*/kv_connector*"),
+    "ranks": ("*/distributed/*", "*/executor/*", "*/pp_utils.py", "*/v1/worker/gpu_worker.py"),
     "cuda_graphs": ("*/compilation/*", "*cudagraph*", "*cuda_graph*"),
 }
 
@@ -26,3 +27,15 @@ AREAS: Mapping[Area, Sequence[str]] = {
 def user_logits_processor(trace: TraceBuilder) -> None:
     """Load a custom logits processor."""
     trace.set(logits_processor=True)
+
+
+@situation(allows("tensor_ranks", 2), stage="feature")
+def tensor_ranks(trace: TraceBuilder) -> None:
+    """Split each layer over two ranks."""
+    trace.set(tensor_ranks=2)
+
+
+@situation(allows("pipeline_ranks", 2), stage="feature")
+def pipeline_ranks(trace: TraceBuilder) -> None:
+    """Distribute the layers over two ranks."""
+    trace.set(pipeline_ranks=2)

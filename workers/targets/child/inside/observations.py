@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from scenarios.spec import EngineName
+from workers.targets.child.inside.ranks import Hosts
 from workers.targets.child.inside.readback import Parts, Readback
 from workers.targets.child.messages import Message
 
@@ -37,10 +38,24 @@ class Observations:
         judged: Callable[[str, str], Sequence[str]],
         seen: list[Message],
         of: EngineName,
+        hosts: Hosts | None = None,
     ) -> None:
+        self._hosts = hosts
         self.step = -1
         self._readback, self._number_of, self._judged = readback, number_of, judged
         self._seen, self._of = seen, of
+
+    @property
+    def step(self) -> int:
+        """The number of the observed step: the latest planned one, or the one whose work a rank's thread does."""
+        here = self._hosts.here if self._hosts is not None else None
+        return self._planned if here is None or here.rank is None or here.step is None else here.step
+
+    @step.setter
+    def step(self, number: int) -> None:
+        self._planned = number
+        if self._hosts is not None:
+            self._hosts.planned = number
 
     def take(self) -> list[Message]:
         """Return the engine records since the last call; on a GPU, only those that arrived."""

@@ -12,12 +12,11 @@ from workers.simulated_torch.device import Watching, activate, cuda_names
 from workers.simulated_torch.digests import TaskDigests, harm_of
 from workers.simulated_torch.reports import Access, Race, Report, SourceLine
 from workers.targets.child.inside import layers
+from workers.targets.child.inside.ranks import Hosts
 from workers.targets.child.messages import Message
 
 # How deep attributes are searched below the objects that a session names.
 _DEPTH_MAX = 5
-# More than an engine ever has enqueued.
-_TASKS_MAX = 100_000
 # Initial bytes of device memory: uninitialised reads return the same values in every process.
 _FILL = 0xA5
 # Prefix of this project's files; reports name the files of an installed engine relative to its package.
@@ -54,6 +53,8 @@ class SimulatedDevice:
         self._own, self._pools = own, tuple(f".{name}" for name in pools)
         self._report_before_failure: Message = {}
         self._report = self._device.report()
+        # Threads of several ranks, once an engine has some.
+        self.hosts: Hosts | None = None
         # Never undone: `torch.cuda` is the simulated device from now on.
         self._names = cuda_names()
         self._names.__enter__()
@@ -70,6 +71,8 @@ class SimulatedDevice:
     def idle(self) -> None:
         """Run all enqueued tasks; detect no races while an engine is created."""
         self._report_before_failure = {}
+        if self.hosts is not None:
+            self.hosts.begin(Schedule())
         self._device.begin(Schedule(), Watching(races=False, guard=False))
 
     def begin(
@@ -80,11 +83,14 @@ class SimulatedDevice:
         With `writers`, the device keeps the last writers of all memory.
         """
         watching = Watching(races=races, guard=races, digests=digests, writers=writers, fill=_FILL)
+        if self.hosts is not None:
+            self.hosts.begin(schedule)
         self._device.begin(schedule, watching)
         named = [each for name, holder in memory.items() for each in self._named(holder, name)]
         for name, value in named:
             if isinstance(value, torch.Stream):
-                self._device.name_stream(value, name.rpartition(".")[2])
+                rank, _, path = name.rpartition(": ")
+                self._device.name_stream(value, f"{rank} {path.rpartition('.')[2]}".strip())
         # Host buffers are named before device tensors: a device view of pinned memory may be of any of several buffers.
         known: set[int] = set()
         for is_host in (True, False):
@@ -106,13 +112,7 @@ class SimulatedDevice:
         """Run the tasks of a failed engine, which may fail too, after saving the report."""
         self._report = self._device.report()
         self._report_before_failure = _shown(self._report, self._passed_over)
-        for _ in range(_TASKS_MAX):
-            try:
-                self._device.end()
-            except Exception:
-                # Each attempt removes at least one task.
-                continue
-            return
+        self._device.drop()
 
     def report(self) -> Message:
         """Run all enqueued tasks; return the races of the trace and the device's counters."""

@@ -16,6 +16,7 @@ import torch
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
 from workers.simulated_torch.kernel_definitions import Definitions
+from workers.targets.child.inside.ranks import Hosts
 from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.messages import Message
 from workers.targets.vllm.engine_sizes import state_blocks_max, window_blocks_max
@@ -28,6 +29,7 @@ from workers.targets.vllm.inside.logits_processors import no_repeats
 from workers.targets.vllm.inside.models import model_folder
 from workers.targets.vllm.inside.neighbour import RepeatedRequest
 from workers.targets.vllm.inside.producer import Producer
+from workers.targets.vllm.inside.ranks.setup import Ranks
 from workers.targets.vllm.inside.reasoning import parser_until
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
@@ -82,14 +84,23 @@ _HELPERS = (
 class Engines:
     """Idle engines of this process by spec, least recently used first."""
 
-    def __init__(self, cache: Path, runner: RunnerName, device: str, definitions: Definitions) -> None:
+    def __init__(
+        self, cache: Path, runner: RunnerName, device: str, definitions: Definitions, ranks: Ranks | None = None
+    ) -> None:
         self._cache, self.runner, self._device, self.definitions = cache, runner, device, definitions
+        # Of the simulated device only.
+        self._ranks = ranks
         self._engines: OrderedDict[tuple[str, bool], Any] = OrderedDict()
         self._checksums: dict[tuple[str, str, int, int], Mapping[str, str]] = {}
+        # Engines of the current trace.
+        self._in_use: list[Any] = []
         self._num_made = 0
         self._num_opened = 0
 
     def open(self, spec: EngineSpec, observed: bool) -> Session:
+        for failed in self._in_use:
+            self._end(failed)
+        self._in_use.clear()
         engine = self._idle(spec)
         connect(engine)
         # Requests without a seed sample from the global generators, which must not depend on earlier traces.
@@ -145,7 +156,11 @@ class Engines:
         return RepeatedRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
 
     def _recorder(self, seen: list[Message], engine: Any, of: EngineName = ENGINE) -> StepRecorder:
-        return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of)
+        return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of, self._hosts)
+
+    @property
+    def _hosts(self) -> Hosts | None:
+        return self._ranks.hosts if self._ranks is not None else None
 
     def _idle(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
         """Take an engine of this spec, from the pool or new, with an empty prefix cache."""
@@ -156,23 +171,32 @@ class Engines:
     def _take(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
         """Take an engine of this spec from the pool, or create one."""
         engine = self._engines.pop((spec.model_dump_json(), is_producer), None)
-        if engine is not None:
-            return engine
-        while len(self._engines) >= ENGINES_MAX:
-            self._engines.popitem(last=False)
-        if self._num_made % MADE_BETWEEN_COLLECTIONS == 0:
-            _collect()
-        self._num_made += 1
-        return self._made(spec, is_producer=is_producer)
+        if engine is None:
+            while len(self._engines) >= ENGINES_MAX:
+                self._end(self._engines.popitem(last=False)[1])
+            if self._num_made % MADE_BETWEEN_COLLECTIONS == 0:
+                _collect()
+            self._num_made += 1
+            engine = self._made(spec, is_producer=is_producer)
+        self._in_use.append(engine)
+        return engine
 
     def _put_back(self, spec: EngineSpec, engine: Any, *, is_producer: bool = False) -> None:
         """Return an idle engine to the pool."""
         key = spec.model_dump_json(), is_producer
         assert key not in self._engines, "two engines of one specification"
+        self._in_use.remove(engine)
         self._engines[key] = engine
 
     def forget(self) -> None:
+        for engine in self._engines.values():
+            self._end(engine)
         self._engines.clear()
+
+    def _end(self, engine: Any) -> None:
+        """End the threads of an engine's ranks, which would keep it alive."""
+        if self._ranks is not None:
+            self._ranks.end(engine.model_executor)
 
     def _made(self, spec: EngineSpec, version: int = 0, *, is_producer: bool = False) -> Any:
         from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  import after our replacements in vLLM
@@ -209,6 +233,7 @@ class Engines:
             logits_processors=[no_repeats()] if spec.logits_processor else None,
             reasoning_parser="" if spec.reasoning_end is None else parser_until(spec.reasoning_end),
             disable_log_stats=True,
+            **self._rank_arguments(spec),
             **sleep_arguments(EngineArgs),
             **(_ON_A_GPU if self._device == "cuda" else {}),
         ).create_engine_config()
@@ -223,14 +248,29 @@ class Engines:
         with unconnected(), on_stream(stream):
             EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=True)
             observe_own_connector(engine, spec)
+        if self._ranks is not None:
+            self._ranks.check(spec)
         if stream is not None:
             engine.scheduler.connector.flights.stream = stream
         if spec.decodes_first:
             # Attention backends with separate decode and prefill kernels set this threshold.
             runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens
-        if (engine.batch_queue is not None) != (spec.depth > 1):
+        if (engine.batch_queue is not None) != (spec.depth > 1 or spec.pipeline_ranks > 1):
             raise RuntimeError(f"async scheduling is {'off' if spec.depth > 1 else 'on'}, unlike spec.depth")
         return engine
+
+    def _rank_arguments(self, spec: EngineSpec) -> dict[str, Any]:
+        """Return the arguments of an engine with several ranks."""
+        if self._ranks is not None:
+            self._ranks.prepare()
+        if spec.num_ranks == 1:
+            return {}
+        assert self._ranks is not None, "a limit of other devices"
+        return {
+            "tensor_parallel_size": spec.tensor_ranks,
+            "pipeline_parallel_size": spec.pipeline_ranks,
+            "distributed_executor_backend": self._ranks.executor(),
+        }
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any] | None:
         if not spec.num_speculative_tokens:

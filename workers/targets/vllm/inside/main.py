@@ -25,6 +25,7 @@ from workers.targets.vllm.inside.engines import Engines
 from workers.targets.vllm.inside.hooks import hooks_on
 from workers.targets.vllm.inside.kernels.table import TABLE
 from workers.targets.vllm.inside.models import inspect_here
+from workers.targets.vllm.inside.ranks.setup import Ranks
 from workers.targets.vllm.inside.replacements import replacements_on
 from workers.targets.vllm.inside.watched import WatchedTests
 from workers.targets.vllm.names import RunnerName
@@ -70,7 +71,8 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
         replacement.apply(version)
     for hooks in hooks_on(where, runner):
         hooks.check(version)
-    return Engines(Path(models), runner, where, definitions), device, version.text
+    ranks = Ranks(device, version) if isinstance(device, SimulatedDevice) else None
+    return Engines(Path(models), runner, where, definitions, ranks), device, version.text
 
 
 def overlay_sources(folder: Path, package: str = PACKAGE) -> None:

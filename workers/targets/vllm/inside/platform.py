@@ -51,6 +51,10 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
         vllm_config.parallel_config.worker_cls = "workers.targets.vllm.inside.lanes.SimulatedWorker"
 
     @classmethod
+    def get_device_communicator_cls(cls) -> str:
+        return "workers.targets.vllm.inside.ranks.communicator.Communicator"
+
+    @classmethod
     def is_pin_memory_available(cls) -> bool:
         return True
 

@@ -6,12 +6,14 @@ results.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from scenarios.spec import EngineName
 from workers.targets.child.inside.observations import Observations
+from workers.targets.child.inside.ranks import Hosts
 from workers.targets.child.inside.readback import Parts, Readback
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
@@ -42,6 +44,14 @@ class RunnerObserver(Protocol):
 def runner_of(engine: Any) -> Any:
     """Return the model runner of an engine."""
     return engine.model_executor.driver_worker.worker.model_runner
+
+
+def runners_of(engine: Any) -> Mapping[str, Any]:
+    """Return the model runners of an engine by the prefix of their names in reports: one for each rank."""
+    processes = getattr(engine.model_executor, "processes", None)
+    if processes is None:
+        return {"": runner_of(engine)}
+    return {f"rank {rank}: ": each.worker.worker.model_runner for rank, each in processes.items()}
 
 
 def zeroer_of(runner: Any) -> Any:
@@ -205,8 +215,11 @@ class SecondRunnerObserver:
         self._observe(get_forward_context().attn_metadata, options["input_ids"], options["positions"])
         return self._forward(*arguments, **options)
 
-    def _observe(self, of_layers: Mapping[str, Any], input_ids: torch.Tensor, positions: torch.Tensor) -> None:
-        """Record the model inputs of the latest prepared batch."""
+    def _observe(self, of_layers: Mapping[str, Any], input_ids: torch.Tensor | None, positions: torch.Tensor) -> None:
+        """Record the model inputs of the latest prepared batch.
+
+        Only the first of several pipeline ranks passes token ids to the model; the last one verifies its own.
+        """
         if self._prepared is None:
             # A batch of padding only belongs to no step.
             return
@@ -215,7 +228,7 @@ class SecondRunnerObserver:
         _, *with_states = first_layers(config)
         attention, count = group_numbers(config)[0], batch.num_reqs
         tensors = {
-            "input_ids": input_ids,
+            "input_ids": batch.input_ids if input_ids is None else input_ids,
             "positions": positions,
             "slots": slots[attention],
             "starts": batch.query_start_loc[: count + 1],
@@ -246,13 +259,17 @@ class StepRecorder(PlanRecorder):
         number_of: Callable[[str], int],
         seen: list[Message],
         of: EngineName,
+        hosts: Hosts | None = None,
     ) -> None:
-        super().__init__(engine.scheduler, number_of, Observations(readback, number_of, _judge_names, seen, of))
+        super().__init__(engine.scheduler, number_of, Observations(readback, number_of, _judge_names, seen, of, hosts))
         drafter = drafter_of(runner_of(engine))
         # If its lookup finds nothing, the second runner verifies filler tokens.
         traits = drafter.traits if drafter is not None else {**NO_DRAFTER, "lookups_filled_up": runner == "v2"}
         self.opened(engine.vllm_config, traits)
-        self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
+        self._runner, *self._further = (
+            _RUNNERS[runner](each, partial(self._inputs, rank=rank))
+            for rank, each in enumerate(runners_of(engine).values())
+        )
         self._drafter = DrafterObserver(drafter, runner_of(engine), self._seen) if drafter is not None else None
         self._sampler = SamplerObserver(runner_of(engine), self._seen) if runner == "v2" else None
         self._zeroer = zeroer_of(runner_of(engine))
@@ -263,7 +280,8 @@ class StepRecorder(PlanRecorder):
     def release(self) -> None:
         if self._zeroer is not None:
             del self._zeroer.zero_block_ids
-        self._runner.release()
+        for each in (self._runner, *self._further):
+            each.release()
         if self._sampler is not None:
             self._sampler.release()
         if self._drafter is not None:
@@ -305,8 +323,11 @@ class StepRecorder(PlanRecorder):
         drafts: list[int],
         tensors: Mapping[str, torch.Tensor | Parts],
         bounds: Sequence[int] = (),
+        rank: int = 0,
     ) -> None:
         def made(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             return by_group({name: [row for view in given for row in view.tolist()] for name, given in views.items()})
 
-        self._seen.read("inputs", names, tensors, made, drafts=drafts, bounds=list(bounds))
+        of_rank = {"rank": rank} if rank else {}
+        point = "rank_inputs" if rank else "inputs"
+        self._seen.read(point, names, tensors, made, drafts=drafts, bounds=list(bounds), **of_rank)

@@ -36,6 +36,7 @@ from workers.targets.vllm.inside.hybrid import (
     remember_state_tables,
     remember_zeroed_caches,
 )
+from workers.targets.vllm.inside.ranks.broadcasts import reading_rows_as_they_are
 from workers.targets.vllm.inside.transfer.pool import (
     SIMPLE_OFFLOADING_REPLACEMENTS,
     TorchWithEvents,
@@ -267,6 +268,14 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "BlockTables._make_ptr_tensor",
         "kernels follow pointers in its tensors: these keep what they point to",
         _remembering_pointers,
+        devices=("sim",),
+        runners=("v2",),
+    ),
+    RunnerReplacement(
+        "vllm.v1.worker.gpu.pp_utils",
+        "PPHandler.broadcast_drafts",
+        "it reads rows that later steps may write, and whose receiver drops them",
+        reading_rows_as_they_are,
         devices=("sim",),
         runners=("v2",),
     ),

@@ -16,7 +16,7 @@ from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.control import ControlPlane, SessionServices
 from workers.targets.vllm.inside.drafting import drafter_of
-from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
+from workers.targets.vllm.inside.recorder import StepRecorder, runner_of, runners_of
 from workers.targets.vllm.inside.requests import add_to_engine, request_of
 from workers.targets.vllm.inside.transfer.engine import flights_of
 from workers.targets.vllm.inside.transfer.flights import discard_observation
@@ -395,8 +395,10 @@ def submit_of(request_id: str) -> int:
 
 def memory_of(engine: Any) -> Mapping[str, object]:
     """Return the objects whose attributes hold an engine's tensors, by their name in reports."""
-    runner = runner_of(engine)
-    drafter = drafter_of(runner)
-    # The first name of a tensor counts: name the drafter's caches before the target's.
-    cached = {"drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
-    return {**cached, "runner": runner}
+    found: dict[str, object] = {}
+    for name, runner in runners_of(engine).items():
+        drafter = drafter_of(runner)
+        # The first name of a tensor counts: name the drafter's caches before the target's.
+        cached = {f"{name}drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
+        found |= {**cached, f"{name}runner": runner}
+    return found
