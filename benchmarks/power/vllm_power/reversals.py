@@ -61,6 +61,8 @@ Need: TypeAlias = Literal[
     "streaming",
     "dummy_steps",
     "graphs",
+    "tensor_ranks",
+    "pipeline_ranks",
     "set_k",
 ]
 # Properties that no random trace has together, and why.
