@@ -56,7 +56,7 @@ class Excess(Generic[T]):
 
 
 class EventLimit(Protocol):
-    """A callable that compares one event of a trace with a limit of an engine."""
+    """A callable that compares an event of a trace with a limit of an engine."""
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
         """Return the unsupported value of the event in an engine with `spec`, or None."""
@@ -67,7 +67,7 @@ SpecLimit: TypeAlias = Callable[[EngineSpec], Excess[EngineSpec] | None]
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Request features that an engine does not support if `when` holds for its specification."""
+    """Request features that an engine lacks if `when` holds for its specification."""
 
     features: tuple[str, ...]
     when: Callable[[EngineSpec], bool]
@@ -96,7 +96,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class AtHooks:
-    """Limit: an event happens at a hook (point of an engine step) that its kind allows.
+    """Limit: an event happens at one of the hooks (points of a step) that its kind allows.
 
     `hooks` allow any kind of event; `by_event` has more hooks for some kinds.
     """
@@ -230,12 +230,12 @@ class Capabilities:
 
     @property
     def finds_races(self) -> bool:
-        """Whether the engine records its memory accesses and reports races (unordered conflicts)."""
+        """Whether the engine records its memory accesses and reports races (unordered accesses)."""
         return "races" in self.planes
 
     @property
     def scripts_drafts(self) -> bool:
-        """Whether acceptance scripts choose the right draft tokens; else a real drafter runs."""
+        """Whether the trace scripts which draft tokens are right; otherwise a real drafter runs."""
         return "accept" in self.features
 
     def features_on(self, spec: EngineSpec) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ class Capabilities:
         return tuple(feature for feature in FEATURES if feature in self.features and feature not in without)
 
     def allowed(self, key: str) -> tuple[Any, ...] | None:
-        """Return a key's allowed values, the fallback first; None if any value is allowed."""
+        """Return a key's allowed values, with the fallback first; None if all are allowed."""
         values = self.spec.get(key)
         return (EngineSpec.model_fields[key].default,) if values is None else values or None
 
@@ -255,7 +255,7 @@ class Capabilities:
 
 
 def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
-    """Return a message about the first value of a trace that the engine lacks, or None."""
+    """Return a message about the first unsupported value of a trace, or None."""
     of_events = event_limits(capabilities, trace.spec)
     for index, event in enumerate(trace.events):
         for of_event in of_events:
@@ -285,7 +285,7 @@ def event_limits(
 
 
 def _kind(event: AnyEvent, spec: EngineSpec, kinds: tuple[str, ...]) -> Excess[AnyEvent] | None:
-    """Return the excess of an event of a kind that the engine does not support, or None."""
+    """Return the excess of an event whose kind the engine does not support, or None."""
     return None if event.do in kinds else Excess("", event.do, f"allowed events are {listed(kinds)}", None)
 
 
@@ -335,7 +335,7 @@ def spec_limits(capabilities: Capabilities) -> Sequence[SpecLimit]:
 
 
 def _values(spec: EngineSpec, capabilities: Capabilities) -> Excess[EngineSpec] | None:
-    """Return the excess of the first specification key with an unsupported value, or None."""
+    """Return the excess of the first specification key whose value is not supported, or None."""
     for key, value in spec:
         allowed = capabilities.allowed(key)
         if allowed is not None and value not in allowed:
@@ -384,5 +384,5 @@ def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
 
 
 def listed(names: tuple[Any, ...]) -> str:
-    """Return names as text, separated by commas; "none" for no name."""
+    """Return names as text, separated by commas; "none" if there are none."""
     return ", ".join(map(str, names)) or "none"

@@ -83,7 +83,7 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def load(path: Path | str, *, is_limited: bool = True) -> Trace:
-    """Return a scenario file's trace; with `is_limited`, refuse one beyond the cost limits.
+    """Return a scenario file's trace; `is_limited`: refuse a trace beyond the cost limits.
 
     Raises:
         ScenarioError: the file cannot be read, is not strict YAML, or is not a valid trace.
@@ -112,7 +112,7 @@ def _text(path: Path | str) -> str:
 
 
 def run_on(path: Path | str) -> RunOn:
-    """Return the `run_on` of a scenario file: engine, device, options and sources of its run.
+    """Return the `run_on` of a scenario file: engine, device and options that found the trace.
 
     Raises:
         ScenarioError: as `load`.

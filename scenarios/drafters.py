@@ -21,7 +21,7 @@ Drafter = Literal[
 
 @dataclass(frozen=True, slots=True)
 class DrafterTraits:
-    """Traits of a drafter, by default on the device, with a KV cache and scripted draft tokens.
+    """Traits of a drafter; by default it is on the device, with a KV cache and scripted drafts.
 
     Attributes:
         is_extension: the random traces shared by all engines never use it; only traces of engines that have it do.
@@ -34,7 +34,7 @@ class DrafterTraits:
         is_shifted: its KV cache entry of a token depends on the next token.
         caches_drafts: its draft tokens have slots in its KV cache.
         has_model: it is a draft model with layers, logits and, for a hybrid target, a recurrent state of its own.
-        carries_words: it carries a hidden state of the target from step to step.
+        carries_hidden_state: it carries a hidden state of the target from step to step.
         proposes_one: it proposes one draft token, the token just sampled again.
         goes_through_host: the host uploads its draft tokens with the inputs of the next step; it has no KV cache.
     """
@@ -49,7 +49,7 @@ class DrafterTraits:
     is_shifted: bool = False
     caches_drafts: bool = False
     has_model: bool = False
-    carries_words: bool = False
+    carries_hidden_state: bool = False
     proposes_one: bool = False
     goes_through_host: bool = field(init=False)
 
@@ -61,7 +61,7 @@ class DrafterTraits:
 TRAITS: Mapping[Drafter, DrafterTraits] = {
     "eagle": DrafterTraits(is_shifted=True, caches_drafts=True),
     "draft_model": DrafterTraits(has_model=True),
-    "mtp": DrafterTraits(carries_words=True),
+    "mtp": DrafterTraits(carries_hidden_state=True),
     "dflash": DrafterTraits(),
     "extract_hidden_states": DrafterTraits(repeats=True, has_positions=False, proposes_one=True),
     "ngram_gpu": DrafterTraits(repeats=True, is_lookup=True, has_positions=False),
@@ -76,7 +76,7 @@ TRAITS: Mapping[Drafter, DrafterTraits] = {
 
 
 def drafters_where(holds: Callable[[DrafterTraits], bool]) -> tuple[Drafter, ...]:
-    """Return the drafters with traits that satisfy a condition, in the order of the table."""
+    """Return the drafters whose traits satisfy a condition, in the table's order."""
     return tuple(drafter for drafter, traits in TRAITS.items() if holds(traits))
 
 

@@ -1,4 +1,4 @@
-"""Random numbers as functions of a label (seed, site, key, index), not of a call order.
+"""Random numbers that depend on a label (seed, site, key, index) only, not on call order.
 
 Philox4x32-10 is the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -16,7 +16,7 @@ _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 
 @lru_cache(maxsize=1024)
 def _round_keys(key: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Return the two key words of each of Philox's ten rounds.
+    """Return the two 32-bit key words of each of Philox's ten rounds.
 
     Cached, because few keys serve many numbers.
     """
@@ -65,13 +65,13 @@ def below(bound: int, seed: int, site: str, key: str, index: int) -> int:
 
 
 class Draws(Protocol):
-    """A stream of small random numbers under one label."""
+    """A stream of small random numbers that belongs to one label."""
 
     def below(self, bound: int) -> int:
         """Return the next number in [0, bound)."""
 
     def of(self, numbers: Sequence[int]) -> int:
-        """Return an item of `numbers`, each index equally likely."""
+        """Return a random item of `numbers`, all equally likely."""
 
     def chance(self, weight: Fraction) -> bool:
         """Return true with probability `weight`; Hypothesis shrinks it to false."""
@@ -85,7 +85,7 @@ Source: TypeAlias = Callable[[str, int], Draws]
 
 
 class Digits:
-    """A stream of numbers from the 64 bits of one label, read as mixed-radix digits."""
+    """A stream of small numbers: mixed-radix digits of one label's 64 bits."""
 
     __slots__ = ("_rest",)
 

@@ -1,4 +1,4 @@
-"""Sampling parameters of random requests, decoded from random integers (0: defaults)."""
+"""Sampling parameters of random requests, decoded from random integers (0 means defaults)."""
 
 from typing import NamedTuple, get_args
 
@@ -19,25 +19,25 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
 
 
 def with_sampling(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
-    """Return the parameters with temperature, top-k, top-p and seed from a number (0: greedy)."""
+    """Return the parameters with temperature, top-k, top-p and seed decoded from a number."""
     return params.model_copy(update=_decoded(number, "chance", spec)) if number else params
 
 
 def _decoded(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
-    """Return the sampling parameters of one group ("params", "chance") in a number, by key."""
+    """Return the sampling parameters of one group ("params", "chance") that a number encodes."""
     drawn = {name: each.drawn for name, each in PARAMS.items() if each.site == site and each.drawn is not None}
     return {name: draw(Number(number, site, spec)) for name, draw in drawn.items()}
 
 
 def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:
-    """Decode an integer: draft verification method, and two acceptance rates if synthetic."""
+    """Decode a number: draft verification method, and two acceptance rates if it is synthetic."""
     method, rates = METHODS[number % len(METHODS)], number // len(METHODS)
     given = (rates % _RATES / RATE_STEPS, rates // _RATES % _RATES / RATE_STEPS)
     return method, given if method == "synthetic" else ()
 
 
 class SamplingMode(NamedTuple):
-    """How a trace samples at random: target tokens, draft verification, and draft tokens.
+    """What a trace samples at random: output tokens, draft verification, draft tokens.
 
     `method` encodes a verification method and its rates. `needs_guesses` requires a drafter that predicts tokens:
     scripted draft tokens follow the largest logits, and sampled requests seldom accept them.
@@ -65,7 +65,7 @@ def sampling_mode_of(source: Source) -> SamplingMode:
 
 
 class Params:
-    """Generates the integers that encode the sampling parameters of a trace's requests.
+    """Generates the numbers that encode the sampling parameters of a trace's requests.
 
     1 of 2 traces has parameters that change logits, 1 of 3 has grammars.
     If draft tokens are sampled, 1 of 2 traces has grammars: a request with a grammar gets greedy draft tokens.
@@ -78,7 +78,7 @@ class Params:
         self._mode, self._source = mode, source
 
     def number(self, request_index: int) -> int:
-        """Return the integer that encodes a request's logits parameters and grammar."""
+        """Return the number that encodes a request's logits parameters and grammar."""
         number = 0
         if self._exist and self._kinds:
             digits = self._source("params", 1 + request_index)
@@ -89,7 +89,7 @@ class Params:
         return number
 
     def sampling_number(self, request_index: int) -> int:
-        """Return the integer that encodes temperature, top-k, top-p and seed; 0 means greedy.
+        """Return the number that encodes a request's temperature, top-k, top-p and seed.
 
         1 of 3 requests is greedy, and each request of a trace without random sampling.
         """

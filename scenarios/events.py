@@ -1,4 +1,4 @@
-"""Events of a trace, each with a tick and a hook of the step, and schedules of lanes.
+"""Events of a trace, each at a tick and at a hook of that step; schedules of lanes.
 
 Every list of events is a valid trace: an event for an unknown or finished request does nothing, so any event may be
 deleted. An event has an absolute tick (one call of `Engine.step`) and a hook in that call; deleting an event does not
@@ -25,7 +25,7 @@ Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+
 
 
 class PromptDraw(Value):
-    """A prompt of `tokens` random token ids, a function of the request name.
+    """A prompt of `tokens` random token ids that depend on the request name.
 
     `Trace.explicit` expands it.
     Another `variant` gives another prompt for the same name. The first `common` tokens are equal in all generated
@@ -40,7 +40,7 @@ class PromptDraw(Value):
 
 
 class Continuation(Value):
-    """A prompt that continues another request, as the next turn of a conversation.
+    """A prompt that continues another request's tokens, like the next turn of a conversation.
 
     It has the prompt tokens of the latest request named `continues`, the output tokens delivered until then (the
     request may still run), and `tokens` random token ids. The end is cut off at max_model_len or the size of the KV
@@ -52,7 +52,7 @@ class Continuation(Value):
 
 
 class AcceptRate(Value):
-    """An acceptance script of random bits, each 1 with probability `rate`.
+    """A random acceptance script: each bit is 1 (right draft token) with probability `rate`.
 
     `Trace.explicit` expands it.
     """
@@ -61,14 +61,14 @@ class AcceptRate(Value):
 
 
 class Event(Value):
-    """Base of all events: the tick (a call of `Engine.step`) and the hook in it (`at`)."""
+    """Base of all events: a tick (call of `Engine.step`), and `at`, the hook in that step."""
 
     tick: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
     at: Hook = "before_schedule"
 
 
 class Submit(Event):
-    """A client submits a request, ignored while an earlier request has the same name.
+    """A client submits a request; ignored while a request of the same name is running.
 
     Other events refer to the request that has the name at their tick. With policy `priority` the scheduler prefers a
     lower `priority`, then the earlier submit.
@@ -120,7 +120,7 @@ class Preempt(Event):
 
 
 class Stall(Event):
-    """A request is not scheduled for `ticks` ticks, beginning with this one."""
+    """A request is not scheduled for `ticks` ticks, including this one."""
 
     do: Literal["stall"] = "stall"
     request: RequestName
@@ -128,14 +128,14 @@ class Stall(Event):
 
 
 class Reorder(Event):
-    """The batch rows of the next non-empty step are permuted before its inputs are prepared."""
+    """The batch rows of the next step with rows are permuted before its inputs are prepared."""
 
     do: Literal["reorder"] = "reorder"
     how: Literal["reverse", "rotate", "shuffle"] = "reverse"
 
 
 class EndSession(Event):
-    """The client ends a streaming session; without this event it ends after its last input."""
+    """The client ends a streaming session, which otherwise ends after its last input."""
 
     do: Literal["end_session"] = "end_session"
     session: RequestName
@@ -152,7 +152,7 @@ class SetK(Event):
 
 
 class ResetPrefixCache(Event):
-    """The prefix cache is reset; with `running`, running requests are preempted (drop) first."""
+    """The prefix cache is reset; with `running`, running requests are preempted before."""
 
     do: Literal["reset_prefix_cache"] = "reset_prefix_cache"
     running: Annotated[bool, Field(strict=True)] = False
@@ -173,7 +173,7 @@ class NanLogits(Event):
 
 
 class Spoil(Event):
-    """Base of events that damage one value that the next step computes for a request."""
+    """Base of events that corrupt one value of a request in its next step."""
 
     request: RequestName
     token: Index = 0
@@ -193,7 +193,7 @@ class SpoilLogit(Spoil):
 
 
 class SpoilDraft(Spoil):
-    """One draft token of a request becomes invalid in the next step that verifies its drafts.
+    """A draft token of a request becomes invalid in the next step that verifies its drafts.
 
     It is draft token number `draft`, or the last one if there are fewer. With `above` and `below` its id is outside
     the vocabulary. With `nan` and `inf` the draft logit of `token` (modulo the vocabulary size) is NaN or infinite, if
@@ -207,7 +207,7 @@ class SpoilDraft(Spoil):
 
 
 class DummyStep(Event):
-    """The next step that schedules nothing runs the target model over padding rows only.
+    """The next step with nothing scheduled runs the target model over padding rows.
 
     An idle data-parallel rank does this while other ranks are busy. It commits nothing and changes no request's state.
     """
@@ -245,20 +245,20 @@ class Pausing(Event):
 
 
 class Pause(Pausing):
-    """Generation is paused; with `clear_cache` the KV cache is cleared at its completion."""
+    """Generation pauses; with `clear_cache`, the KV cache is cleared when the pause is complete."""
 
     do: Literal["pause"] = "pause"
     clear_cache: Annotated[bool, Field(strict=True)] = True
 
 
 class Resume(Event):
-    """The pause ends as soon as it is complete; ignored without a pause or during sleep."""
+    """An active pause ends as soon as it is complete; without one, or asleep, nothing happens."""
 
     do: Literal["resume"] = "resume"
 
 
 class Sleep(Pausing):
-    """The engine is paused, and sleeps as soon as the pause is complete.
+    """The engine pauses, and sleeps as soon as the pause is complete.
 
     At level 0 it only pauses. At level 1 it discards the KV cache and moves its weights to host memory. At level 2 it
     discards both, and reloads its weights when it wakes.
@@ -269,7 +269,7 @@ class Sleep(Pausing):
 
 
 class WakeUp(Event):
-    """The engine restores weights, KV cache, or both; with both, generation resumes.
+    """A sleeping engine restores weights, KV cache, or both; after both, generation resumes.
 
     Nothing happens if the engine does not sleep.
     """
@@ -291,7 +291,7 @@ class LoadWeights(Event):
 
 
 class Neighbour(Event):
-    """Another engine in the process runs a step after each of the next `ticks` ticks."""
+    """After each of the next `ticks` ticks, another engine in the process runs a step."""
 
     do: Literal["neighbour"] = "neighbour"
     ticks: Count = 1
@@ -329,14 +329,14 @@ LANES: tuple[LaneName, ...] = ("host", "compute", "h2d", "d2h_output", "d2h_coun
 
 
 class Label(Value):
-    """The name of a device op, or of a point of the host program, in one step."""
+    """A device op, or a point of the host program, in one step."""
 
     name: Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9_]{1,64}$")]
     step: Index
 
 
 class Hold(Value):
-    """An exception to the schedule's policy: `op` waits for `until`, unless only `op` can run."""
+    """An exception to the schedule: `op` is delayed until `until`, unless nothing else can run."""
 
     op: Label
     until: Label
@@ -347,7 +347,7 @@ Policy: TypeAlias = Literal["eager", "lazy", "lane_order", "random"]
 
 
 class Delay(Value):
-    """Delay the host or a stream before or after a source line, in all steps or in one.
+    """The host or a stream is delayed before or after a source line, in one step or in all.
 
     `at` has the line and its callers, each as FILE:LINE; `where: behind` means after the line.
     """
@@ -360,7 +360,7 @@ class Delay(Value):
 
 
 class Schedule(Value):
-    """Order in which lanes (host, streams) advance: a base policy and exceptions for single ops.
+    """Order in which lanes (host, streams) advance: a policy, and exceptions for single ops.
 
     `order` belongs to `lane_order` (the first lane is the most urgent), `seed` to `random`. Only a GPU supports
     `delays` (a stream spins, or the host sleeps) and `joined` (the host waits for each launch).
@@ -375,7 +375,7 @@ class Schedule(Value):
 
 
 def clears_cache(event: AnyEvent) -> bool:
-    """Return whether an event clears the KV cache: no later step attends to older entries."""
+    """Return whether an event clears the KV cache, so that no later step attends to it."""
     match event:
         case ResetPrefixCache(running=clears) | Pause(clear_cache=clears) | LoadWeights(clear_cache=clears):
             return clears

@@ -23,7 +23,7 @@ _NAME = "text of 1 to 64 letters, digits and _ . -"
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """An error in a scenario file: its line, its path of keys and indexes, and its message.
+    """An error in a scenario file: line, path of keys and indexes, message.
 
     `is_shape`: the whole value has the wrong type or range; a complaint about a value inside it replaces this one.
     `is_missing`: a required key is absent.
@@ -37,12 +37,12 @@ class Complaint:
 
     @property
     def rank(self) -> tuple[int, bool]:
-        """Sort key: by line; on one line an unknown key, perhaps misspelt, before a missing key."""
+        """Sort key: by line; in one line, an unknown (misspelt) key before a missing key."""
         return self.line, self.is_missing
 
 
 def problem_complaint(problem: Problem, lines: Lines) -> Complaint:
-    """Return the complaint about a problem of a well-formed trace, with its line."""
+    """Return the complaint about a problem of a trace, with its line in the file."""
     return Complaint(_line(lines, problem.path), problem.path, f"{_dotted(problem.path)}: {problem.message}")
 
 
@@ -160,7 +160,7 @@ def _items_of(schema: Schema) -> Schema | None:
 
 
 def _wanted(schema: Schema | None) -> str:
-    """Return a phrase for the values that a schema allows, such as "an integer from 1 to 16"."""
+    """Return in words which values a schema allows, such as "an integer from 1 to 16"."""
     schema = _resolved(schema or {}, None)
     if members := schema.get("anyOf"):
         return " or ".join(map(_wanted, members))

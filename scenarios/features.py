@@ -1,4 +1,4 @@
-"""Feature compatibility: tables of refused combinations and ignored switches."""
+"""Feature compatibility: combinations that no engine runs, and switches without effect."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ def _drafters(holds: Callable[[DrafterTraits], bool]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A combination of features that no engine runs: key, allowed values, and the reason.
+    """A combination of features that no engine runs: the key, its allowed values, the reason.
 
     A trace with the fault `lifted_by` is accepted: it reproduces the bug that the refusal prevents.
     """
@@ -54,10 +54,10 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         key="prefix_cache",
-        applies=lambda spec: spec.prefix_cache and TRAITS[spec.drafter].carries_words,
+        applies=lambda spec: spec.prefix_cache and TRAITS[spec.drafter].carries_hidden_state,
         allowed="False, or another drafter",
         reason="a prefix-cache hit needs the hidden state before its end, which "
-        f"{_drafters(lambda drafter: drafter.carries_words)} keeps with the request that computed it",
+        f"{_drafters(lambda drafter: drafter.carries_hidden_state)} keeps with the request that computed it",
     ),
     Refusal(
         key="last_match",
@@ -107,7 +107,7 @@ def refusals(spec: EngineSpec, faults: tuple[str, ...]) -> list[Refusal]:
 
 @dataclass(frozen=True, slots=True)
 class SwitchedOff:
-    """A feature that the specification requests and the engine ignores, with the reason.
+    """A requested feature that the engine ignores, with the reason.
 
     A trace with the fault `lifted_by` keeps the feature on, and reproduces the bug that switching off prevents.
     """
@@ -140,5 +140,5 @@ def switched_off(spec: EngineSpec, faults: tuple[str, ...]) -> list[SwitchedOff]
 
 
 def is_switched_off(spec: EngineSpec, key: str) -> bool:
-    """Return whether an engine without faults ignores the requested feature `key`."""
+    """Return whether a fault-free engine ignores the requested feature `key`."""
     return any(rule.key == key and rule.applies(spec) for rule in SWITCHED_OFF)

@@ -105,7 +105,7 @@ class SpecNumbers(NamedTuple):
 
 
 class FlatEvent(NamedTuple):
-    """An event encoded as integers; the meaning of `a` to `j` depends on its kind.
+    """An event encoded as integers; what `a` to `j` mean depends on its kind.
 
     - submit: length, max_tokens, pattern, stop, variant, params, common, priority, chance, own;
     - spoil_logit and spoil_draft: `a` is the column or draft index, `b` the token, `c` the kind of damage;
@@ -148,7 +148,7 @@ def spec_of(numbers: SpecNumbers) -> EngineSpec:
     drafter = "draft_model" if numbers.is_drawing else DRAFTERS[numbers.drafter % len(DRAFTERS)]
     traits = TRAITS[drafter]
     # The prefix cache is refused with a drafter that carries hidden states from step to step.
-    has_prefix_cache = numbers.has_prefix_cache > 0 and not traits.carries_words
+    has_prefix_cache = numbers.has_prefix_cache > 0 and not traits.carries_hidden_state
     # It is also refused with a draft model that has a recurrent state, and without the target's states at block ends.
     has_states = not has_prefix_cache or not traits.has_model
     k, block_size = min(numbers.k, 1 if traits.proposes_one else 8), 1 + min(numbers.block_size, 31)
@@ -220,7 +220,7 @@ def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
 
 
 def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
-    """Return a submit that fits into an empty KV cache; shorten prompt first, then output."""
+    """Decode a submit that fits into the KV cache; shorten first its prompt, then its output."""
     room = spec.num_blocks * spec.block_size - 3 * spec.num_speculative_tokens
     is_bounded = spec.max_model_len <= spec.num_blocks * spec.block_size
     longest = spec.max_model_len - 1 if is_bounded else min(room, spec.max_model_len) - 1
@@ -242,5 +242,5 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
 
 
 def _pattern(number: int) -> str | AcceptRate:
-    """Return a number's acceptance script: a named pattern, a rate, or the number's bits."""
+    """Decode an acceptance script: a named pattern, a rate, or bits."""
     return PATTERNS[number] if number < len(PATTERNS) else f"{number:b}"

@@ -14,7 +14,7 @@ from scenarios.trace import Problem, Trace
 
 @dataclass(frozen=True, slots=True)
 class CostLimit:
-    """Maximum of one cost of a trace: about one minute, or one gigabyte, on one core.
+    """Maximum of one cost of a trace, about a minute or a gigabyte on one core.
 
     `measure` returns the cost and the path of its largest contributor in the trace.
     """
@@ -25,7 +25,7 @@ class CostLimit:
 
 
 def _ticks(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the ticks until all events have happened and all stalls have ended."""
+    """Return the tick at which all events have happened and all stalls have ended."""
     ends = [(_end(event), ("events", index)) for index, event in enumerate(trace.events)]
     return max(ends, default=(0, ()))
 
@@ -54,7 +54,7 @@ def _tokens(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
 
 
 def _lengths_again(trace: Trace) -> Iterator[int]:
-    """Yield a request's maximum number of tokens for each recomputation that an event causes."""
+    """Yield a request's maximum length for each recomputation that an event causes."""
     longest: dict[str, int] = {}
     for _, length, request in _lengths(trace):
         longest[request] = max(length, longest.get(request, 0))
@@ -107,7 +107,7 @@ def _logits(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
 
 
 def _table_entries(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the block table entries kept in a run: one block table for each output token."""
+    """Return the number of block table entries that a run keeps."""
     spec = trace.spec
     entries = [
         (min(event.max_tokens, length) * -(-length // spec.block_size), ("events", index))

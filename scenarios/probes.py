@@ -1,4 +1,4 @@
-"""Probes: named counters of situations in a run; `expect` requires minimum counts."""
+"""Probes: named counters of situations in a run; `expect` sets minimum counts."""
 
 from collections.abc import Mapping
 

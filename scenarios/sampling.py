@@ -1,4 +1,4 @@
-"""Sampling parameters of a request, each declared once, and the output of a request.
+"""Sampling parameters of a request, each declared once; the output of a request.
 
 The type of a field is the type and range of the parameter; its `Feature` declares the rest. Validation, the JSON
 schema, random traces, shrinking and the capabilities of engines use both.
@@ -40,23 +40,23 @@ Refused: TypeAlias = tuple[tuple[str | int, ...], str]
 
 
 class Number(NamedTuple):
-    """An integer that encodes sampling parameters: low bits select, all bits give values."""
+    """An integer that encodes sampling parameters: low bits choose them, all bits give values."""
 
     number: int
     site: str
     spec: EngineSpec
 
     def has(self, bit: int) -> bool:
-        """Return whether a bit is set."""
+        """Return whether a bit is 1."""
         return bool(self.number & bit)
 
     def pick(self, what: str, bound: int, index: int = 0) -> int:
-        """Return an integer below `bound`, a function of the number and the labels."""
+        """Return an integer below `bound` that depends on the number and the labels."""
         return below(bound, self.number, self.site, what, index)
 
 
 class Addition(NamedTuple):
-    """A generated request that gets additional parameters, which only some engines support."""
+    """A generated request, to which parameters of some engines only are added."""
 
     params: "SamplingParams"
     spec: EngineSpec
@@ -64,7 +64,7 @@ class Addition(NamedTuple):
     request_index: int
 
     def pick(self, what: str, bound: int, number: int = 0) -> int:
-        """Return an integer below `bound`, a function of the trace's seed, request and labels."""
+        """Return an integer below `bound` that depends on the seed, the request and the labels."""
         return below(bound, self.seed, "extension", f"{what} of {self.request_index}", number)
 
 
@@ -78,7 +78,7 @@ def _nothing_added(to: Addition) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Declaration of a request feature, in addition to its field's type, range and default.
+    """What is declared of a request feature besides its field: flags, generator, checks.
 
     - `contracts`: names of the contracts that judge it.
     - `allowed`: a predicate on values, and a phrase for the allowed values.
@@ -175,7 +175,7 @@ def _refused_grammar(params: "SamplingParams", value: Any, vocab_size: int) -> I
 
 
 def _drawn_grammar(number: Number) -> Grammar:
-    """Return a grammar of 2 to 5 states, 1 to 8 edges each; in 1 of 2 the last state is final."""
+    """Generate a grammar of 2 to 5 states with 1 to 8 edges each; in half, the last is final."""
     if not number.has(GRAMMAR):
         return ()
     num_states, vocab_size = 2 + number.pick("states", 4), number.spec.vocab_size
@@ -208,7 +208,7 @@ def _drawn_allowed_tokens(number: Number) -> Tokens:
 
 
 def _drawn_bad_words(number: Number) -> tuple[Tokens, ...]:
-    """Return bad words of allowed tokens, a quarter of them with 4 tokens or more."""
+    """Generate bad words from the allowed tokens; one in four has 4 tokens or more."""
     if not number.has(BAD_WORDS):
         return ()
     allowed, words = _drawn_allowed_tokens(number), []
@@ -392,7 +392,7 @@ PARAMS = declared(SamplingParams)
 
 
 class Output(NamedTuple):
-    """The output of one request that its client has received so far.
+    """What the client of one request has received so far: tokens, logprobs, finish reason.
 
     `logprobs` and `prompt_logprobs` are flat lists of token id and logprob; `prompt_logprobs` has all prompt tokens
     after the first, if requested. `stop_reason` is the stop token, or the tokens of the stop word, that ended the
@@ -408,7 +408,7 @@ class Output(NamedTuple):
     text: tuple[int, ...] | None = None
 
     def with_more(self, more: "Output") -> "Output":
-        """Return this output extended by the next delivery."""
+        """Return this output followed by the next delivery."""
         return Output(
             tokens=self.tokens + more.tokens,
             finish_reason=more.finish_reason or self.finish_reason,

@@ -1,4 +1,4 @@
-"""Scenario file: the keys of its YAML text: a trace, and the run that found it."""
+"""Scenario file: a trace as YAML, and the run that found it."""
 
 from typing import Annotated
 
@@ -31,7 +31,7 @@ class RunOn(Value):
     sources: _DIGEST = ""
 
     def recorded(self) -> dict[str, str]:
-        """Return the recorded engine, device, options and sources, by key."""
+        """Return the recorded values (engine, device, options, sources) by key."""
         return {name: value for name, value in self if value}
 
 

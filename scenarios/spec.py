@@ -28,7 +28,7 @@ def _some_turn(turns: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Value(BaseModel):
-    """Base of the immutable values of a trace; unknown keys are refused."""
+    """Base of a trace's values: immutable; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -190,7 +190,7 @@ class EngineSpec(Value):
 
     @property
     def is_aligned(self) -> bool:
-        """Return whether the recurrent state at the end of each full block is kept with the block."""
+        """Return whether recurrent states are kept with each full block."""
         return self.layers == "hybrid" and self.recurrent_cache == "align"
 
     @property
@@ -200,16 +200,16 @@ class EngineSpec(Value):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Acceptance rates of synthetic verification, one for each draft token; else empty."""
+        """Acceptance rates by draft token for synthetic verification; else empty."""
         given, k = self.synthetic_rates, self.num_speculative_tokens
         return (*given, *given[-1:] * k)[:k]
 
     def length_limit(self, prompt_length: int, max_tokens: int) -> int:
-        """Return the total number of tokens at which a request ends with reason `length`."""
+        """Return the number of tokens at which a request ends with reason `length`."""
         return min(prompt_length + max_tokens, self.max_model_len)
 
     def blocks_needed(self, prompt_length: int, max_tokens: int) -> int:
-        """Return the maximum blocks of a request alone: its tokens and three runs of K drafts.
+        """Return how many blocks a request needs at most, with draft tokens in flight.
 
         Two of the runs are in flight and the third is scheduled next; with a depth above 2 it is 1 + depth runs.
         """

@@ -1,4 +1,4 @@
-"""Strict JSON reader: refuse text that two parsers could read differently."""
+"""Strict JSON reader: refuses text that parsers could read in different ways."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from pydantic_core import from_json
 
 
 class TwiceError(ValueError):
-    """A key appears twice in an object: which of the two values counts depends on the parser."""
+    """A key appears twice in an object; parsers differ in which value counts."""
 
 
 def read_json(content: bytes) -> Any:

@@ -39,7 +39,7 @@ _READ_ALIKE = re.compile(r'[\n "-$&-=@-{}~]*')
 
 
 class ScenarioError(ValueError):
-    """A scenario is unusable; one line of message: `FILE:LINE: value found; what is allowed`."""
+    """A scenario cannot be used; the message is `FILE:LINE: value found; what is allowed`."""
 
 
 def read(text: str, name: str, nodes_max: int | None = None) -> tuple[Data, Lines]:
@@ -58,7 +58,7 @@ def read(text: str, name: str, nodes_max: int | None = None) -> tuple[Data, Line
 
 
 def seen(value: Data) -> str:
-    """Return a short description of a value, on one line of ASCII."""
+    """Return a short description of a value found, on one line of ASCII."""
     match value:
         case None:
             return "empty"
@@ -77,7 +77,7 @@ def one_line(text: str) -> str:
 
 @dataclass
 class _Reader:
-    """Converts the YAML parser events of a text to plain data and a line number for each path."""
+    """Converts YAML parser events to plain data, with a line number for each path."""
 
     events: Iterator[Event]
     text: str

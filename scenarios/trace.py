@@ -1,4 +1,4 @@
-"""Trace: the complete input of a run; nothing outside the trace can change the verdict."""
+"""Trace: the complete input of a run; nothing else can change the verdict."""
 
 import difflib
 from collections import Counter
@@ -31,7 +31,7 @@ class Problem:
 
 
 class Trace(Value):
-    """Engine specification, events, schedule, faults to switch on, and minimum counts of probes.
+    """Engine specification, events, schedule, faults to switch on, expected probe counts.
 
     `expect` maps a probe to the minimum number of times that it must be counted; with fewer the run is `Vacuous`.
     """
@@ -45,7 +45,7 @@ class Trace(Value):
 
     @model_validator(mode="after")
     def _is_possible(self, info: ValidationInfo) -> "Trace":
-        """Raise ValueError for the first problem, unless the context has `problems_listed`."""
+        """Raise ValueError for the first problem, unless the caller lists problems itself."""
         if not (info.context or {}).get("problems_listed"):
             for problem in problems(self):
                 raise ValueError(f"{'.'.join(map(str, problem.path))}: {problem.message}")
@@ -60,7 +60,7 @@ class Trace(Value):
         return tuple(sorted(self.submits(), key=lambda submit: (submit.tick, HOOKS.index(submit.at))))
 
     def explicit(self) -> "Trace":
-        """Return the trace with prompts and acceptance scripts expanded to token ids and bits."""
+        """Return the trace with prompts as token ids and acceptance scripts as bits."""
         events = tuple(self._explicit_event(event) for event in self.events)
         return self.model_copy(update={"events": events})
 
@@ -76,7 +76,7 @@ class Trace(Value):
 
 
 def problems(trace: Trace) -> list[Problem]:
-    """Return the problems that prevent any engine from running a well-formed trace."""
+    """Return what prevents any engine from running a well-formed trace."""
     found = _spec_problems(trace)
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):

@@ -1,4 +1,4 @@
-"""Variants of a trace: perturb its events, and mix it with another trace.
+"""Variants of a trace: change its events, and mix it with another trace.
 
 Every random number is labelled by the variant's seed and its use, so a variant is a function of two traces and a
 seed. Events that the mixed specification does not allow are removed; the rest is a valid trace.
@@ -45,7 +45,7 @@ def variant(parent: Trace, other: Trace, seed: int) -> Trace:
 
 
 def _mixed_spec(base: Trace, other: EngineSpec, seed: int) -> EngineSpec:
-    """Return the trace's specification with some keys of `other`, as far as it stays valid."""
+    """Return the specification with some keys of `other`, as long as it stays valid."""
     spec = base.spec
     eighths = below(5, seed, _SITE, "spec", 0)
     for index, key in enumerate(EngineSpec.model_fields):
@@ -57,7 +57,7 @@ def _mixed_spec(base: Trace, other: EngineSpec, seed: int) -> EngineSpec:
 
 
 def _nudged(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
-    """Yield the events, some removed, repeated, moved in time, or resized by one token."""
+    """Yield the events: some removed, repeated, moved in time, or a token longer or shorter."""
     for index, event in enumerate(events):
         match below(16, seed, _SITE, "event", index):
             case 0:
@@ -89,7 +89,7 @@ def _resized(event: Submit, seed: int, index: int) -> Submit:
 
 
 def _others(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
-    """Yield half of another trace's events, with all request names new or all kept."""
+    """Yield half of another trace's events; request names are all new, or all kept."""
     are_strangers = below(2, seed, _SITE, "strangers", 0)
     for index, event in enumerate(events):
         if below(2, seed, _SITE, "other", index):

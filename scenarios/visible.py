@@ -21,7 +21,7 @@ Data = TypeVar("Data")
 
 
 def is_visible(text: str) -> bool:
-    """Return whether a reader sees every character of a text as it is, on one line."""
+    """Return whether a text is one line in which every character is visible as it is."""
     return "\n" not in text and all(_is_seen(match[0]) for match in _SUSPECT.finditer(text))
 
 

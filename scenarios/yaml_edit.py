@@ -46,5 +46,5 @@ def scalar(value: str) -> str:
 
 
 def _tail(replaced: str) -> str:
-    """Return the trailing white space of the replaced text, to be kept."""
+    """Return the white space at the end of a replaced text."""
     return replaced[len(replaced.rstrip()) :]

@@ -30,7 +30,7 @@ from cluster.cli.submit_command import brought_home
 from cluster.dispatch.job_server import JobServer, JobState
 from cluster.dispatch.ray_job import CAMPAIGNS, job_id, job_metadata, reader_program
 from cluster.reports.job_log import WithoutArtefacts, from_log, replay_lines
-from cluster.reports.terminal import shown
+from cluster.reports.terminal import printable
 from cluster.storage.archive import ArchiveError, unpack
 from workers.targets.child import answers
 from workers.targets.child.messages import MessageError, message_in, read_message
@@ -184,7 +184,7 @@ def fuzz_log(rng: random.Random) -> None:
         assert ".." not in parts, f"{path} leads out of {CAMPAIGNS}"
     assert len(replay_lines(artefacts)) <= len(artefacts), "at most one line for each artefact"
     lines: list[str] = []
-    show = WithoutArtefacts(lambda line: lines.append(shown(line)))
+    show = WithoutArtefacts(lambda line: lines.append(printable(line)))
     for line in log.split("\n"):
         show(line)
     assert all(map(str.isprintable, lines)), "no line contains control characters"

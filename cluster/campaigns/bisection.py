@@ -1,4 +1,4 @@
-"""Bisection: find the first release of an engine that shows a bug, in few trials.
+"""Bisection: find the release of an engine in which a bug appeared or was fixed.
 
 The newest and the oldest release are tried first. If only one of them has the bug, the range between them is halved. A
 skipped release is replaced by the nearest one that is not tried yet.
@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
 
 class Bisection:
-    """Finds the neighbouring releases between which a bug appears or is fixed.
+    """Finds the two successive releases between which a bug appears or is fixed.
 
     Releases are oldest first; `known` has the status of the tried ones.
     """
@@ -34,7 +34,7 @@ class Bisection:
         self.known: dict[str, Status] = {}
 
     def record(self, version: str, status: Status) -> None:
-        """Record whether a tried release shows the bug, does not, or was skipped."""
+        """Record that a tried release has the bug, has it not, or was skipped."""
         assert version in self.versions, f"{version} is among the releases"
         assert version not in self.known, f"{version} was tried before"
         self.known[version] = status

@@ -1,4 +1,4 @@
-"""Time budget of a campaign, divided between consecutive parts.
+"""Time budget of a campaign, divided among its parts.
 
 The time that a part leaves goes to the next one.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Budget:
-    """Time budget in seconds from now on, None for no bound.
+    """Time budget in seconds, which starts now; None means no limit.
 
     The clock is `time.monotonic` outside tests.
     """
@@ -20,7 +20,7 @@ class Budget:
         self._begin = clock()
 
     def left(self, share: float = 1.0) -> float | None:
-        """Return the seconds until a share of the budget is used up, None without a bound."""
+        """Return the seconds until a share of the budget is used up; None without a limit."""
         return None if self.seconds is None else self._begin + share * self.seconds - self._clock()
 
     def has_time(self, share: float = 1.0) -> bool:

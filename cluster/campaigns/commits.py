@@ -22,7 +22,7 @@ MAIN = ("origin/main", "main")
 
 
 class RepositoryError(Exception):
-    """A folder that is no git checkout, or an unknown commit.
+    """A folder is no git checkout, or a commit is unknown.
 
     The message says which, in one line.
     """
@@ -50,7 +50,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A git checkout in a folder with the sources of a package."""
+    """A git checkout with the sources of a package in one of its folders."""
 
     folder: Path
     package: str

@@ -29,7 +29,7 @@ WAIT_SECONDS = 0.25
 
 
 class Progress(Protocol):
-    """Interface of a progress display."""
+    """Interface of progress displays."""
 
     def update(self, counts: Counts) -> None:
         """Show the newest counts; called several times a second."""
@@ -43,7 +43,7 @@ def drive(
     store: Store | None = None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Run a planner's tasks until it is done, a stop is requested, or the time is over.
+    """Run a planner's tasks until none is left, a stop is requested, or the time is over.
 
     A store records lost attempts and late answers, and gives the number of earlier attempts of each job.
 
@@ -68,7 +68,7 @@ def drive(
 
 
 class _Driver:
-    """The jobs without a result, and the coordinator that assigns them to workers."""
+    """State of `drive`: jobs without a result, and the coordinator that assigns them."""
 
     def __init__(self, planner: Planner, pool: WorkerPool, store: Store | None) -> None:
         self._planner = planner
@@ -78,7 +78,7 @@ class _Driver:
         self._jobs: dict[str, AnyJob] = {}
 
     def add_tasks(self) -> None:
-        """Give the coordinator the planner's next tasks, up to one more than there are slots."""
+        """Give the coordinator tasks of the planner: one more than there are slots."""
         slots = self._pool.slots
         for task in self._planner.tasks(slots, slots + 1 - self._coordinator.backlog):
             key = task.job.key
@@ -88,7 +88,7 @@ class _Driver:
             self._carry_out(self._coordinator.handle(JobAdded(key, attempts, task.losses_max, task.avoid)))
 
     def wait(self) -> None:
-        """Wait for events of the pool and execute the coordinator's instructions.
+        """Wait for the pool's events, and carry out the coordinator's instructions.
 
         Raises:
             PoolError: jobs wait and no slot has a worker; earlier results are stored.

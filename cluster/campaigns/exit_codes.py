@@ -8,7 +8,7 @@ EXIT_AGREED, EXIT_FOUND, EXIT_BAD_INPUT, EXIT_NOT_JUDGED = 0, 1, 2, 3
 
 
 def exit_code(verdicts: Iterable[Verdict | None]) -> int:
-    """Return the exit code of a command from its verdicts; None is a missing verdict.
+    """Return a command's exit code from its verdicts (None: a scenario without verdict).
 
     Findings outweigh missing verdicts.
     """

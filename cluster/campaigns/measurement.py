@@ -1,4 +1,4 @@
-"""Measurement: planner of trials, which count the traces needed to find each fault."""
+"""Measurement: trials that count how many traces it takes to find each fault."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Measurement:
-    """Planner of trials, each of which counts the traces until a fault is found; resumable."""
+    """Planner of trials that count the traces until a fault is found; resumable."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Nightly run: replay of regressions, and choice of the faults to measure.
+"""Nightly run: replay regressions, and choose the faults to measure.
 
 The regressions are traces of known faults.
 
@@ -35,7 +35,7 @@ _NAMED = 5
 
 
 def division(hours: float, num_faults: int) -> str:
-    """Return a sentence that says how a night's time is divided between its parts."""
+    """Return a sentence on how a night's time is divided."""
     if not hours:
         return f"nightly: no bound: the regressions, no hunt, {num_faults} faults measured"
     ends = (duration_text(3600 * hours * share) for share in (REPLAY_END, TRACES_END, HUNT_END, NIGHT_END))
@@ -47,7 +47,7 @@ def division(hours: float, num_faults: int) -> str:
 
 
 def night_number(seed: int) -> int:
-    """Return the number of a night: the ordinal day if its seed is a date, else the seed.
+    """Return the number of a night: its day if the seed is a date, else the seed.
 
     The numbers of consecutive nights differ by 1.
     """
@@ -58,7 +58,7 @@ def night_number(seed: int) -> int:
 
 
 def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONFIG) -> list[str]:
-    """Return the faults that tonight measures: each `nights`-th one that the device supports.
+    """Return the faults to measure tonight: every `nights`-th that the device supports.
 
     Consecutive nights begin with different faults.
 
@@ -70,7 +70,7 @@ def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONF
 
 
 def rotated(names: Sequence[str], night: int) -> list[str]:
-    """Return names rotated by a different amount each night.
+    """Return the names, rotated by a different number of places each night.
 
     So even nights that end early reach each name at some time.
     """
@@ -83,14 +83,14 @@ NOT_JUDGED = "not judged"
 
 
 class PartEntry(Value):
-    """Duration of one part of a night, and its number of regressions, hunt traces or trials."""
+    """Duration of one part of a night, and how much of it was done."""
 
     seconds: float
     done: int
 
 
 class RegressionEntry(Value):
-    """Result of a regression (trace of a known fault): revealing plane, and both verdicts.
+    """Result of a regression: its verdicts with and without the known fault.
 
     `faulty` is the verdict with the faults on, `clean` the one on the clean engine.
     """
@@ -103,7 +103,7 @@ class RegressionEntry(Value):
 
 
 class Replay(Suite):
-    """Suite of traces of known faults: a finding is expected while the faults are on."""
+    """Suite of regressions (traces of known faults); with faults on, each must have a finding."""
 
     def regressions(self) -> RegressionCounts:
         """Return the counts of the regressions so far."""
@@ -120,7 +120,7 @@ class Replay(Suite):
 
 
 class Regressions:
-    """Traces of known faults by file, and the verdicts on each with and without its faults.
+    """Regressions (traces of known faults) by file, with verdicts with and without faults.
 
     `suite` is their planner; each night it starts with another trace. `refused` are the traces that no engine runs
     without their faults, `elsewhere` those with faults that the device does not support; the clean engine runs the
@@ -159,12 +159,12 @@ class Regressions:
 
     @property
     def faulty(self) -> dict[str, Verdict | None]:
-        """Return the verdict on each trace with its faults on, None without one."""
+        """Return each trace's verdict with its faults on; None if it has none yet."""
         return self._verdicts(self._faulty)
 
     @property
     def clean(self) -> dict[str, Verdict | None]:
-        """Return the verdict on each trace without its faults, None without one."""
+        """Return each trace's verdict without its faults; None if it has none yet."""
         return self._verdicts(self._clean)
 
     def _verdicts(self, jobs: Mapping[str, Job]) -> dict[str, Verdict | None]:
@@ -173,24 +173,24 @@ class Regressions:
 
     @property
     def missed(self) -> list[str]:
-        """Return the files whose faults are not found any more."""
+        """Return the files whose faults are no longer found."""
         looked_for = {name: verdict for name, verdict in self.faulty.items() if self.traces[name].faults}
         return [name for name, verdict in looked_for.items() if _is_judged(verdict) and not is_finding(verdict)]
 
     @property
     def failing(self) -> list[str]:
-        """Return the files on which the clean engine does not agree."""
+        """Return the files whose verdict without faults is not `Agreed`."""
         return [name for name, verdict in self.clean.items() if _is_judged(verdict) and not isinstance(verdict, Agreed)]
 
     @property
     def lost(self) -> dict[str, Lost]:
-        """Return the verdicts of regressions without a judgement (workers lost), by file."""
+        """Return, by file, the verdicts of regressions whose workers were lost."""
         both = (*self.faulty.items(), *self.clean.items())
         return {name: verdict for name, verdict in both if isinstance(verdict, Lost)}
 
     @property
     def unjudged(self) -> list[str]:
-        """Return the files without all of their verdicts when the time ended."""
+        """Return the files with a missing verdict when the time ended."""
         verdicts = (self.faulty, self.clean)
         return [name for name in self.traces if any(name in each and each[name] is None for each in verdicts)]
 
@@ -225,7 +225,7 @@ class Regressions:
             yield from (f"    {line}" for line in finding_lines(verdict))
 
     def _counted(self) -> str:
-        """Return a phrase with the numbers of judged, found and agreed regressions."""
+        """Return in words how many regressions were judged, found, and agree without faults."""
         counts = self.suite.regressions()
         if not counts.planned:
             return "none for this engine"
@@ -238,7 +238,7 @@ class Regressions:
         return ", ".join(texts)
 
     def _needed(self) -> str:
-        """Return the time for all regressions, estimated from the judged ones."""
+        """Return the estimated time for all regressions, from those judged."""
         judged = len(self.suite.results) - self.suite.kept
         if not judged or not self.seconds:
             return ""

@@ -1,4 +1,4 @@
-"""Planner: decides which jobs a campaign runs next and handles their results.
+"""Planner: decides which jobs a campaign runs next, and processes their results.
 
 It is independent of pools and processes.
 """
@@ -22,7 +22,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Progress of a campaign: units `done` of `total` (None for no bound), and findings.
+    """Progress of a campaign: `done` of `total` units (None: unlimited), and findings.
 
     `shrinking` counts findings that are being shrunk.
 
@@ -38,13 +38,13 @@ class Counts:
 
 
 class Planner(Protocol):
-    """Interface of a campaign to its driver: yields the next jobs, and handles their results.
+    """Interface of a campaign to its driver: next jobs, and results.
 
     Tasks depend only on the answers and their order. A planner stores the results that a resumed campaign needs.
     """
 
     def tasks(self, slots: int, room: int) -> Sequence[Task]:
-        """Return the tasks to add for about this many slots.
+        """Return tasks to add, for about this number of slots.
 
         At most `room` new ones, and all required ones.
         """
@@ -53,7 +53,7 @@ class Planner(Protocol):
         """Record an attempt of a task just before it runs on a slot."""
 
     def take(self, record: Record) -> None:
-        """Handle the only result of a task."""
+        """Process the result of a task; each task has only one."""
 
     def is_done(self) -> bool:
         """Whether no job runs and none is left, if the last call of `tasks` returned nothing."""

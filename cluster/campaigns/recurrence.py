@@ -1,4 +1,4 @@
-"""Recurrence of findings over nights: new, seen before, known, or not found any more."""
+"""Recurrence of findings over nights: new, seen before, known, or not met any more."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -8,7 +8,7 @@ from scenarios.spec import Value
 
 
 class Recurrence(Value):
-    """A night's finding fingerprints: new, seen before (`again`), known, or gone.
+    """The findings of a night by fingerprint: new, seen before (`again`), known, gone.
 
     `again` were seen on earlier nights and are not recorded as known. `gone` were seen on earlier nights and not on
     this one, if it judged anything.
@@ -27,7 +27,7 @@ def recurrence(
     today: date,
     is_judged: bool = True,
 ) -> Recurrence:
-    """Classify tonight's findings by known findings and earlier nights.
+    """Classify tonight's findings by the known findings and by earlier nights.
 
     `seen` has the findings of earlier nights, and may include tonight's.
 
@@ -45,7 +45,7 @@ def recurrence(
 def recurrence_lines(
     result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], is_night: bool = True
 ) -> Iterator[str]:
-    """Yield the lines of the report; a hunt is too short to report a finding as gone."""
+    """Yield report lines on new, earlier and known findings, and for a night on those not met."""
     counts = f"{len(result.new)} new, {len(result.again)} seen before, {len(result.known)} known"
     gone = f", {len(result.gone)} not met tonight" if is_night else ""
     yield f"findings over nights: {counts}{gone}"

@@ -9,7 +9,7 @@ _LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class RegressionCounts:
-    """Counts of regressions, which are traces of known faults that each night runs again.
+    """Counts of regressions (traces of known faults, replayed each night).
 
     It has up to two runs: with its faults on, if the device supports them, and on the clean engine, if that can run the
     trace. It is judged once each of its runs has a verdict. `faulty` and `clean` count the judged runs of each kind,
@@ -25,7 +25,7 @@ class RegressionCounts:
 
 
 def regression_counts(planned: Mapping[str, Iterable[str]], seen: Mapping[str, tuple[bool, str]]) -> RegressionCounts:
-    """Return the counts of regressions from the job keys of each and the verdicts so far.
+    """Return the counts of regressions, from their job keys and the verdicts so far.
 
     `seen` has, by job key, whether faults were on, and the kind of the verdict. A lost job has no verdict.
     """

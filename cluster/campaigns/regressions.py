@@ -1,4 +1,4 @@
-"""Write the smallest trace of every fault into `scenarios/regressions/`.
+"""Write the smallest trace found for every fault into `scenarios/regressions/`.
 
 `python -m cluster.campaigns.regressions` writes the traces that are missing, and with `--fault ID` the traces of some
 faults again. Exit code 1 if a fault is not found in its plane, or the clean engine does not agree on its trace.
@@ -32,7 +32,7 @@ SEEDS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One shrunk finding: size of the trace before and after, candidates tried, seconds."""
+    """One shrunk trace: its size before and after, candidates tried, seconds."""
 
     fault: str
     seed: int
@@ -53,7 +53,7 @@ HEAD = f"{'fault':<40} {'seed':>5} {'events':>7} {'shrunk':>6} {'exceptions':>10
 
 
 def findings(fault: Fault, value_cache: ModelValueCache) -> Iterator[tuple[int, Trace, Diverged]]:
-    """Yield random traces that reveal a fault in its plane, under the eager or lazy policy."""
+    """Yield random traces in which a fault is found where it should be, eager or lazy."""
     for seed in range(SEEDS):
         for policy in ("eager", "lazy"):
             trace = fitted(random_trace(seed), fault.requires, (fault.id,)).explicit()
@@ -65,7 +65,7 @@ def findings(fault: Fault, value_cache: ModelValueCache) -> Iterator[tuple[int, 
 
 
 def shrunk(fault: Fault, count: int, value_cache: ModelValueCache) -> list[Row]:
-    """Shrink the first random traces that reveal a fault; return a row for each."""
+    """Shrink the first random traces in which a fault is found; return a row for each."""
     rows = []
     for seed, trace, verdict in findings(fault, value_cache):
         begin = time.monotonic()
@@ -79,7 +79,7 @@ def shrunk(fault: Fault, count: int, value_cache: ModelValueCache) -> list[Row]:
 
 
 def problem(fault: Fault, row: Row, value_cache: ModelValueCache) -> str | None:
-    """Return a message if a regression does not show its fault as expected, else None."""
+    """Return a message if a regression does not reveal its fault as expected, else None."""
     verdict = check(row.small, value_cache)
     if not isinstance(verdict, Diverged) or verdict.difference.plane != fault.plane:
         return f"{fault.id}: expected plane {fault.plane}, the trace comes to {verdict.kind}"

@@ -1,4 +1,4 @@
-"""Suite: scenarios that are judged once each, and the store of their results."""
+"""Suite: scenarios, each judged once, with their results in a store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +16,14 @@ from workers.record.verdict import Judgement, Lost, Verdict, is_finding
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A job with its scenario name; two scenarios with the same trace share a job."""
+    """A scenario's name and job; scenarios with equal traces share a job."""
 
     name: str
     job: Job
 
 
 def planned_jobs(scenarios: Sequence[Scenario]) -> dict[str, tuple[str, ...]]:
-    """Return the job keys of each scenario name; a name may have several."""
+    """Return the job keys by scenario name."""
     keys: dict[str, list[str]] = {}
     for scenario in scenarios:
         keys.setdefault(scenario.name, []).append(scenario.job.key)
@@ -31,7 +31,7 @@ def planned_jobs(scenarios: Sequence[Scenario]) -> dict[str, tuple[str, ...]]:
 
 
 class Suite:
-    """Planner of scenarios; those with a stored result do not run again."""
+    """Planner of scenarios; a stored result is not judged again."""
 
     def __init__(self, scenarios: Sequence[Scenario], store: Store) -> None:
         self.scenarios = scenarios
@@ -63,11 +63,11 @@ class Suite:
         return [None if result is None else result.judgement.verdict for result in results]
 
     def ran(self) -> frozenset[str]:
-        """Return the edited functions of the engine's sources that ran in any scenario."""
+        """Return the edited functions of the engine's sources that a scenario executed."""
         return frozenset(name for result in self.results.values() for name in result.judgement.ran)
 
     def exit_code(self) -> int:
-        """Return the exit code of the scenarios so far; contradictory attempts count as not judged."""
+        """Return the scenarios' exit code; contradictory answers count as not judged."""
         code = exit_code(self.verdicts())
         return EXIT_NOT_JUDGED if code == EXIT_AGREED and self._store.contradictions() else code
 
@@ -98,7 +98,7 @@ class Suite:
 
 
 def _with_shared_trace(result: Result, trace: Trace) -> Result:
-    """Return a result without its own copy of the scenario's trace.
+    """Return a result without a second copy of the scenario's trace.
 
     This saves three quarters of the memory.
     """

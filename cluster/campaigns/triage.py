@@ -1,4 +1,4 @@
-"""Triage of a finding: judge its trace alone, shrink it, confirm the small trace.
+"""Triage of a finding: judge its trace again, shrink it, confirm the small trace.
 
 A pure state machine: it proposes jobs and handles their results; `FindingState` is its complete stored state.
 """
@@ -30,20 +30,20 @@ NOT_FOUND_AGAIN = Lost(reason="the finding is not reproduced when its trace is j
 
 
 def killed(deaths: tuple[str, ...]) -> Crashed:
-    """Return the verdict on a trace whose workers always die or have to be killed."""
+    """Return the verdict on a trace that kills each worker that runs it."""
     return Crashed(stats=NO_STATS, error="; ".join(dict.fromkeys(deaths)), where=KILLED)
 
 
 @dataclass(slots=True)
 class _Part:
-    """Shrink candidates that run as one job, and the job's answer, None before it arrives."""
+    """Candidates (smaller traces) that run as one job, and the job's answer once it arrives."""
 
     candidates: tuple[Trace, ...]
     answer: Tried | None = None
 
 
 class Triage:
-    """State machine of one finding: judge it again, shrink it, confirm it.
+    """State machine of one finding: judge again, shrink, confirm.
 
     `count` traces of the hunt have it.
 
@@ -67,7 +67,7 @@ class Triage:
         return self.state.stage in ("explain", "shrink", "confirm")
 
     def tasks(self, slots: int, room: int = 0) -> list[Task]:
-        """Return the jobs to run next on about this many slots; none while earlier ones run."""
+        """Return the next jobs for about this number of slots; none while jobs run."""
         again, self._again = self._again, []
         if again or self._waiting:
             return again
@@ -82,7 +82,7 @@ class Triage:
         return []
 
     def take(self, record: Record) -> None:
-        """Process a job's result: a judgement of the trace, or answers on shrink candidates.
+        """Process a job's result: a judgement, or an answer on candidates.
 
         Results and losses of jobs that are no longer needed are ignored.
         """
@@ -126,7 +126,7 @@ class Triage:
         return Task(job, losses_max=1 if self.state.kills else 2)
 
     def _lost_part(self, key: str, deaths: tuple[str, ...]) -> None:
-        """Handle a lost job of candidates: run each candidate again, in a job of its own.
+        """Handle a lost job of candidates: run each candidate in a job of its own.
 
         One that kills its worker crashed.
         """
@@ -213,7 +213,7 @@ class Triage:
         self.state = self.state.model_copy(update=changes)
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Do nothing: attempts are not stored, since lost candidates are proposed again."""
+        """Do nothing: attempts of candidates are not stored; lost ones are proposed again."""
 
     def is_done(self) -> bool:
         return not self.is_open

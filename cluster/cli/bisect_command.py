@@ -82,7 +82,7 @@ def bisect(
 
 
 class Tried:
-    """Verdicts on a trace by build; the first finding defines the bug."""
+    """Verdicts on a trace by build of the engine; the first finding defines the bug."""
 
     def __init__(self, trace: Trace, builds: Releases | Commits) -> None:
         self._trace, self.builds = trace, builds
@@ -156,6 +156,6 @@ def _conclusion(document: BisectDocument, tried: Tried) -> str:
 
 
 def _named(name: str, tried: Tried) -> str:
-    """Return the name of a build, with the first line of its message if it is a commit."""
+    """Return a build's name; for a commit with the first line of its message."""
     subject = tried.entries[name].subject
     return f"{name} ({subject})" if subject else name

@@ -1,4 +1,4 @@
-"""Builds of an engine for `bisect`: its releases, or commits of a checkout of its sources."""
+"""Builds of an engine for `bisect`: releases, or commits of its sources."""
 
 import re
 import tempfile
@@ -98,7 +98,7 @@ def _versions(text: str, releases: Sequence[str]) -> list[str]:
 
 
 def commits_of(config: RunConfig, folder: Path, ends: tuple[str, str], are_releases_named: bool) -> Commits:
-    """Return the commits of a checkout between a good and a bad one; either may be the older.
+    """Return a checkout's commits between a good and a bad one, whichever is older.
 
     Raises:
         InputError: the engine has no sources, the checkout lacks a commit, or releases are also named.

@@ -32,7 +32,7 @@ CampaignFailure = OSError, StoreError, PoolError
 def open_campaign(
     out: Path | None, stem: str, context: typer.Context, seed: int | None = None, engine: str = ""
 ) -> Iterator[Store]:
-    """Provide the store of the named folder; of a new folder in `campaigns` if none is named.
+    """Open the store of the named folder, or of a new folder in `campaigns`.
 
     A new campaign folder is removed if it cannot be opened or Ray cannot be reached. If the command is interrupted, the
     command that continues it is printed.
@@ -52,7 +52,7 @@ def open_campaign(
 
 
 def claim_campaign(out: Path | None, stem: str) -> Claim:
-    """Return a claim of the named folder, or of a new folder in `campaigns`.
+    """Create and lock the named folder, or a new folder in `campaigns`.
 
     Raises:
         CampaignError: it cannot be created, holds something other than a campaign, or another process writes it.
@@ -109,7 +109,7 @@ def open_store(place: Path | Claim, seed: int | None = None, engine: str = "") -
 
 
 def code_of(store: Store, code: int) -> int:
-    """Return an exit code, but never 0 if the results of a store are not on the disk."""
+    """Return the exit code, but not 0 if a store's results are not on disk."""
     return code if store.is_kept else code or EXIT_NOT_JUDGED
 
 
@@ -124,7 +124,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def cause(error: OSError | StoreError | PoolError, folder: Path) -> str:
-    """Return one sentence that says why a campaign cannot continue or be written."""
+    """Return a sentence on why a campaign cannot continue or be written."""
     return str(store_error(folder, error) if isinstance(error, OSError) else error)
 
 
@@ -136,7 +136,7 @@ def report_failure(error: OSError | StoreError | PoolError, folder: Path, contex
 def write_results(
     folder: Path, texts: Mapping[str, str], also: Callable[[], object], code: int, context: typer.Context
 ) -> int:
-    """Write files by name and call `also`; return the exit code, or another one on failure."""
+    """Write files by name, then call `also`; return the exit code or that of a failure."""
     try:
         for name, text in texts.items():
             write_inside(folder, name, text + "\n")
@@ -154,7 +154,7 @@ def with_out(words: Sequence[str], folder: str) -> list[str]:
 
 
 def resumed(context: typer.Context, folder: Path) -> str:
-    """Return a sentence with the command that continues an unfinished campaign."""
+    """Return a sentence with the command that resumes a campaign."""
     words = with_out(context.find_root().obj or (), str(folder))
     how = "submit " if job_id(os.environ) is not None else ""
     return f"continue with: {program()} {how}{shlex.join(words)}"

@@ -106,7 +106,7 @@ def specstorm(
 
 
 class WatchedSuite(Suite):
-    """A suite that times its scenarios and decides when to stop.
+    """A suite that times its scenarios, and decides when to stop.
 
     `stream` gets a line per result; None prints nothing.
     """
@@ -133,7 +133,7 @@ class WatchedSuite(Suite):
             show(f"{verdict.kind:<9} {name}  {self.seconds.get(name, 0.0):.2f} s", to=self._stream)
 
     def may_continue(self, budget: Budget) -> bool:
-        """Whether time is left and there are fewer findings than `maxfail`."""
+        """Whether there is time left, and fewer findings than `maxfail`."""
         return budget.has_time() and (self._maxfail is None or self.counts().findings < self._maxfail)
 
     def slowest(self, count: int) -> list[str]:
@@ -204,7 +204,7 @@ def run(
 
 
 def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
-    """Return why a run ended before all its scenarios, and how to continue; empty if it did not."""
+    """Return why a run ended early, and how to continue; "" if it did not."""
     if stop.signum is not None:
         return [f"interrupted by {signal.Signals(stop.signum).name}; {how}"]
     if not suite.missing:
@@ -217,7 +217,7 @@ def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
 
 
 def _warn(traces: Mapping[str, Trace]) -> None:
-    """Print a warning for each requested feature that is switched off: where and why."""
+    """Warn about each requested feature that has no effect: where, and why."""
     named: dict[str, list[str]] = {}
     for name, trace in traces.items():
         for rule in switched_off(trace.spec, trace.faults):
@@ -237,7 +237,7 @@ def _carry_out(
     budget: Budget,
     context: typer.Context,
 ) -> int:
-    """Judge the scenarios without a result; return 0, or the exit code of an interruption."""
+    """Judge the scenarios without a result; return 0, or an interruption's exit code."""
     try:
         if not suite.missing:
             return EXIT_AGREED
@@ -313,7 +313,7 @@ def replay(
 
 
 def _replayed(line: Line) -> list[str]:
-    """Return a sentence about the schedules that ran in addition to the file's.
+    """Return a sentence on the schedules that ran besides the one in the file.
 
     Empty if none did.
     """

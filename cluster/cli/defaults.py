@@ -55,7 +55,7 @@ def defaults_file(here: Path) -> Path | None:
 
 
 def may_select_programs(file: Path, here: Path) -> bool:
-    """Return whether a defaults file may set options that select a program to run.
+    """Return whether a defaults file may set options that name programs to run.
 
     It may if it belongs to the user alone and is in or above the folder's git repository.
     """
@@ -67,7 +67,7 @@ def may_select_programs(file: Path, here: Path) -> bool:
 
 
 def place_of(error: Exception, here: Path) -> str:
-    """Return `FILE: TABLE: ` of the default value that caused a usage error.
+    """Return `FILE: TABLE: ` of the default that caused a usage error.
 
     "" for typed values.
     """
@@ -77,7 +77,7 @@ def place_of(error: Exception, here: Path) -> str:
 
 
 def _outside(here: Path) -> Path:
-    """Return the nearest folder at or above `here` that is not inside a campaign."""
+    """Return the nearest folder, at or above `here`, that is in no campaign."""
     folders = (here, *here.parents)
     inside = [folder for folder in folders if any(all((folder / n).exists() for n in names) for names in _CAMPAIGN)]
     return inside[-1].parent if inside else here
@@ -95,11 +95,11 @@ def _table(file: Path) -> Mapping[str, Any] | None:
     table = tools.get("specstorm") if isinstance(tools, dict) else tools
     if table is not None and not isinstance(table, dict):
         name = "tool.specstorm" if isinstance(tools, dict) else "tool"
-        raise InputError(f"{file}: {name} is {shown(table)}; expected a table of options")
+        raise InputError(f"{file}: {name} is {short_text(table)}; expected a table of options")
     return table
 
 
-def shown(value: object) -> str:
+def short_text(value: object) -> str:
     """Return a value as a short text for an error message."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}... ({len(text):,} characters)"

@@ -17,10 +17,10 @@ from cluster.cli.options import Json
 from cluster.dispatch.job import build
 from cluster.dispatch.machine import Check, checks_of_machine, checks_of_packages, checks_of_servers
 from cluster.reports.documents import DoctorDocument
-from cluster.reports.terminal import show, show_json, show_table, shown
+from cluster.reports.terminal import printable, show, show_json, show_table
 from scenarios import codec
 from scenarios.events import Submit
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.trace import Trace
 from workers.targets.registry import known_engines, target_kind
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, DeviceError, RunConfig
@@ -59,7 +59,7 @@ def doctor(json: Json = False) -> int:
 
 def trace_for(config: RunConfig) -> Trace:
     """Return a small trace that an engine can run on the device of a configuration."""
-    return within(TRACE, target_kind(config.engine).capabilities_under(config))
+    return fitted_to(TRACE, target_kind(config.engine).capabilities_under(config))
 
 
 def _trials(folder: Path) -> list[Check]:
@@ -128,7 +128,7 @@ def _print(checks: list[Check]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for check in checks:
-        table.add_row(shown(check.name), check.state, shown(check.seen), style=_COLOURS.get(check.state))
+        table.add_row(printable(check.name), check.state, printable(check.seen), style=_COLOURS.get(check.state))
     show_table(lambda _: table, sys.stdout)
     missing = [check for check in checks if check.remedy]
     if missing:

@@ -1,4 +1,4 @@
-"""Record which functions and blocks of an engine each of its scenarios executes.
+"""Record which functions and blocks of an engine each scenario executes.
 
 Run it once per release: `python -m cluster.cli.executed --engine NAME` writes the file that `specstorm gate` uses to
 select scenarios for a change of that engine. Each scenario runs once, under the eager schedule, on new engines; code
@@ -29,7 +29,7 @@ _PROGRAM = "workers.targets.child.inside.record_functions"
 
 
 def recording_keeper(kind: ChildKind, config: RunConfig) -> Keeper:
-    """Return the manager of an engine process that records all executed functions."""
+    """Return the starter of an engine process that records all executed functions."""
 
     def launch() -> Launch:
         plain = kind.keeper(config).launch()

@@ -15,7 +15,7 @@ KNOWN = Path("scenarios/known")
 
 
 def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Path:
-    """Return the folder of an engine's known findings: the named one, or one in `KNOWN`.
+    """Return the folder of an engine's known findings: the named one, or the default.
 
     A night, which writes there, creates a named folder.
 
@@ -35,7 +35,7 @@ def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Pat
 
 
 class FindingHistory:
-    """Known findings and sightings of a folder, which need not exist; `lines` is the report.
+    """Known findings and sightings of a folder, which may be missing; `lines` reports them.
 
     A night writes its sightings; a hunt only reads them.
 

@@ -1,4 +1,4 @@
-"""Command `gate`: test a change of an engine's sources, selected by the changed functions."""
+"""Command `gate`: test a change of an engine's sources by scenarios of the changed code."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -142,7 +142,7 @@ def _config_of(engine: str, home: str, path: str, fixes: str) -> RunConfig:
 
 
 class Chosen(NamedTuple):
-    """The scenarios and the hunt focus that `gate` selects for the changed files."""
+    """What `gate` selects for the changed files: scenarios, and the focus of the hunt."""
 
     changes: Changes
     scenarios: Sequence[Scenario]
@@ -152,7 +152,7 @@ class Chosen(NamedTuple):
 
 
 def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
-    """Return the scenarios that the gate runs for the changed sources.
+    """Select the scenarios and the focus for the changed sources.
 
     Raises:
         InputError: there is nothing to compare the sources with, or no scenario is selected.
@@ -188,7 +188,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
 
 
 def _stages(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
-    """Return the stages of a gate, scenarios and hunt, as functions of a worker pool."""
+    """Return a gate's stages (scenarios, hunt) as functions of a worker pool."""
     store, budget = gated.planner.store, gated.budget
 
     def scenarios_on(pool: WorkerPool) -> None:

@@ -170,7 +170,7 @@ def settings_of(
 
 
 def corpus_of(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
-    """Return the corpus of the command's options, or else of the resumed campaign."""
+    """Return the corpus that options name, else that of the resumed campaign."""
     if not paths:
         return kept_corpus(out) if out is not None else NO_CORPUS
     corpus = Corpus.read([bundled(path) for path in paths])
@@ -209,7 +209,7 @@ def carry_out(
     context: typer.Context,
     folder: Path,
 ) -> int:
-    """Run the stages of a command in order, each with a new worker pool.
+    """Run a command's stages in order, each with a new worker pool.
 
     Return 0, or the exit code of an interruption.
     """

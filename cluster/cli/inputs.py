@@ -53,14 +53,14 @@ def check_engine(engine: str) -> str:
 
 
 def asked_config(context: typer.Context) -> RunConfig:
-    """Return the configuration in a command's options, as typed."""
+    """Return the run configuration as a command's options have it."""
     return RunConfig.model_validate(
         {name: context.params[name] for name in RunConfig.model_fields if name in context.params}
     )
 
 
 def config_of(asked: RunConfig) -> RunConfig:
-    """Return the configuration of some options, with absolute folders and content digests.
+    """Return a run configuration with absolute folders and content digests.
 
     Raises:
         InputError: an engine is unknown or has no separate installation, or a folder does not contain it.
@@ -89,7 +89,7 @@ def config_of(asked: RunConfig) -> RunConfig:
 
 
 def sources_of(root: str, kind: TargetKind) -> str:
-    """Return the folder with an engine's package, given the root of its sources or a checkout.
+    """Return the folder that contains an engine's package, given a source root or checkout.
 
     Raises:
         InputError: the package is not found.
@@ -127,7 +127,7 @@ def is_typed(context: typer.Context, name: str) -> bool:
 
 
 def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfig:
-    """Return the run configuration for one scenario file, with the file's options.
+    """Return the run configuration for a scenario file, with the file's options.
 
     Without a typed engine, the file's options.
 
@@ -153,7 +153,7 @@ def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfi
 
 
 def other_sources(found: RunOn, here: RunOn) -> str:
-    """Return how a run's engine sources differ from a finding's, as text; "" if they do not.
+    """Return in words how a run's engine sources differ from a finding's; "" if equal.
 
     A trace that records neither version nor sources differs from nothing.
     """
@@ -195,7 +195,7 @@ def read_trace(path: Path, is_limited: bool = True) -> Trace:
 
 
 def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
-    """Raise if the engine does not have the faults on the device.
+    """Raise if the engine lacks a fault on this device.
 
     Ignoring them would mean reporting that they were not found.
     """
@@ -217,7 +217,7 @@ def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
 
 
 def bundled(path: Path) -> Path:
-    """Return a path; if it does not exist, the bundled scenarios of that name."""
+    """Return a path or, if it does not exist, the bundled scenarios of that name."""
     ours = SCENARIOS / path
     if os.path.lexists(path) or path.is_absolute() or path.parts[:1] not in {(name,) for name in BUNDLED}:
         return path
@@ -238,7 +238,7 @@ def read_scenarios(
     is_limited: bool = True,
     keyword: str | None = None,
 ) -> tuple[list[Scenario], int]:
-    """Return the scenarios of files and folders, and how many in folders the engine cannot run.
+    """Return the scenarios of files and folders, and how many the engine cannot run.
 
     `seed` replaces the seed, `faults` are added, `keyword` selects by name before a file is read.
 
@@ -291,7 +291,7 @@ def read_scenarios(
 
 
 def read_regressions(folder: Path) -> dict[str, Trace]:
-    """Return the traces in a folder (regressions of faults), by portable path.
+    """Return the regressions (traces of faults) in a folder, by portable path.
 
     Raises:
         ScenarioError: a file is not a scenario.
@@ -301,7 +301,7 @@ def read_regressions(folder: Path) -> dict[str, Trace]:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise if nothing can be written in a folder, before the work whose result goes there.
+    """Raise, before any work, if nothing can be written to a folder.
 
     Raises:
         InputError: it is not a folder, cannot be created, or cannot be written.
@@ -318,7 +318,7 @@ def check_writable(folder: Path) -> None:
 
 
 def require_engine(config: RunConfig) -> None:
-    """Check that this process can run the engine; print its overlaid sources, fixes and kernels.
+    """Raise unless the engine can run here; print its overlaid sources, fixes, kernels.
 
     Raises:
         DeviceError: it cannot; the message says why.
@@ -348,7 +348,7 @@ def kernels_text(interpreted: Mapping[str, str]) -> str:
 def ray_address(
     setting: str, workers: int | None, config: RunConfig, context: typer.Context | None = None
 ) -> str | None:
-    """Return the address of a Ray to join, `local` for a private Ray, None for no Ray.
+    """Return the address of a Ray to join, `local` for a private one, None without Ray.
 
     Without Ray, a typed number of workers is refused; a default one is ignored.
 

@@ -46,7 +46,7 @@ def check_notify(target: str | None) -> None:
 
 
 def notify_of(target: str | None, document: str) -> None:
-    """Send a document to a command or a URL; a failure is only printed to stderr."""
+    """Send a document to a command or URL; a failure is only printed."""
     if target is None:
         return
     problem = _post_failure(target, document) if target.startswith(_URLS) else _command_failure(target, document)
@@ -55,7 +55,7 @@ def notify_of(target: str | None, document: str) -> None:
 
 
 def _post_failure(url: str, document: str) -> str:
-    """Post a document to a URL; return the error, or ""."""
+    """Post a document to a URL; return the error, or "" if it succeeded."""
     try:
         request = Request(url, document.encode(), {"Content-Type": "application/json"})
         with urlopen(request, timeout=SECONDS_MAX):
@@ -67,7 +67,7 @@ def _post_failure(url: str, document: str) -> str:
 
 
 def _command_failure(command: str, document: str) -> str:
-    """Pass a document to a command on stdin, without a shell; return its error, or ""."""
+    """Pass a document to a command on stdin; return its error, or "" if it succeeded."""
     try:
         done = subprocess.run(
             shlex.split(command), input=document.encode(), capture_output=True, timeout=SECONDS_MAX, check=False

@@ -38,7 +38,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioF
 
 
 class ScenarioFailed(Exception):
-    """A scenario did not agree; the message is the command line's report."""
+    """A scenario did not agree; the message is that of the command line."""
 
 
 class ScenarioFile(pytest.File):

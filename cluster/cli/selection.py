@@ -15,7 +15,7 @@ _PART = re.compile(r"\s*(?:([()])|([^\s()]+))")
 
 
 def matcher(text: str) -> Matcher:
-    """Return a predicate on names for an expression; words match substrings, ignoring case.
+    """Return a predicate on names; words in the expression match substrings, ignoring case.
 
     Raises:
         SelectionError: the text is not such an expression.
@@ -26,7 +26,7 @@ def matcher(text: str) -> Matcher:
 
 
 class _Reading:
-    """Parser that evaluates a selection expression for one name.
+    """Parser that evaluates an expression for one name.
 
     By recursive descent: `or`, then `and`, then `not`.
     """

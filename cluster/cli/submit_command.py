@@ -253,7 +253,7 @@ def _attach_line(job: str, server: JobServer) -> str:
 
 
 def _resume_line(server: JobServer, state: JobState) -> str:
-    """Return the command that continues the campaign of a stopped job."""
+    """Return the command that resumes a stopped job's campaign."""
     words, campaign = _submitted(state.metadata)
     if not words or campaign is None:
         return "submit it again with the same --out to continue"
@@ -339,7 +339,7 @@ def _left_out_text(paths: Sequence[str]) -> str:
 
 
 def brought_home(server: JobServer, job: str, state: JobState) -> str:
-    """Fetch the campaign of a finished job to this machine, and return its folder as text.
+    """Fetch an ended job's campaign to this machine; return its folder as text.
 
     Raises:
         InputError: the folder belongs to another campaign of this machine, or the metadata name no folder.

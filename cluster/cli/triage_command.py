@@ -77,7 +77,7 @@ def _check_until(until: str | None) -> None:
 
 
 def _found(which: str, folder: Path, campaign: Path | None) -> tuple[Path, KnownFinding | None]:
-    """Return the file of a finding (which may not exist yet) and its status.
+    """Return the file of a finding, which may not exist yet, and its status.
 
     None without a status.
 
@@ -114,7 +114,7 @@ def _new_path(folder: Path, bug: str) -> Path:
 
 
 def _changed_keys(before: KnownFinding | None, bug: str, changes: dict[str, str | None]) -> dict[str, str | None]:
-    """Return the keys that change in the file of a known finding, with their new values.
+    """Return the keys to change in a known finding's file, with their values.
 
     A new status also clears `to` and `until` unless they are given.
     """

@@ -1,1 +1,1 @@
-"""Dispatch: jobs, the coordinator, worker pools, and the process that hosts a worker."""
+"""Dispatch of jobs: coordinator, worker pools, and the process that hosts a worker."""

@@ -1,4 +1,4 @@
-"""Coordinator: a pure state machine from events of a worker pool to instructions.
+"""Coordinator: a pure state machine from events of a worker pool to instructions for it.
 
 The instructions are for the pool and for the store.
 
@@ -22,7 +22,7 @@ IDLE_LOSSES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class JobAdded:
-    """A new job; `attempts` is the number of its attempts in earlier runs of the campaign.
+    """Event: a new job, which earlier runs of the campaign attempted `attempts` times.
 
     After `losses_max` lost attempts it is given up. It runs on slot `avoid` only if there is no other.
     """
@@ -35,7 +35,7 @@ class JobAdded:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
-    """Worker number `worker` of a slot is ready for its first job.
+    """Event: a slot's worker, the `worker`-th one started there, can take its first job.
 
     Workers of a slot are numbered from 0.
     """
@@ -46,7 +46,7 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker died, was killed or never started.
+    """Event: a worker died, was killed, or never started.
 
     `had_begun` says whether it had received its job.
     """
@@ -59,7 +59,7 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class ResultArrived:
-    """An attempt was answered, possibly long after it was given up."""
+    """Event: an attempt was answered, possibly long after it was given up."""
 
     job: str
     attempt: int
@@ -68,7 +68,7 @@ class ResultArrived:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRaised:
-    """The worker's own code raised an exception.
+    """Event: the worker's own code raised an exception.
 
     This is neither a verdict on the trace nor the death of a process.
     """
@@ -90,7 +90,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Instruction: kill a slot's worker if it is alive, and start its next worker.
+    """Instruction: kill a slot's worker if it is alive, and start another one.
 
     The next worker has the number `worker`.
     """
@@ -101,7 +101,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Instruction: store the only result of a job.
+    """Instruction: store the result of a job.
 
     `deaths` has the cause of death of each worker, or why it was killed.
     """
@@ -123,7 +123,7 @@ class NoteLoss:
 
 @dataclass(frozen=True, slots=True)
 class NoteLate:
-    """Instruction: record an answer to a given-up attempt; it must equal the stored answer."""
+    """Instruction: record a late answer, which must equal the stored one."""
 
     job: str
     attempt: int
@@ -165,7 +165,7 @@ class _Job:
 
 
 class Coordinator:
-    """State machine of jobs and worker slots, changed only by `handle`."""
+    """State machine of jobs and worker slots; only `handle` changes it."""
 
     def __init__(self, num_slots: int) -> None:
         assert num_slots >= 1
@@ -176,7 +176,7 @@ class Coordinator:
 
     @property
     def backlog(self) -> int:
-        """Return the number of jobs without a result, running or waiting."""
+        """Return the number of jobs without a result."""
         return len(self._open)
 
     @property
@@ -186,7 +186,7 @@ class Coordinator:
 
     @property
     def stranded(self) -> str | None:
-        """Return why no job can run any more, None if a slot may still have a worker.
+        """Return why no job can run any more; None if some slot may still get a worker.
 
         Open jobs get no result.
         """
@@ -241,7 +241,7 @@ class Coordinator:
         return instructions
 
     def _requeue_or_quarantine(self, key: str, event: WorkerLost) -> list[Instruction]:
-        """Queue a job again after a lost attempt, or give it up after `losses_max` of them.
+        """Queue a job again after a lost attempt; give it up after `losses_max` losses.
 
         It is queued before all others.
 
@@ -267,7 +267,7 @@ class Coordinator:
         return [self._record(event.job, event.answer)]
 
     def _raised(self, event: AttemptRaised) -> list[Instruction]:
-        """Record the job as lost at once, since it would raise again, and never reuse that worker."""
+        """Record the job as lost, as it would raise again; replace the worker."""
         index = self._slot_of(event.job, event.attempt)
         if index is None:
             return []
@@ -278,7 +278,7 @@ class Coordinator:
         return [self._record(event.job, Lost(reason=event.reason)), Replace(index, slot.worker)]
 
     def _slot_of(self, key: str, attempt: int) -> int | None:
-        """Return the slot that runs this attempt; a result of any other attempt is late."""
+        """Return the slot that runs this attempt; None if its result is late."""
         job = self._open.get(key)
         if job is None or job.attempt != attempt:
             return None
@@ -318,7 +318,7 @@ class Coordinator:
 
 
 def _quarantine_reason(lost: list[tuple[int, str]]) -> str:
-    """Describe the lost attempts without their slots, which depend on timing."""
+    """Describe a job's lost attempts, without slots, which depend on timing."""
     reasons = list(dict.fromkeys(reason for _, reason in lost))
     attempts = "1 attempt was" if len(lost) == 1 else f"{len(lost)} attempts were"
     return f"{attempts} lost: {'; '.join(reasons)}"

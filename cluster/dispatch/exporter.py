@@ -1,4 +1,4 @@
-"""Exporter of a pool's metrics to Ray's metrics endpoint, for Prometheus.
+"""Exporter of a pool's metrics for Prometheus, by Ray's metrics endpoint.
 
 Ray prefixes each name with `ray_`. The dashboards in `ray_configs/monitoring/` use these names.
 """
@@ -19,7 +19,7 @@ GAUGE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: its name, kind and description; `labels` are the keys of its label values.
+    """A metric: name, kind, description, and the keys of its labels.
 
     The `boundaries` of a histogram are the upper bounds of its buckets.
     """
@@ -48,7 +48,7 @@ METRICS = (JOBS, STEPS, FINDINGS, JOB_SECONDS, WORKERS, LOST_JOBS)
 
 
 class Exporter:
-    """The metrics of one pool, only for monitoring: results are in the store."""
+    """Metrics of one pool for monitoring; results are in the store."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         from ray.util.metrics import Counter, Gauge, Histogram  # noqa: PLC0415  not without a Ray
@@ -101,7 +101,7 @@ def _steps(answer: Answer) -> int:
 
 
 def _findings(job: AnyJob, answer: Answer) -> list[Signature]:
-    """Return the signatures of an answer's findings; none if faults were on."""
+    """Return the signatures of the findings in an answer; none if faults were on."""
     match job, answer:
         case Job(), Judgement() if not job.trace.faults:
             signature = signature_of(answer.verdict, answer.trace)

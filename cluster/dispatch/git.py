@@ -1,4 +1,4 @@
-"""Git commands on a checkout, whose own configuration cannot start a program.
+"""Git commands on a checkout whose configuration must not start programs.
 
 The `.git/config` of a foreign checkout can name programs: hooks, a monitor of the file system, drivers of filters and
 differences, a transport, a checker of signatures. All of them are switched off.
@@ -38,7 +38,7 @@ _OWN = {
 
 
 def git(folder: Path, subcommand: str, *words: str, seconds: float) -> "subprocess.CompletedProcess[bytes]":
-    """Return the completed git command in a folder; it writes, locks and fetches nothing.
+    """Run a git command in a folder; it writes, locks and fetches nothing.
 
     Raises:
         OSError: git cannot be started.
@@ -50,7 +50,7 @@ def git(folder: Path, subcommand: str, *words: str, seconds: float) -> "subproce
 
 
 def _drivers(folder: Path, seconds: float) -> Iterator[str]:
-    """Yield the settings of drivers that a checkout defines; listing settings starts no program."""
+    """Yield the names of settings in which a checkout defines drivers (programs)."""
     question = ("config", "--null", "--name-only", "--get-regexp", _DRIVERS)
     listed = _run(folder, question, seconds, _SETTINGS).stdout
     yield from (name for name in os.fsdecode(listed).split("\0") if name)

@@ -25,15 +25,15 @@ _JOB: TypeAdapter[AnyJob] = TypeAdapter(AnyJob)
 
 
 class PoolError(RuntimeError):
-    """The pool cannot work at all, independent of the jobs."""
+    """The pool cannot work at all, whatever the jobs are."""
 
 
 class ReachError(ValueError):
-    """No cluster can be joined at the given address; the message says why and how to fix it."""
+    """No cluster can be joined at an address; the message says why, and what to do."""
 
 
 class EngineHost:
-    """Judges jobs in a worker process, one at a time, and keeps nothing between jobs."""
+    """Judges jobs in a worker process, one at a time, without keeping anything in between."""
 
     def __init__(self, factory: str) -> None:
         foreign = foreign_packages()
@@ -72,17 +72,17 @@ class EngineHost:
 
 
 def _ran(config: RunConfig) -> tuple[str, ...]:
-    """Return the edited functions that ran in this process and were not reported before."""
+    """Return the edited functions that ran in this process, each reported once."""
     return tuple(target_kind(config.engine).newly_run(config)) if config.engine_path else ()
 
 
 def running_file(folder: Path, job: str) -> Path:
-    """Return the file with the trace of a running job; it stays if the process dies."""
+    """Return the file with a running job's trace; it remains if the process dies."""
     return folder / f"{job}.yaml"
 
 
 def read_answer(job: AnyJob, text: str) -> Answer:
-    """Parse the answer of `EngineHost.perform` to a job."""
+    """Parse an answer of `EngineHost.perform`."""
     kinds: dict[type[AnyJob], type[Answer]] = {
         Job: Judgement,
         ShardJob: ShardReport,
@@ -93,7 +93,7 @@ def read_answer(job: AnyJob, text: str) -> Answer:
 
 
 def write_ahead(file: Path, lines: list[str], trace: Trace) -> None:
-    """Write a trace to `running/<job>.yaml` of a campaign.
+    """Write a trace to `running/<job>.yaml` of a campaign, before it runs.
 
     After a kill the file is complete, either new or old.
 

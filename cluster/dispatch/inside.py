@@ -1,4 +1,4 @@
-"""Safe paths inside a folder: no name leads up, and no part of a path is a link.
+"""Safe paths in a folder: names must not lead out of it, and links are refused.
 
 The folder itself was chosen by the user, and may be a link. Its content may come from anywhere.
 
@@ -21,14 +21,14 @@ _LINK = "is a link, which may lead out of its folder; remove it"
 
 
 class LeavesFolderError(OSError):
-    """A path leads out of its folder."""
+    """A path leads out of its folder, by its name or by a link."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(errno.ELOOP, why, str(path))
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the path of a relative name in a folder; the file or folder need not exist.
+    """Return the path of a relative name in a folder, which need not exist.
 
     Raises:
         LeavesFolderError: the name leads out of the folder, or a part of the path is a link.
@@ -45,7 +45,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def make_inside(folder: Path, name: str) -> Path:
-    """Create a folder in an existing folder unless it exists, and return its path.
+    """Create a folder in a folder unless it exists; return its path.
 
     Raises:
         LeavesFolderError: as `inside`.
@@ -58,7 +58,7 @@ def make_inside(folder: Path, name: str) -> Path:
 
 @contextmanager
 def writing_inside(folder: Path, name: str, is_durable: bool = True, is_private: bool = False) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces `name` in a folder at the end of the block.
+    """Open a temporary file that becomes `name` in a folder at the end of the block.
 
     After an error in the block, the old file stays. The folder must exist.
 
@@ -100,7 +100,7 @@ def write_inside(folder: Path, name: str, text: str | bytes, is_private: bool = 
 
 
 def move_inside(source: Path, folder: Path, name: str) -> None:
-    """Move a file of the same file system to a name in a private folder.
+    """Move a file to a name in a private folder of the same file system.
 
     An existing file is replaced.
 
@@ -126,7 +126,7 @@ def remove_inside(folder: Path, name: str) -> None:
 
 
 def remove_left_inside(folder: Path, name: str = "") -> None:
-    """Remove the temporary files of dead writers from a folder, or from a subfolder.
+    """Remove temporary files of dead writers from a folder or its subfolder `name`.
 
     Raises:
         OSError: as `remove_inside`.

@@ -40,15 +40,15 @@ COMMAND_MAX = 32 * 1024
 
 @runtime_checkable
 class Judge(Protocol):
-    """Judge of traces in a worker process; outside of tests `workers.run.worker.Worker`."""
+    """Interface of what judges traces in a worker process."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Run a trace, under many schedules if `sweep`, and return its judgement."""
+        """Run a trace under its schedule, or with `sweep` under many; return its judgement."""
 
 
 @runtime_checkable
 class ShardJudge(Judge, Protocol):
-    """A judge that also judges shards of generated traces and tries candidates of the shrinker."""
+    """A judge that can also judge shards of generated traces, and try candidates."""
 
     def hunt(
         self,
@@ -64,11 +64,11 @@ class ShardJudge(Judge, Protocol):
         """
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
-        """Try candidates in order until one has the failure `target`."""
+        """Run candidates in order until one fails like `target`."""
 
 
 class Job(Value):
-    """Judge one trace; `key` identifies the job over campaigns, hosts and attempts."""
+    """Job: judge one trace; `key` is equal in all campaigns, hosts and attempts."""
 
     kind: Literal["judge"] = "judge"
     key: Key
@@ -86,7 +86,7 @@ Role: TypeAlias = Literal["hunt", "again", "canary"]
 
 
 class ShardJob(Value):
-    """Judge a shard of a hunt.
+    """Job: judge a shard of a hunt.
 
     Each trace is written to folder `running` before it runs, if the worker can access the folder.
     """
@@ -106,7 +106,7 @@ class ShardJob(Value):
 
 
 class TryJob(Value):
-    """Try candidates of the shrinker in order."""
+    """Job: run the shrinker's candidates in order."""
 
     kind: Literal["try"] = "try"
     key: Key
@@ -116,7 +116,7 @@ class TryJob(Value):
 
 
 class TrialJob(Value):
-    """Run one trial: count the traces until one reveals a planted fault."""
+    """Job: count the traces until one reveals a planted fault."""
 
     kind: Literal["trial"] = "trial"
     key: Key
@@ -140,12 +140,12 @@ Answer: TypeAlias = Judgement | ShardReport | Tried | Trial
 
 
 def job_key(trace: Trace, sweep: bool, code: str, config: RunConfig = DEFAULT_CONFIG) -> str:
-    """Return the digest of everything that can change the result of a job."""
+    """Return the digest of everything that can change a job's result."""
     return digest_of(codec.dumps(trace), "sweep" if sweep else "one schedule", code, config.text)
 
 
 def digest_of(*parts: object) -> str:
-    """Return the digest of some values, by their text."""
+    """Return the digest of values, by their text."""
     return blake2b("\x00".join(map(str, parts)).encode(), digest_size=16).hexdigest()
 
 
@@ -193,7 +193,7 @@ def program() -> str:
 
 
 def _from_here(path: Path) -> str:
-    """Return a path relative to the working directory if it is below it, else absolute.
+    """Return a path, relative to the working directory if it is inside.
 
     Links are not followed.
     """
@@ -203,7 +203,7 @@ def _from_here(path: Path) -> str:
 
 
 def typed(what: str, file: Path | str, config: RunConfig) -> str:
-    """Return a command that the user can type where this process was started.
+    """Return the command that a user can type in the working directory.
 
     It is never written into a file.
     """
@@ -236,7 +236,7 @@ def build() -> str:
 
 
 def code_digest(root: Path, packages: Iterable[str]) -> str:
-    """Return a digest of the names and contents of all Python files and fixes in some packages."""
+    """Return a digest of all Python files and fixes in some packages."""
     digest = blake2b(digest_size=8)
     for package in packages:
         for file in sorted((*(root / package).rglob("*.py"), *(root / package).rglob(FIX_FILE))):

@@ -62,16 +62,16 @@ Status: TypeAlias = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILE
 
 
 class ServerError(ValueError):
-    """A job server that cannot be used, or refuses a job; the message is one line for the user."""
+    """A Ray job server cannot be used, or refuses a job; the message is one line for users."""
 
 
 class SilenceError(RuntimeError):
-    """A job server that stopped answering while a job was followed."""
+    """A job server stopped answering while a job was being followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """State of a job on its server; `exit_code` is the driver's own, if it exited by itself."""
+    """State of a job on its server; `exit_code` is the driver's, if it has one."""
 
     status: Status
     exit_code: int | None
@@ -84,7 +84,7 @@ class JobState:
         return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
 
     def own_code(self, signum: int | None) -> tuple[int, str]:
-        """Return the exit code for a command that followed the job, and a remark or "".
+        """Return the exit code of a command that followed the job, with a remark or "".
 
         `signum` is the signal by which this command stopped the job. An exit code that no driver returns means that the
         job was not judged completely: the driver was killed, or its command was not found.
@@ -182,7 +182,7 @@ class JobServer:
                 return JobState(details.status.value, code, details.message or "", metadata)
 
     def known(self, job: str) -> JobState:
-        """Return the state of an existing job.
+        """Return the state of a job, or raise if the server has no such job.
 
         Raises:
             ServerError: the server has no job of that id.
@@ -237,7 +237,7 @@ class JobServer:
         return state
 
     def output_of(self, job: str, entrypoint: str, seconds: float) -> str:
-        """Run a small job without a working folder and return its output.
+        """Run a small job, without a working folder, and return its output.
 
         Raises:
             ServerError: it is refused, failed, or took too long.
@@ -256,7 +256,7 @@ class JobServer:
 
 
 class LinePrinter:
-    """Prints each line of a log once, from a stream of it and from the complete log."""
+    """Prints each line of a log once, from its stream or from the complete log."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
@@ -264,7 +264,7 @@ class LinePrinter:
         self._rest = ""
 
     def feed(self, text: str) -> None:
-        """Print the lines that are complete after the next piece of the stream."""
+        """Print the lines completed by the next piece of the stream."""
         assert "\n" not in self._rest, "a line that has ended is printed at once"
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
@@ -280,7 +280,7 @@ class LinePrinter:
             assert self._num_lines == len(lines), f"{self._num_lines} lines are printed, the log has {len(lines)}"
 
     def close(self) -> None:
-        """Print the last line, if it has no line break."""
+        """Print the last line if it has no line break."""
         assert "\n" not in self._rest, "a line that has ended is printed at once"
         if self._rest:
             self._show(self._rest)
@@ -288,7 +288,7 @@ class LinePrinter:
 
 
 class _Tail:
-    """Reader of a job's log stream, in a thread of its own."""
+    """Reads a job's log stream in a thread of its own."""
 
     def __init__(self, client: Any, job: str) -> None:
         self._texts: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -318,7 +318,7 @@ class _Tail:
 
 
 def _connected(address: str) -> Any:
-    """Return Ray's client of a server, which sends Ray's token if the server requires one."""
+    """Return Ray's client of a server, with Ray's token if the server requires one."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray reads the mode once per process: find out what the server requires before Ray is imported.
     if asks_for_token(address):
@@ -345,7 +345,7 @@ def _connected(address: str) -> Any:
 
 
 def within(seconds: float, ask: Callable[[], _Answer]) -> _Answer:
-    """Return the answer of a server within a total time limit.
+    """Call `ask`, and return its answer if it comes within a time limit.
 
     HTTP timeouts limit only single pieces of it.
 
@@ -399,7 +399,7 @@ def asks_for_token(address: str) -> bool:
 
 
 def _line(text: str) -> str:
-    """Return the cause of an error: the last line of a traceback, else the first line."""
+    """Return an error's cause: a traceback's last line, else the first line."""
     lines = text.strip().splitlines() or [""]
     line = lines[-1] if any(each.startswith("Traceback") for each in lines) else lines[0]
     return line.strip().rstrip(".")

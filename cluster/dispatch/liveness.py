@@ -1,4 +1,4 @@
-"""Liveness checks of the processes that a driver needs: the GCS and its node's raylet.
+"""Liveness checks of the Ray processes that a driver needs: GCS, and its node's raylet.
 
 If the GCS is gone for a minute, Ray ends the driver with the exit code of a finding. Without its raylet, a driver waits
 for workers that nobody starts; if the raylet hangs, it waits forever. A check before that lets a command close its

@@ -34,7 +34,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Check(Value):
-    """A check of one property of a machine: the observed value, and a remedy if needed."""
+    """Check of one property of a machine: what was observed, and a remedy if needed."""
 
     name: str
     state: State
@@ -43,7 +43,7 @@ class Check(Value):
 
 
 def _check(name: str, is_enough: bool, seen: str, remedy: str, otherwise: State = "limited") -> Check:
-    """Return a check that has a remedy only if it is needed."""
+    """Return a check, with a remedy only if the property is not sufficient."""
     if is_enough:
         return Check(name=name, state="yes", seen=seen)
     return Check(name=name, state=otherwise, seen=seen, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Worker pools: run jobs in this process or on Ray actors, and report events.
+"""Worker pools: run jobs in this process or on Ray actors, and report what happens.
 
 Ray is imported only when a `RayPool` starts, after its environment is set. A pool never retries and never judges: every
 death or error of a worker becomes an event.
@@ -32,19 +32,19 @@ _DEATHS: Mapping[str, str] = {
 
 
 def death(error: Exception, started: bool) -> str:
-    """Describe the death of an actor, without process ids or addresses."""
+    """Describe the death of an actor without process ids and addresses."""
     if not started and "creation task" in str(error):
         return f"it could not start: {str(error).strip().rpartition(chr(10))[2]}"
     return _DEATHS.get(type(error).__name__, "its process died")
 
 
 def raised(error: BaseException) -> str:
-    """Describe an exception of a worker's own code."""
+    """Describe an exception that a worker's own code raised."""
     return f"the worker raised {type(error).__name__}: {first_line(str(error))}"
 
 
 def ray_failed(error: Exception) -> PoolError:
-    """Return the error that ends a campaign after its Ray cluster failed."""
+    """Return the error with which a campaign ends after its Ray cluster failed."""
     return PoolError(f"Ray failed: {type(error).__name__}: {first_line(str(error))}")
 
 
@@ -58,7 +58,7 @@ START_SECONDS = 120.0
 
 
 class WorkerPool(Protocol):
-    """A pool of worker slots with one worker each: runs attempts, reports events.
+    """A pool of slots with one worker each, which runs attempts and reports events.
 
     Slots are numbered from 0, and the first worker of a slot is number 0.
 
@@ -68,20 +68,20 @@ class WorkerPool(Protocol):
     slots: int
 
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
-        """Start an attempt on the idle worker of a slot."""
+        """Start an attempt on a slot's worker, which must be idle."""
 
     def replace(self, slot: int, worker: int) -> None:
-        """Kill the slot's worker if it is alive, and start its next one, number `worker`."""
+        """Kill a slot's worker if it is alive, and start worker number `worker` there."""
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return the events since the last call; without any, wait for about `seconds` at most."""
+        """Return the events since the last call; wait for the first for about `seconds`."""
 
     def close(self) -> None:
         """Kill all workers."""
 
 
 class InProcessPool:
-    """One slot in this process; jobs and answers are converted to JSON, as on a cluster."""
+    """One slot in this process; jobs and answers pass through JSON, as on a cluster."""
 
     slots = 1
 
@@ -120,7 +120,7 @@ class InProcessPool:
 
 @dataclass(slots=True)
 class _Seat:
-    """One slot of a `RayPool`: its actor, the call in flight, and the deadline of that call.
+    """One slot of a `RayPool`: its actor, the running call, and the call's deadline.
 
     A job takes two calls: `ready`, and after its reply `perform`. `has_begun` is set between them, so a worker that
     dies in `perform` has always begun the job, even if it dies so early that its reply is lost.
@@ -138,7 +138,7 @@ class _Seat:
 
 
 class RayPool:
-    """Ray actors, one engine each, with `gpus` of a GPU each; a context manager.
+    """A pool of Ray actors with one engine each; each uses the share `gpus` of a GPU.
 
     A worker that dies, runs out of memory or exceeds `deadline_seconds` with a job is reported as lost. Ray itself
     neither restarts an actor nor repeats a call.
@@ -175,7 +175,7 @@ class RayPool:
 
     @property
     def pids(self) -> list[int | None]:
-        """Return the process id of each slot's worker, None for one that is not ready yet."""
+        """Return the process id of each slot's worker, None until it is ready."""
         return [seat.pid for seat in self._seats]
 
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
@@ -191,7 +191,7 @@ class RayPool:
         self._seats[slot] = self._start(worker)
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return the outcomes of all calls that have ended or are overdue.
+        """Return the events of all calls that have ended or are overdue.
 
         Raises:
             PoolError: Ray itself is gone, or fails.
@@ -214,7 +214,7 @@ class RayPool:
             self._kill(seat)
 
     def _events(self, seconds: float) -> list[Event]:
-        """Wait for a call to end and return the events; the first call of a job gives none."""
+        """Wait until a call ends; return the events (a job's first call has none)."""
         finished = self._finished([seat.call for seat in self._seats if seat.call is not None], seconds)
         now = time.monotonic()
         events: list[Event] = []
@@ -230,7 +230,7 @@ class RayPool:
         return events
 
     def _finished(self, calls: list[Any], seconds: float) -> list[Any]:
-        """Wait for the first of some calls and return all that have ended by then."""
+        """Wait for the first of these calls to end; return all that have ended."""
         try:
             finished, _ = self._ray.wait(calls, num_returns=1, timeout=seconds)
             if finished:
@@ -244,7 +244,7 @@ class RayPool:
         return _Seat(worker, actor, actor.ready.remote(), time.monotonic() + self._start_seconds)
 
     def _call(self, seat: _Seat, call: Any) -> None:
-        """Make an actor call the seat's call in flight, and set its deadline."""
+        """Store an actor call as the seat's running call, and set its deadline."""
         assert seat.call is None, "one call at a time"
         assert seat.job is not None, "a call of a job"
         seat.call, seat.since = call, time.monotonic()
@@ -256,7 +256,7 @@ class RayPool:
         self._ray.kill(seat.actor, no_restart=True)
 
     def _outcome(self, slot: int, seat: _Seat) -> Event | None:
-        """Return the event for a finished actor call: ready, result, lost or raised.
+        """Return the event of an ended actor call: ready, result, lost or raised.
 
         None for the first call of a job, after which the job is sent.
 
@@ -313,7 +313,7 @@ class RayPool:
 
 
 def gpu_share(slots: int, num_gpus: int) -> float:
-    """Return the share of a GPU for each of some actors; an actor runs on one GPU."""
+    """Return each actor's share of a GPU; an actor uses one GPU only."""
     return 1 / -(-slots // num_gpus)
 
 
@@ -368,7 +368,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return found
 
     def __exit__(self, *error: object) -> None:
-        """Disconnect from Ray, and end a private cluster; a lost cluster is only abandoned.
+        """Disconnect from Ray; if the cluster is lost, only kill a private one's processes.
 
         During a regular disconnect Ray would wait for its answer, or end this process with the exit code of a finding.
         """
@@ -381,7 +381,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
 
 def is_stuck() -> bool:
-    """Whether this process is still connected to Ray.
+    """Whether this process is still connected to Ray, after a failure.
 
     Ray's exit hooks would then block, or change the exit code.
     """
@@ -391,7 +391,7 @@ def is_stuck() -> bool:
 
 @contextmanager
 def _environment(is_private: bool) -> Iterator[None]:
-    """Set the environment variables of a Ray driver, for a `with` block.
+    """Set the environment variables of a Ray driver during a `with` block.
 
     A private Ray has no telemetry, its own token, and sockets on loopback only.
 

@@ -1,4 +1,4 @@
-"""The Ray job of this driver: its id, its permanent folder for campaigns, its progress.
+"""The Ray job in which this driver runs: its id, permanent folder, and progress.
 
 The working folder of a job is a copy of the submitted tree, which Ray deletes. So `campaigns` becomes a link there to a
 permanent folder of the node, and a path below it is valid for the driver and for the job that fetches the campaign.
@@ -45,7 +45,7 @@ def job_id(environment: Mapping[str, str]) -> str | None:
 
 
 def reader_program(environment: Mapping[str, str]) -> str | None:
-    """Return the command that starts specstorm on the machine that reads a job's log.
+    """Return the command that starts specstorm where a job's log is read.
 
     None outside of a job.
     """
@@ -54,7 +54,7 @@ def reader_program(environment: Mapping[str, str]) -> str | None:
 
 
 def keep_campaigns(environment: Mapping[str, str], here: Path) -> None:
-    """In a Ray job, make `campaigns` a link to a folder that outlives the job.
+    """In a Ray job, link `campaigns` to a folder that outlives the job.
 
     An existing `campaigns` is left alone.
     """
@@ -69,7 +69,7 @@ def keep_campaigns(environment: Mapping[str, str], here: Path) -> None:
 
 
 class JobProgress:
-    """Writer of a campaign's progress into its job's metadata, at most every `PUT_SECONDS`.
+    """Writes a campaign's progress into its job's metadata, every `PUT_SECONDS` at most.
 
     Does nothing outside of a job.
 
@@ -84,7 +84,7 @@ class JobProgress:
         self._last: dict[str, str] = {}
 
     def update(self, done: int, total: int | None, findings: int) -> None:
-        """Write the newest counts unless others were just written; called several times a second."""
+        """Write the newest counts, unless counts were just written."""
         assert total is None or done <= total, f"{done} of {total} done"
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + PUT_SECONDS
@@ -107,7 +107,7 @@ class JobProgress:
 
 
 def _put(job: str, values: Mapping[str, str]) -> None:
-    """Write metadata of a job into the table of Ray's job server.
+    """Write metadata of a job to the table of Ray's job server.
 
     Ray has no public call for this. The server itself writes the entry only before the driver starts and after it ends,
     so there is no other writer in between.

@@ -1,4 +1,4 @@
-"""Reachability check of a Ray cluster before this process joins it.
+"""Reachability check of a Ray cluster, before this process joins it.
 
 It checks address, socket, protocol and token within seconds.
 
@@ -32,7 +32,7 @@ except Exception as error:
 
 
 def check_address(address: str) -> None:
-    """Refuse an address other than `local`, `auto` (Ray's own search), or HOST:PORT.
+    """Raise unless an address is `local`, `auto` (Ray searches), or HOST:PORT.
 
     Raises:
         ReachError: the address has another form.
@@ -43,7 +43,7 @@ def check_address(address: str) -> None:
 
 
 def check_memory() -> None:
-    """Refuse a private Ray if the memory of a process is limited to less than it needs.
+    """Raise if this process may not use enough memory for a private Ray.
 
     Raises:
         ReachError: the limit is too low.
@@ -55,7 +55,7 @@ def check_memory() -> None:
 
 
 def reach(address: str) -> None:
-    """Return once a Ray cluster at HOST:PORT has accepted the current token.
+    """Return once the Ray cluster at an address has accepted the current token.
 
     `local` needs no check.
 
@@ -79,7 +79,7 @@ def reach(address: str) -> None:
 
 
 def _ask(address: str) -> tuple[str, str]:
-    """Return the type and the message of the error that a Ray client gets, or two empty texts."""
+    """Return type and message of the error that a Ray client gets; "" and "" without one."""
     asking = [sys.executable, "-c", _ASK, address]
     try:
         done = subprocess.run(asking, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
@@ -90,7 +90,7 @@ def _ask(address: str) -> tuple[str, str]:
 
 
 def _token_problem(text: str) -> str:
-    """Describe why Ray refuses the token of this process, and where the token comes from."""
+    """Describe why Ray refuses this process's token, and where the token comes from."""
     mode = os.environ.get("RAY_AUTH_MODE", "not set")
     wanted = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token (mode 0600)"
     if mode != "token":

@@ -1,4 +1,4 @@
-"""Runtime environment of a job: the program's tree, and packages that the cluster lacks.
+"""Runtime environment of a Ray job: our source tree, and packages that the cluster lacks.
 
 The tree is the checkout, or a copy of the installed files if the program was installed from a wheel. Ray itself is
 never installed: a job runs on the Ray of its cluster.
@@ -42,7 +42,7 @@ _Word = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
 
 
 class _Listed(BaseModel):
-    """Output of the job `PROBE`: a head node's Python version and installed packages."""
+    """Output of the job `PROBE`: Python version and installed packages of the head node."""
 
     python: Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){1,2}$")]
     packages: dict[str, _Word | None]
@@ -50,7 +50,7 @@ class _Listed(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The Python of a cluster's head node and its installed distributions, by canonical name."""
+    """Python version and installed distributions of a cluster's head node."""
 
     python: str
     packages: Mapping[str, str]
@@ -58,13 +58,13 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """Requirements of the project: the version of Python, and distributions."""
+    """Requirements of the project: Python version and distributions."""
 
     python: SpecifierSet
     packages: tuple[Requirement, ...]
 
     def misfits(self, installed: Installed) -> list[str]:
-        """Return a message for each unmet requirement that a job cannot install: Python and Ray."""
+        """Return a message per unmet requirement that no job can install: Python, Ray."""
         found = []
         if installed.python not in self.python:
             found.append(f"its Python is {installed.python}, expected {self.python}")
@@ -74,7 +74,7 @@ class Requirements:
         return found
 
     def lacking(self, installed: Installed) -> list[str]:
-        """Return the distributions that are missing or have a wrong version."""
+        """Return the distributions that are missing or have another version."""
         return [str(wanted) for wanted, _ in self._unmet(installed) if wanted.name != RAY]
 
     def _unmet(self, installed: Installed) -> Iterator[tuple[Requirement, str | None]]:
@@ -84,7 +84,7 @@ class Requirements:
                 yield wanted, version
 
     def installable(self) -> list[str]:
-        """Return the requirements that a job may install: all except Ray."""
+        """Return the requirements that a job may install: all but Ray."""
         return [str(wanted) for wanted in self.packages if wanted.name != RAY]
 
 
@@ -95,7 +95,7 @@ def is_checkout() -> bool:
 
 @contextmanager
 def sent_tree(inputs: Mapping[str, Path]) -> Iterator[Path]:
-    """Yield the source folder that is sent with a job.
+    """Yield the folder of sources to send with a job.
 
     It is the checkout, or a copy of the installed files with the inputs by name.
 
@@ -168,7 +168,7 @@ def _without_marker(wanted: Requirement) -> Requirement:
 
 
 def runtime_env(root: Path, install: Sequence[str]) -> dict[str, Any]:
-    """Return Ray's runtime environment: a tree, and packages to install.
+    """Return Ray's runtime environment: a source tree, and packages to install.
 
     Their versions are the tested ones, or those installed locally.
     """
@@ -181,7 +181,7 @@ def runtime_env(root: Path, install: Sequence[str]) -> dict[str, Any]:
 
 
 def _as_here(wanted: str) -> str:
-    """Return a requirement pinned to the locally installed version, if there is one."""
+    """Return a requirement, pinned to the version installed here if there is one."""
     name = Requirement(wanted).name
     try:
         return f"{name}=={distribution(name).version}"

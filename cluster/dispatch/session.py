@@ -1,4 +1,4 @@
-"""Worker pools of one command, and the signals that stop the command."""
+"""Worker pools of one command, and the signals that stop it."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ STOPPING = b"\nspecstorm: stopping once the job at hand is done; a second signal
 
 @dataclass(slots=True)
 class Stop:
-    """A request to stop; a signal handler sets it to its signal's number."""
+    """A request to stop, which a signal handler sets to its signal's number."""
 
     signum: int | None = None
 
@@ -62,7 +62,7 @@ def stop_on_signal(stop: Stop, waits: bool = False) -> Iterator[Callable[[], Non
 def open_pools(
     address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, config: RunConfig = DEFAULT_CONFIG
 ) -> Iterator[Pools]:
-    """Yield a function that creates a pool, with no more slots than jobs.
+    """Yield a function that opens a pool with at most one slot per job.
 
     A signal sets `stop` meanwhile.
 

@@ -1,4 +1,4 @@
-"""Signals that stop a command, received even with other handlers or a busy main thread.
+"""Signals that stop a command; received whatever handlers and threads do.
 
 Verifies: a process that has received a second SIGINT or SIGTERM ends within five seconds. If native code holds the
 interpreter lock meanwhile, as Ray's shutdown does for seconds, the system's timer ends the process with SIGALRM.
@@ -24,7 +24,7 @@ ENDED = b"\nspecstorm: ended at once by a second signal; results recorded before
 
 
 class SignalWatch:
-    """Records which SIGINT and SIGTERM signals this process received.
+    """Records the SIGINT and SIGTERM signals that this process receives.
 
     It reads the pipe that Python's own signal handler writes to.
     """
@@ -38,7 +38,7 @@ class SignalWatch:
         self._seen: list[int] = []
 
     def listen(self) -> None:
-        """Receive signals from now on, replacing any earlier receiver; only in the main thread."""
+        """Receive signals from now on, instead of any earlier receiver."""
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
 
     def seen(self) -> tuple[int, ...]:
@@ -50,14 +50,14 @@ class SignalWatch:
             return tuple(self._seen)
 
     def end_after_second(self) -> None:
-        """Start to listen; end this process some seconds after the second signal."""
+        """Listen; after a second signal, end this process some seconds later."""
         self.listen()
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupt)
         threading.Thread(target=self._end_after_second, daemon=True).start()
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt as Python does, but set an alarm first.
+        """Raise KeyboardInterrupt like Python, after setting a timer.
 
         The handling of the exception may hold the interpreter lock.
         """
@@ -65,7 +65,7 @@ class SignalWatch:
         signal.default_int_handler(signum, frame)
 
     def _set_alarm(self) -> bool:
-        """Set a timer that ends this process, independent of its threads, after two signals.
+        """Set a timer that ends this process after two signals, whatever its threads do.
 
         Return whether it is set.
         """
@@ -89,5 +89,5 @@ class SignalWatch:
 
 @cache
 def signal_watch() -> SignalWatch:
-    """Return this process's only `SignalWatch`."""
+    """Return the `SignalWatch` of this process."""
     return SignalWatch()

@@ -1,4 +1,4 @@
-"""Whole files: each is written under a temporary name and renamed when it is complete."""
+"""Whole files: written under a temporary name, then renamed."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ _STEM_BYTES_MAX = 200
 
 @contextmanager
 def whole_file(folder: int, name: str, is_durable: bool = True, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces `name` in an open folder at the end of the block.
+    """Open a temporary file that becomes `name` in an open folder at the end of the block.
 
     Only `cluster.dispatch.inside` calls it, with a folder that the file cannot leave. `name` is the old file or the new
     one at any moment. Two processes that write one path use separate temporary files, and the last one to finish wins.
@@ -61,7 +61,7 @@ def _temporary_file(folder: int, name: str, mode: int) -> tuple[str, IO[bytes]]:
 
 
 def remove_left(folder: int, begin: str = ".") -> None:
-    """Remove the temporary files of dead writers from an open folder.
+    """Remove temporary files of dead writers from an open folder.
 
     A living writer holds the lock of its file.
 

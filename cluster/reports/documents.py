@@ -22,7 +22,7 @@ from workers.targets.target import RunConfig
 
 
 class FaultEntry(Value):
-    """A historical bug that can be switched on in the engine.
+    """A historical bug that can be planted in the engine.
 
     `requires` has the required keys and values of the specification.
     """
@@ -37,7 +37,7 @@ class FaultEntry(Value):
 
 
 class FaultsDocument(Value):
-    """Faults that can be switched on."""
+    """Faults that can be planted."""
 
     specstorm: str
     faults: tuple[FaultEntry, ...]
@@ -53,7 +53,7 @@ def faults_document(names: Sequence[str]) -> FaultsDocument:
 
 
 class ProbeEntry(Value):
-    """A probe: its id, and the events that it counts."""
+    """A probe: its id, and the situations that it counts."""
 
     id: str
     meaning: str
@@ -73,7 +73,7 @@ def probes_document() -> ProbesDocument:
 
 
 class SituationInfo(Value):
-    """A situation of an engine: share of the traces, requirements, and the bugs that it finds."""
+    """A situation of an engine: share of traces, requirements, and the bugs it is to reveal."""
 
     name: str
     weight: str
@@ -109,7 +109,7 @@ class ValidEntry(Value):
 
 
 class ValidateDocument(Document):
-    """Results of validating scenario files."""
+    """Results of the command `validate`."""
 
     files: tuple[ValidEntry, ...]
 
@@ -134,7 +134,7 @@ class ReleaseEntry(Value):
 
 
 class BisectDocument(Document):
-    """The first or last release with a bug; `between` are skipped releases next to the change."""
+    """First or last release with a bug; `between`: skipped releases next to the change."""
 
     file: str
     bug: str | None
@@ -147,7 +147,7 @@ class BisectDocument(Document):
 
 
 class GateDocument(Document):
-    """Results of a gate: the changed functions, the choice of scenarios, and both results.
+    """Results of a gate: changed functions, selected scenarios, scenarios' and hunt's results.
 
     `known` are findings that were left out. `judged` has the judged and required counts, `cut_short` a sentence if the
     time ended before. `never_ran` are the edited functions that ran neither in scenarios nor in traces.

@@ -1,4 +1,4 @@
-"""Report of the edited functions of an engine's sources: which of them never ran."""
+"""Report on edited functions of an engine's sources: which of them never ran."""
 
 from collections.abc import Collection, Sequence
 
@@ -15,7 +15,7 @@ def never_run(config: RunConfig, ran: Collection[str]) -> tuple[str, ...]:
 
 
 def edited_lines(config: RunConfig, ran: Collection[str]) -> list[str]:
-    """Return lines about edited functions that never ran; an empty list if no source is edited."""
+    """Return lines on edited functions that never ran; none if no source is edited."""
     if not config.engine_path:
         return []
     edited = target_kind(config.engine).edited(config)

@@ -27,7 +27,7 @@ SUMMARY = re.compile(r"(?<=<!-- measured -->\n).*?(?=\n<!-- /measured -->)", re.
 
 
 def cells_of(line: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the measured cells of one fault.
+    """Return the measured cells of one fault's row in the table.
 
     Trials that found it, traces until then, trials found by outputs.
     """
@@ -49,7 +49,7 @@ def _number(value: float | None) -> str:
 
 
 def with_cells(page: str, lines: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page with new measured cells after the descriptive ones."""
+    """Return the page with the measured cells of each row replaced."""
     rows = []
     for text in page.splitlines():
         cells = [cell.strip() for cell in text.strip().strip("|").split("|")]

@@ -1,4 +1,4 @@
-"""Page of a finding: a head of values, a title, and sections for maintainers of the engine.
+"""Page of a finding: head (severity, versions ...), title, and sections for maintainers.
 
 The head is between two lines `---`. The title says what a client sees, after the name of the engine.
 """
@@ -16,7 +16,7 @@ _LINE = "---\n"
 
 
 class Head(Value):
-    """Severity of a bug, its part of the engine, affected versions, and reports upstream.
+    """Head of a finding's page: severity, engine part, affected versions, upstream reports.
 
     `runner` names the model runners that show the bug; it is empty for an engine with one runner. `upstream` has
     numbers of issues and pull requests, and is empty if none was found.
@@ -46,7 +46,7 @@ def page_of(name: str) -> str:
 
 
 def versions_of(head: Head) -> str:
-    """Return affected versions as a sentence of an issue."""
+    """Return the affected versions as a sentence for an issue."""
     return f"{head.versions}{f', {head.runner} model runner' if head.runner else ''}."
 
 

@@ -1,4 +1,4 @@
-"""Report on races that were provoked on a GPU by delays, with the observed harm."""
+"""Report on races provoked on a GPU by delays, and their observed harm."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +17,7 @@ _WAYS: dict[Way, str] = {
 
 
 def print_confirmed(found: Iterable[Widened], as_json: bool) -> int:
-    """Print the result of each race at once, as a line of JSON or in words.
+    """Print each race's result as soon as it is known, as a JSON line or in words.
 
     Return the number of harmful ones.
     """

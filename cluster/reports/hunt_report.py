@@ -66,7 +66,7 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
 
 
 def _amount_line(hunt: Hunt) -> str:
-    """Return the numbers of judged and requested traces, and of checked observations."""
+    """Return in words how many traces were judged, and how many observations checked."""
     tally, asked = hunt.totals.tally, hunt.jobs.num_traces
     if not tally.traces:
         return "no trace was judged" if asked is None else f"none of {asked:,} traces was judged"
@@ -78,7 +78,7 @@ def _amount_line(hunt: Hunt) -> str:
 
 
 def _probes_line(hunt: Hunt) -> str:
-    """Return the number of probes that were hit, and the names of the others."""
+    """Return in words how many probes were hit, and which were not."""
     hit = sum(hunt.totals.tally.probes[probe] > 0 for probe in PROBES)
     never, uncounted = _never_hit(hunt)
     others = f"; {uncounted} others are not counted in engine {hunt.settings.config.engine}" if uncounted else ""
@@ -87,7 +87,7 @@ def _probes_line(hunt: Hunt) -> str:
 
 
 def _situation_lines(hunt: Hunt) -> Iterator[str]:
-    """Yield how many traces had each situation, and the bugs that these traces met."""
+    """Yield, for each situation, how many traces had it, and which bugs they met."""
     tally, config = hunt.totals.tally, hunt.settings.config
     for name, bugs in sorted(tally.bugs_of.items()):
         count, traces = len(bugs), tally.situations[name]
@@ -102,7 +102,7 @@ def _situation_lines(hunt: Hunt) -> Iterator[str]:
 
 
 def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
-    """Return the probes without a hit, and the number of probes that the engine does not count."""
+    """Return in words which probes were not hit, and how many the engine does not count."""
     engine = hunt.settings.config.engine
     not_hit = [probe for probe in PROBES if not hunt.totals.tally.probes[probe]]
     never = [probe for probe in not_hit if is_counted(probe, engine)]
@@ -110,7 +110,7 @@ def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
 
 
 def _share_lines(hunt: Hunt) -> Iterator[str]:
-    """Yield a line for each generator of a mixed hunt: its traces, hit probes and bugs."""
+    """Yield, for each generator of a mixed hunt, its traces, hit probes and bugs."""
     shares = {name: tally for name, tally in hunt.totals.shares.items() if tally.traces}
     for name, tally in shares.items() if len(shares) > 1 else ():
         share, hit = tally.traces / hunt.totals.tally.traces, sum(probe in PROBES for probe in tally.probes)
@@ -153,7 +153,7 @@ def _met(triage: Triage) -> str:
 
 
 def _duplicate_line(triage: Triage, folder: Path) -> str:
-    """Return a line about a duplicate of a finding: its fingerprint, and the common cause."""
+    """Return a line on a duplicate of a finding: its fingerprint and the shared cause."""
     state = triage.state
     if state.face_of is None:
         return f"also met as {state.bug}: {_met(triage)}; shrunk, it is the same"
@@ -183,7 +183,7 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
 
 
 def unfixed_lines(bug: str, config: RunConfig) -> list[str]:
-    """Return a line for each known bug with this fingerprint and a fix that does not apply."""
+    """Return a line per known bug with this fingerprint whose fix does not apply."""
     refused, proofs = target_kind(config.engine).fixed(config).refused, proofs_of()
     alike = [name for name in refused if name in proofs and proofs[name].bug == bug]
     return [f"perhaps known: {name}, whose fix does not apply: {refused[name]}" for name in alike]
@@ -222,7 +222,7 @@ class FindingEntry(Value):
 
 
 class ShareEntry(Value):
-    """Results of one generator: the number of its traces, and the traces with each bug."""
+    """Results of one generator: its number of traces, and the traces with each bug."""
 
     traces: int
     probes_hit: int
@@ -343,7 +343,7 @@ class NightDocument(Value):
 
 
 def news_text(news: News) -> str:
-    """Return the news about a finding in one line."""
+    """Return a line on news about a finding."""
     match news:
         case Met(trace=trace, bug=bug, verdict=verdict):
             why = unconfirmed_reason(verdict)
@@ -356,7 +356,7 @@ def news_text(news: News) -> str:
 
 
 class HuntLine(LineProgress):
-    """Progress of a hunt: one rewritten line on a terminal, else a line every ten seconds.
+    """Progress of a hunt: a rewritten line on a terminal, else a line every ten seconds.
 
     The findings that `news` returns are printed at once, one per line, and stay.
     """
@@ -392,7 +392,7 @@ class HuntLine(LineProgress):
         return ", ".join([*parts, *self._ends(counts, seconds)])
 
     def _ends(self, counts: Counts, seconds: float) -> list[str]:
-        """Return, in words, the remaining time in which new traces begin.
+        """Return in words how much time is left in which new traces begin.
 
         It follows from the time limit or from the number of traces.
         """

@@ -1,4 +1,4 @@
-"""Markdown text of an upstream issue about a finding: symptom, place, reproduction, fix.
+"""Markdown text of an upstream issue on a finding: symptom, location, reproduction, fix.
 
 The text of the finding's page is preferred to the text of the verdict.
 """
@@ -20,14 +20,14 @@ _SECTION = "\n## "
 
 
 class EvidenceDocument(Document):
-    """Result of the run for `export`: its run configuration, and the verdict."""
+    """What the run of `export` found: its configuration and verdict."""
 
     run_on: RunOn
     verdict: Verdict
 
 
 class Issue(NamedTuple):
-    """Parts of an issue: texts, which may be empty, and the values of `export`."""
+    """The parts of an issue's text; some may be empty."""
 
     title: str
     evidence: EvidenceDocument
@@ -38,7 +38,7 @@ class Issue(NamedTuple):
 
 
 def title_of(page: str, verdict: Verdict) -> str:
-    """Return the title of a finding: the heading of its page, or the headline of the verdict."""
+    """Return the title of a finding: its page's heading, or its verdict's headline."""
     heading = page.partition("\n")[0].removeprefix("# ")
     if heading:
         return heading.partition(": ")[2] or heading
@@ -46,7 +46,7 @@ def title_of(page: str, verdict: Verdict) -> str:
 
 
 def sections_of(page: str) -> dict[str, str]:
-    """Return the sections of a finding's page by heading, each paragraph as one line."""
+    """Return the sections of a finding's page by heading, each paragraph on one line."""
     found = {}
     for section in page.split(_SECTION)[1:]:
         name, _, text = section.partition("\n")
@@ -55,7 +55,7 @@ def sections_of(page: str) -> dict[str, str]:
 
 
 def places_of(patch: str) -> list[str]:
-    """Return the source locations that a patch changes, `FILE:LINE` for each hunk."""
+    """Return the source location of each hunk in a patch, as `FILE:LINE`."""
     found, file = [], ""
     for line in patch.splitlines():
         if line.startswith("--- a/"):
@@ -67,7 +67,7 @@ def places_of(patch: str) -> list[str]:
 
 
 def _context(patch: str, hunk: str) -> int:
-    """Return the number of context lines before the first change of a hunk."""
+    """Return how many unchanged lines precede the first change of a hunk."""
     behind = patch.partition(f"{hunk}\n")[2].splitlines()
     return next((count for count, line in enumerate(behind) if line[:1] in ("+", "-")), 0)
 
@@ -97,7 +97,7 @@ def _section(heading: str, text: str) -> Iterator[str]:
 
 
 def _found(verdict: Verdict) -> list[str]:
-    """Return the lines of a verdict without our own names of bugs."""
+    """Return the lines that report a verdict, without our names of known bugs."""
     return _as_list(finding_lines(verdict.model_copy(update={"known": (), "needs": ()})))
 
 

@@ -1,4 +1,4 @@
-"""Artefacts in the log of a Ray job, so that they survive if only the log is left."""
+"""Artefacts in the log of a Ray job, where they survive if nothing else of the job is left."""
 
 import os
 import re
@@ -28,7 +28,7 @@ _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
-    """In a Ray job, print the first artefacts of a campaign; `from_log` can recover them."""
+    """In a Ray job, print the first artefacts of a campaign, for `from_log`."""
     if job_id(environment) is None:
         return
     left, more = BYTES_MAX, []
@@ -49,7 +49,7 @@ def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] =
 
 
 def from_log(log: str) -> dict[Path, str]:
-    """Return the artefacts in a job's log by their path on this machine.
+    """Return the artefacts that a job's log contains, by their path on this machine.
 
     A later one replaces one of the same path.
     """
@@ -71,7 +71,7 @@ def from_log(log: str) -> dict[Path, str]:
 
 
 def home_of(campaign: str) -> Path | None:
-    """Return the path below `campaigns` for a job's campaign on this machine.
+    """Return the path on this machine for a job's campaign, below `campaigns`.
 
     None for a path without a usable name, such as `/`, `.` and `/data/..`, or with a name that a terminal or file
     system does not accept.
@@ -89,14 +89,14 @@ def home_of(campaign: str) -> Path | None:
 
 
 class WithoutArtefacts:
-    """Filter that shows the lines of a log without artefacts and colours."""
+    """Filter that passes on the lines of a log, without artefacts and colours."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self._is_inside = False
 
     def __call__(self, line: str) -> None:
-        """Show the next line unless it belongs to an artefact."""
+        """Pass on the next line, unless it belongs to an artefact."""
         self._is_inside = self._is_inside or _BEGIN.fullmatch(line) is not None
         if not self._is_inside and not line.startswith(_REMARK):
             self._show(_COLOUR.sub("", line).expandtabs())
@@ -104,7 +104,7 @@ class WithoutArtefacts:
 
 
 def replay_lines(artefacts: Mapping[Path, str]) -> list[str]:
-    """Return the command that replays each valid artefact; its keys have the run configuration."""
+    """Return the command that replays each valid artefact."""
     found = []
     for path, text in sorted(artefacts.items()):
         with suppress(ScenarioError):

@@ -1,4 +1,4 @@
-"""JUnit XML of campaigns for CI servers: a test case per scenario and finding of a hunt."""
+"""JUnit XML of campaigns for CI servers: a test case per scenario and per finding of a hunt."""
 
 from collections.abc import Collection, Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
@@ -12,7 +12,7 @@ _FINDINGS = ("diverged", "crashed", "stuck")
 
 
 def junit_xml(campaigns: Sequence[Campaign], known: Collection[str] = ()) -> str:
-    """Return the document: a finding is a failure, an unjudged scenario an error.
+    """Return the document: findings are failures, scenarios without verdict are errors.
 
     A known finding is skipped.
     """

@@ -1,4 +1,4 @@
-"""Markdown-safe texts of a finding.
+"""Markdown of a finding's texts, in which nothing of a text acts as markup.
 
 None of them becomes a link, a mention, HTML or the end of a block.
 """
@@ -19,7 +19,7 @@ _OWN_LINE = re.compile(r"\s*(- |\||>|\d+\. )")
 
 
 def inline(text: str) -> str:
-    """Return a text escaped for one line of Markdown.
+    """Return a text as one line of Markdown, with markup characters made harmless.
 
     It is a code span if Markdown would interpret a part of it.
     """
@@ -28,7 +28,7 @@ def inline(text: str) -> str:
 
 
 def span(text: str) -> str:
-    """Return a text as a code span that its content cannot end."""
+    """Return a text as a code span, delimited by more backticks than the text contains."""
     line = visible_line(text)
     ticks = _fence(line, 1)
     room = " " if line.startswith(("`", " ")) or line.endswith(("`", " ")) else ""
@@ -36,13 +36,13 @@ def span(text: str) -> str:
 
 
 def block(language: str, text: str) -> str:
-    """Return a text as a fenced block that its content cannot end."""
+    """Return a text as a fenced block, delimited by more backticks than the text contains."""
     fence = _fence(text, 3)
     return f"{fence}{language}\n{visible_text(text)}\n{fence}"
 
 
 def unwrapped(text: str) -> str:
-    """Join the lines of each paragraph and list item: GitHub would show the line breaks."""
+    """Join the lines of each paragraph and list item, as GitHub would keep line breaks."""
     lines: list[str] = []
     is_code = False
     for line in text.splitlines():
@@ -57,5 +57,5 @@ def unwrapped(text: str) -> str:
 
 
 def _fence(text: str, least: int) -> str:
-    """Return a run of backticks that is longer than any in a text."""
+    """Return more backticks in a row than a text contains."""
     return "`" * max(least, 1 + max((len(run) for run in _TICKS.findall(text)), default=0))

@@ -17,7 +17,7 @@ from cluster.campaigns.budget import duration_text
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import build, typed
-from cluster.reports.terminal import console_on, show, show_table, shown
+from cluster.reports.terminal import console_on, printable, show, show_table
 from cluster.statistics.fault_table import Document
 from cluster.storage.artefact import portable
 from cluster.storage.pace import Left, Pace
@@ -70,7 +70,7 @@ def line_of(suite: Suite, scenario: Scenario, folder: Path) -> Line:
 
 
 def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] = (), is_quiet: bool = False) -> None:
-    """Print a line per scenario, a block for each that does not agree, a summary, and remarks.
+    """Print a line per scenario, a block per scenario that does not agree, and a summary.
 
     With `is_quiet` the lines are left out.
     """
@@ -82,13 +82,13 @@ def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] =
 
 
 def _table(lines: Sequence[Line], width: int) -> Table:
-    """Return the table for a width: columns are dropped from the left, except name and verdict.
+    """Return the table for a width; columns are dropped from the left if it is too small.
 
     A name that is still too long is cut at its start, since names differ at their ends.
     """
     rows = [(_numbers(line.judgement), line) for line in lines]
     widths = [max(len(head), *(len(numbers[n]) for numbers, _ in rows)) for n, head in enumerate(_COLUMNS)]
-    names = [shown(line.scenario) for line in lines]
+    names = [printable(line.scenario) for line in lines]
     name = max(len("scenario"), *map(len, names))
     verdict = max(len("verdict"), *(len(line.kind) for line in lines))
     first = next(
@@ -120,7 +120,7 @@ def _numbers(judgement: Judgement | None) -> tuple[str, ...]:
 
 
 def block(line: Line) -> Iterator[str]:
-    """Yield the finding of a scenario and its replay command.
+    """Yield the lines on a scenario's finding, with its replay command.
 
     Nothing for one that agreed completely or was not run.
     """
@@ -145,7 +145,7 @@ def block(line: Line) -> Iterator[str]:
 
 
 def summary(lines: Sequence[Line]) -> str:
-    """Return the number of scenarios of each verdict in a sentence."""
+    """Return a sentence: how many scenarios have each verdict."""
     counts = Counter(line.kind for line in lines)
     kinds = ("agreed", "diverged", "crashed", "stuck", "vacuous", "lost", "not run")
     parts = [f"{counts[kind]} {kind}" for kind in kinds if counts[kind]]
@@ -208,7 +208,7 @@ def _entry(line: Line) -> ScenarioEntry:
 
 
 class LineProgress:
-    """A plain progress line every ten seconds, for logs."""
+    """Progress as a line every ten seconds, for logs."""
 
     every = LINE_SECONDS
 
@@ -243,11 +243,11 @@ class LineProgress:
         show(text, to=self._stream)
 
     def close(self) -> None:
-        """Do nothing: a log keeps its progress lines."""
+        """Do nothing: progress lines stay in the log."""
 
 
 class BarProgress:
-    """A progress bar, for terminals."""
+    """Progress as a bar, for terminals."""
 
     def __init__(self, units: str = "scenarios") -> None:
         text = "{task.description}, {task.fields[told]}"
@@ -285,7 +285,7 @@ def findings_text(count: int, expected: int | None = None) -> str:
 
 
 def left_texts(left: Left | None) -> list[str]:
-    """Return the time left in words, as a range if it is uncertain.
+    """Return in words how much time is left, as a range if uncertain.
 
     An empty list without an estimate.
     """
@@ -296,10 +296,10 @@ def left_texts(left: Left | None) -> list[str]:
 
 
 def _coarse(seconds: float) -> str:
-    """Return a duration with two significant digits."""
+    """Return a duration rounded to two significant digits."""
     return duration_text(float(f"{seconds:.2g}") if seconds >= 1 else 1.0)
 
 
 def progress_for(stream: TextIO, units: str = "scenarios") -> LineProgress | BarProgress:
-    """Return the progress display for a stream: a bar if stderr is a terminal, else lines."""
+    """Return the progress display for a stream: a bar on a terminal, else lines."""
     return BarProgress(units) if stream is sys.stderr and stream.isatty() else LineProgress(stream, units)

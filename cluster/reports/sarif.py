@@ -20,7 +20,7 @@ _PRINT = "specstorm/v1"
 
 
 def sarif_json(findings: Sequence[Finding], overall: Overall) -> str:
-    """Return the log of one run of the tool: one rule per plane, one result per finding."""
+    """Return the SARIF log: one rule per state category (plane), one result per finding."""
     planes = list(dict.fromkeys(finding.plane for finding in findings))
     driver = {
         "name": "specstorm",

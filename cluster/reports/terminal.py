@@ -1,4 +1,4 @@
-"""Terminal output of all commands and reports: lines, JSON documents and tables.
+"""Output of all commands and reports on the terminal: lines, JSON documents, tables.
 
 Lines show hidden characters as escapes; the standard streams do the same for every other writer. Streams survive a
 closed pipe and a full disk.
@@ -35,7 +35,7 @@ _COMMAND = re.compile(r"^( *):(?=:)|##(?=\[)")
 
 
 class GuardedStream(io.TextIOBase):
-    """A text stream with writes that never raise.
+    """A text stream to which writing never raises.
 
     After the first error all output is dropped, and `error` has the reason.
 
@@ -59,7 +59,7 @@ class GuardedStream(io.TextIOBase):
 
     @property
     def lost(self) -> OSError | None:
-        """Return the error of a failed write, None without one or if the reader has left."""
+        """Return the error of a failed write; None without one, or if the reader has gone."""
         return None if self.error is None or self.error.errno in _READER_LEFT else self.error
 
     def isatty(self) -> bool:
@@ -77,7 +77,7 @@ class GuardedStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write a text with hidden characters as escapes, or drop it after an error.
+        """Write a text with hidden characters escaped; after an error, drop it.
 
         Colours stay on a terminal.
         """
@@ -86,7 +86,7 @@ class GuardedStream(io.TextIOBase):
         return len(text)
 
     def write_as_is(self, text: str) -> None:
-        """Write control sequences of the program itself, or drop them after an error."""
+        """Write our own control sequences; after an error, drop them."""
         self._attempt(lambda stream: stream.write(text))
 
     def flush(self) -> None:
@@ -101,7 +101,7 @@ class GuardedStream(io.TextIOBase):
                 self._fail(error)
 
     def _fail(self, error: OSError | ValueError) -> None:
-        """Store the error and redirect the descriptor to the null device.
+        """Remember the error, and redirect the descriptor to the null device.
 
         Buffered text would otherwise fail again at exit.
         """
@@ -119,7 +119,7 @@ class GuardedStream(io.TextIOBase):
 
 @contextmanager
 def guarded_streams() -> Iterator[tuple[GuardedStream, GuardedStream]]:
-    """Replace stdout and stderr by guarded streams, flushed at the end of a `with` block."""
+    """Guard stdout and stderr during a `with` block, at whose end they are flushed."""
     before = sys.stdout, sys.stderr
     out, err = GuardedStream(sys.stdout), GuardedStream(sys.stderr)
     sys.stdout, sys.stderr = out, err  # a text stream in all that is used
@@ -142,11 +142,11 @@ def show(*lines: str, to: IO[str] | None = None) -> None:
     Hidden characters and line breaks inside a line are escaped.
     """
     stream = sys.stdout if to is None else to
-    print("".join(f"{shown(line)}\n" for line in lines), end="", file=stream, flush=True)
+    print("".join(f"{printable(line)}\n" for line in lines), end="", file=stream, flush=True)
 
 
-def shown(line: str) -> str:
-    """Return a line in printable form: without hidden characters and GitHub workflow commands."""
+def printable(line: str) -> str:
+    """Return a line without hidden characters and GitHub workflow commands."""
     return _COMMAND.sub(_disarmed, visible_line(line))
 
 
@@ -165,8 +165,8 @@ def json_text(document: BaseModel | str) -> str:
 
 
 def text_of(lines: Iterable[str]) -> str:
-    """Return the text of a file with some lines in printable form."""
-    return "\n".join(map(shown, lines))
+    """Return lines, in printable form, as the text of a file."""
+    return "\n".join(map(printable, lines))
 
 
 def show_workflow_command(line: str, to: IO[str] | None = None) -> None:
@@ -175,8 +175,8 @@ def show_workflow_command(line: str, to: IO[str] | None = None) -> None:
 
 
 def rewrite(text: str, to: IO[str]) -> None:
-    """Replace the current line of a terminal by a text; an empty text erases it."""
-    _as_is(to)(f"{_ERASE}{shown(text)}")
+    """Replace the terminal's current line by a text; "" erases it."""
+    _as_is(to)(f"{_ERASE}{printable(text)}")
     to.flush()
 
 
@@ -192,13 +192,13 @@ def console_on(stream: TextIO) -> Console:
 
 
 def show_table(table_of: Callable[[int], Table], to: TextIO) -> None:
-    """Print the table for the terminal's width; its cells must be in printable form (`shown`)."""
+    """Print the table for the terminal's width; its cells must be in printable form (`printable`)."""
     console = console_on(to)
     console.print(table_of(console.width))
 
 
 class _AsIs(io.TextIOBase):
-    """A stream for the control sequences of rich; its texts are in printable form already."""
+    """A stream for control sequences of the package rich, whose texts are printable already."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Fault table: the results of trials of each fault, as text and as JSON documents."""
+"""Fault table: the results of trials by fault, as text and JSON."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class Line(Value):
 
     @property
     def by_plane(self) -> Counter[str]:
-        """Return the number of trials that found the fault in each plane."""
+        """Return the number of trials that found the fault, by state category (plane)."""
         counts: Counter[str] = Counter()
         for by, count in self.planes.items():
             counts[by.partition(":")[0]] += count
@@ -50,14 +50,14 @@ class Line(Value):
 
 
 class Document(Value):
-    """JSON document of a command: the build that wrote it, and the exit code."""
+    """Base of a command's JSON documents: the build that wrote it, and the exit code."""
 
     specstorm: str
     exit_code: int
 
 
 class FaultValues(Value):
-    """Results of trials of faults: a line for each fault, all trials, and `lost` ones."""
+    """Results of trials: a line per fault, all trials, and the `lost` ones."""
 
     faults: tuple[Line, ...]
     trials: tuple[Trial, ...]

@@ -21,7 +21,7 @@ _INCHES_PER_FAULT = 0.22
 
 
 def ways_of(trials: Sequence[Trial]) -> dict[str, list[Time]]:
-    """Return the number of traces until each trial found its fault, for each way of checking."""
+    """Return, for each way of checking, how many traces each trial took to find its fault."""
     ways = {
         "every check": [(trial.detected.at, trial.traces_max) for trial in trials],
         "outputs against correct code": [(trial.against_correct.at, trial.traces_max) for trial in trials],
@@ -33,7 +33,7 @@ def ways_of(trials: Sequence[Trial]) -> dict[str, list[Time]]:
 
 
 def draw_survival(trials: Sequence[Trial], path: Path) -> None:
-    """Draw survival curves over all faults: the share of trials without a detection so far.
+    """Draw survival curves: the share of trials that have not found their fault yet.
 
     There is one curve for each way of checking.
     """
@@ -62,7 +62,7 @@ def draw_survival(trials: Sequence[Trial], path: Path) -> None:
 
 
 def draw_kill_matrix(lines: Sequence[Line], path: Path) -> None:
-    """Draw a matrix of faults and planes: the share of trials that found the fault in each."""
+    """Draw the share of trials that found each fault (row) in each state category (column)."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     planes = sorted({plane for line in lines for plane in line.by_plane})
@@ -93,7 +93,7 @@ def _save(figure: "Figure", path: Path) -> None:
 
 
 def share_found(line: Line, column: str) -> float:
-    """Return the share of trials that a plane found first, or a comparison of outputs found."""
+    """Return the share of trials whose fault a state category, or compared outputs, found."""
     match column:
         case "outputs: correct":
             return line.against_correct / line.trials

@@ -14,14 +14,14 @@ Z_95 = 1.959963984540054
 
 
 class Time(NamedTuple):
-    """One trial: when it ended, and whether the event happened then; otherwise it is censored."""
+    """End of one trial, and whether the event happened then (otherwise it is censored)."""
 
     at: float
     happened: bool
 
 
 class Point(NamedTuple):
-    """The share of trials without the event after a time, with bounds of 95 % confidence."""
+    """Share of trials without the event after a time, with 95 % confidence bounds."""
 
     at: float
     survival: float
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Median(Value):
-    """The time by which half of the trials have the event, with its bounds.
+    """Time by which half of the trials have the event, with bounds.
 
     None if it was not observed.
     """

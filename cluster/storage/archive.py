@@ -1,4 +1,4 @@
-"""Archive of a campaign, transferred in the log of a small job.
+"""Archive of a campaign, transferred through the log of a small job.
 
 The job packs it on the head node; this machine reads the log and unpacks it.
 """
@@ -49,12 +49,12 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 class ArchiveError(ValueError):
-    """An archive with a forbidden member; the message names it."""
+    """An archive contains a forbidden member, which the message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """Result of unpacking a campaign: the number of artefacts, and what was left out.
+    """What was unpacked: number of artefacts, and what was left out.
 
     `is_whole` is unset for a campaign whose store was too large for the log.
     """
@@ -65,7 +65,7 @@ class Unpacked:
 
 
 def pack_command(campaign: str) -> str:
-    """Return the shell command that prints a campaign as text.
+    """Return the shell command that prints a campaign as text, compressed.
 
     `campaign` is its path on the machine of the job.
     """
@@ -83,7 +83,7 @@ def pack_command(campaign: str) -> str:
 
 
 def unpack(log: str, home: Path) -> Unpacked | None:
-    """Unpack the log of the `pack_command` job into a folder.
+    """Unpack a campaign from the log of the `pack_command` job.
 
     None if the log is incomplete or damaged.
 
@@ -175,7 +175,7 @@ def _files(content: bytes) -> dict[str, bytes]:
 
 
 def visible_name(name: str) -> str:
-    """Return the name of a member as one printable word of a message."""
+    """Return a member's name as one printable word."""
     shown = visible_line(name)
     return shown if len(shown) <= NAME_SHOWN_MAX else f"{shown[:NAME_SHOWN_MAX]}... ({len(shown):,} characters)"
 
@@ -194,7 +194,7 @@ def _move(source: Path, home: Path, paths: Sequence[str]) -> None:
 
 
 def note_origin(home: Path, job: str, server: str, folder: str) -> None:
-    """Record the origin of a fetched campaign: job, server and folder."""
+    """Record from which job, server and folder a campaign was fetched."""
     values = {"job": job, "server": server, "folder": folder}
     write_inside(home, ORIGIN, json.dumps(values, indent=2) + "\n")
 
@@ -208,7 +208,7 @@ def is_of_this_machine(home: Path) -> bool:
 
 
 def in_the_way(home: Path, job: str = "", server: str = "") -> str | None:
-    """Return the reason why a campaign cannot be fetched to a folder, None if it can.
+    """Return why a campaign cannot be fetched to a folder; None if it can.
 
     Reasons are a link, a campaign of this machine, and the files of another job. Without a job, when the user gave the
     folder, a campaign that was fetched earlier may be replaced.
@@ -232,7 +232,7 @@ def in_the_way(home: Path, job: str = "", server: str = "") -> str | None:
 
 
 def _origin(home: Path) -> tuple[str, str] | None:
-    """Return the job and the server that a folder was fetched from, None if it was not fetched."""
+    """Return the job and server from which a folder was fetched; None if it was not."""
     try:
         values = read_json(read_file(home / ORIGIN, ORIGIN_BYTES_MAX))
         return str(values["job"]), str(values["server"])

@@ -23,13 +23,13 @@ SCHEMA = Path("scenarios", "scenario.schema.json")
 
 
 def artefact_name(judgement: Judgement) -> str:
-    """Return `<plane>-<digest of the trace>.yaml`."""
+    """Return the file name of an artefact: `<plane>-<digest of the trace>.yaml`."""
     digest = blake2b(codec.dumps(judgement.trace).encode(), digest_size=4).hexdigest()
     return f"{plane(judgement.verdict)}-{digest}.yaml"
 
 
 def portable(name: str) -> str:
-    """Return a path without details of this host.
+    """Return a path in a form that does not depend on this host.
 
     It is relative to the working directory, or else the bare name.
     """
@@ -41,7 +41,7 @@ def portable(name: str) -> str:
 
 
 def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG) -> str:
-    """Return the explicit trace of a finding, under a comment with failure and replay command."""
+    """Return a finding's trace as YAML, with failure and replay command as a comment."""
     lines = [f"{judgement.verdict.kind}: found by {portable(scenario)}", *finding_lines(judgement.verdict)]
     lines += outcome_lines(judgement.verdict, judgement.outcomes)
     if len({outcome.agrees for outcome in judgement.outcomes}) > 1:
@@ -51,7 +51,7 @@ def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAU
 
 
 def found_on(config: RunConfig) -> RunOn:
-    """Return the run configuration in an artefact.
+    """Return the run configuration that an artefact stores.
 
     It has the engine, its version or source digest, the device and the options.
     """
@@ -82,7 +82,7 @@ def write_artefact(
 
 
 def is_artefact_of(path: Path, judgement: Judgement, config: RunConfig = DEFAULT_CONFIG) -> bool:
-    """Whether a file can be replayed and has the trace of a finding; its comments are ignored."""
+    """Whether a file can be replayed and has a finding's trace; comments do not matter."""
     try:
         # Only \n ends a line: any other line separator was inserted later.
         lines = read_file(path, CAMPAIGN_BYTES_MAX).decode().removesuffix("\n").split("\n")
@@ -94,7 +94,7 @@ def is_artefact_of(path: Path, judgement: Judgement, config: RunConfig = DEFAULT
 
 
 def put_aside(path: Path) -> Path:
-    """Rename a damaged file to the first free name, and return the new path."""
+    """Rename a damaged file to a free name; return the new path."""
     number = 1
     while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
         number += 1

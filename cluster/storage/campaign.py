@@ -51,7 +51,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class LostLog:
-    """Loss of a write-ahead log, which the killed process `run` must have left on disk.
+    """Loss of a database's write-ahead log, which a killed process must have left.
 
     `remark` is the message.
     """
@@ -61,7 +61,7 @@ class LostLog:
 
 
 def lost_log(folder: Path) -> LostLog | None:
-    """Return the missing write-ahead log of a campaign, None if there is no loss.
+    """Return the loss of a campaign's write-ahead log; None if nothing is lost.
 
     Call this before the database is opened, which may create a new log.
     """
@@ -71,11 +71,11 @@ def lost_log(folder: Path) -> LostLog | None:
 
 
 class Contents(ABC):
-    """Stored rows of a campaign as typed values: runs, results, shards, trials, findings."""
+    """A campaign's stored rows as typed values."""
 
     @abstractmethod
     def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
-        """Yield the rows of a table, each checked, without their seal (digest column)."""
+        """Yield a table's rows, checked, without their seals (digest columns)."""
 
     def runs(self) -> list[Run]:
         """Return the processes that wrote the campaign, first to last."""
@@ -111,7 +111,7 @@ class Contents(ABC):
             yield str(bug), str(state)
 
     def plans(self) -> list[str]:
-        """Return the settings of hunts, as JSON; more than one only in merged campaigns."""
+        """Return the settings of hunts, as JSON; merged campaigns have several."""
         return [str(plan) for (plan,) in self.select("hunts")]
 
     def losses(self, run: str | None = None) -> Counter[str]:
@@ -125,7 +125,7 @@ class Contents(ABC):
         return Counter(str(run) for _, _, run, *_ in answered)
 
     def contradictions(self) -> list[str]:
-        """Return the jobs with two different answers; an empty list is expected."""
+        """Return the jobs with two different answers; there should be none."""
         answers: dict[str, set[str]] = {}
         for job, digest, *_ in self.select("late"):
             answers.setdefault(str(job), set()).add(str(digest))
@@ -203,7 +203,7 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
     def select(
         self, table: str, where: str = "1", values: Sequence[Cell] = (), order: Sequence[str] = ()
     ) -> Iterator[Row]:
-        """Yield the unaltered rows without their seals; `remarks` counts the altered ones."""
+        """Yield the rows that are not altered; `remarks` counts the altered ones."""
         shape = TABLES[table]
         query = f"SELECT * FROM {table} WHERE {where} ORDER BY {', '.join((*order, *shape.keys))}"
         num_bad = 0

@@ -1,4 +1,4 @@
-"""Corpus: known traces from which a hunt starts, as a read-only snapshot in the campaign."""
+"""Corpus: known traces from which a hunt starts, copied into the campaign."""
 
 import shutil
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SNAPSHOT = "snapshot"
 
 @dataclass(frozen=True)
 class Corpus:
-    """Known traces, prompts expanded to token ids, without faults, schedules and `expect`.
+    """Known traces with prompts as token ids, without faults, schedules and `expect`.
 
     `num_left_out` counts input traces that no engine runs without their faults.
     """
@@ -29,7 +29,7 @@ class Corpus:
 
     @classmethod
     def read(cls, paths: Sequence[Path]) -> "Corpus":
-        """Return the corpus of files and folders; their names, comments and order do not matter.
+        """Return the corpus of files and folders; names, comments and order do not matter.
 
         Raises:
             ScenarioError: a file is no scenario, or no trace is left.
@@ -58,7 +58,7 @@ class Corpus:
         return blake2b(texts.encode(), digest_size=8).hexdigest() if self.traces else ""
 
     def parents(self, shard: int) -> tuple[Parent, ...]:
-        """Return the traces from which a shard starts; the shards cycle through the corpus."""
+        """Return the traces from which a shard starts; shards go round the corpus."""
         count = len(self.traces)
         turns = range(shard * PARENTS_PER_SHARD, (shard + 1) * PARENTS_PER_SHARD) if count else ()
         return tuple(Parent(trace=self.traces[turn % count], turn=turn // count) for turn in turns)
@@ -84,7 +84,7 @@ NO_CORPUS = Corpus()
 
 
 def kept_corpus(campaign: Path) -> Corpus:
-    """Return the corpus of a campaign from its snapshot; an empty corpus without one.
+    """Return the corpus that a campaign stores; empty if it stores none.
 
     Raises:
         ScenarioError: the snapshot was edited.

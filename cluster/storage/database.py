@@ -1,4 +1,4 @@
-"""Database of a campaign: SQLite rows with a digest (seal), checked and repaired.
+"""Database of a campaign: SQLite rows with a digest (seal), verified and repaired.
 
 Rows with a wrong seal and unreadable rows are dropped: their jobs have no result and run again. The damaged file is
 kept beside the repaired one.
@@ -28,7 +28,7 @@ _MAGIC_BYTES, _MAGIC_ALIKE_MIN = 16, 10
 
 
 class Database:
-    """One open campaign database; `remarks` lists the damage that was found when it was opened.
+    """An open campaign database; `remarks` describes the damage found when it was opened.
 
     Raises:
         CampaignError: the file is not a campaign of a known version.
@@ -45,7 +45,7 @@ class Database:
             self._connection = _connect(path)
 
     def close(self) -> None:
-        """Close the file; its write-ahead log is merged into it."""
+        """Close the file, which merges its write-ahead log."""
         try:
             self._connection.close()
         except sqlite3.Error as error:
@@ -53,7 +53,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all writes of a `with` block together, or none of them.
+        """Make the writes of a `with` block atomic.
 
         A nested transaction is part of the outer one.
         """
@@ -89,7 +89,7 @@ class Database:
             self._connection.execute(f"DELETE FROM {table} WHERE {where}")
 
     def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
-        """Yield rows without their seals, in the order of their keys, each checked when it is read.
+        """Yield a table's rows without seals, by key, each verified when read.
 
         Raises:
             StoreError: a row was altered since the database was opened.
@@ -109,12 +109,12 @@ class Database:
         return next(self.select(table, where, key), None)
 
     def put(self, table: str, row: Row) -> None:
-        """Write a row; it replaces one with the same key."""
+        """Write a row, replacing one with the same key."""
         written = self.insert(table, row, "REPLACE")
         assert written, f"a row of {table} was not written"
 
     def query(self, text: str, values: Sequence[Cell] = ()) -> list[Row]:
-        """Return the result of a query of key columns and counts; use `select` for whole rows."""
+        """Return the result of a query on key columns and counts."""
         with storing(self._path):
             return self._connection.execute(text, values).fetchall()
 
@@ -178,7 +178,7 @@ def _ensure_sound(path: Path) -> list[str]:
 
 
 def _what_is_gone(path: Path) -> str | None:
-    """Describe the loss if a database that had rows is empty or missing; None if it is new."""
+    """Describe the loss if a database that had rows is missing or empty, else None."""
     if path.exists():
         return None if path.stat().st_size else "was empty (0 bytes)"
     return f"is missing beside its log ({log_of(path).name})" if log_of(path).exists() else None
@@ -207,7 +207,7 @@ def _inspect(path: Path) -> str | None:
 
 
 def _has_no_tables(path: Path) -> bool:
-    """Whether a process was killed between the creation of a database and of its tables."""
+    """Whether a process died between creating a database and creating its tables."""
     if path.stat().st_size > PAGE_BYTES:
         return False
     try:
@@ -222,7 +222,7 @@ def _has_no_tables(path: Path) -> bool:
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a database that is not a campaign of this version; a damaged one is accepted.
+    """Raise if a readable database is no campaign of this version; ignore damage.
 
     Raises:
         CampaignError: it is of another version, or no campaign.
@@ -242,7 +242,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _computed(connection: sqlite3.Connection) -> str | None:
-    """Describe a view, trigger, virtual table or generated column; None without one.
+    """Describe a view, trigger, virtual table or generated column of a database, or return None.
 
     A campaign has none of them. In a foreign file they may take forever to read.
     """
@@ -252,7 +252,7 @@ def _computed(connection: sqlite3.Connection) -> str | None:
 
 
 def _wrong(connection: sqlite3.Connection) -> str | None:
-    """Describe the damage of a database of this version; None if it is sound."""
+    """Describe the damage of a database of this version; None if undamaged."""
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
         return str(found).partition("\n")[0]
@@ -277,7 +277,7 @@ def _create(path: Path) -> None:
 
 
 def _rebuild(path: Path) -> tuple[int, Path]:
-    """Copy the readable rows of a database into a new one, and keep the damaged file.
+    """Copy a database's readable rows to a new one; keep the damaged file.
 
     Return the number of copied rows, and the path of the damaged file. A process that is killed or fails during the
     copy leaves the database unchanged.
@@ -327,7 +327,7 @@ def _take_over(source: Path, target: Path) -> int:
 
 
 def _sound_rows(connection: sqlite3.Connection, table: Table) -> Iterator[Row]:
-    """Yield the readable rows of a table that have a correct seal; a row may appear twice."""
+    """Yield the readable rows with a correct seal; a row may appear twice."""
     query = f"SELECT {', '.join((*table.columns, 'seal'))} FROM {table.name}"
     if (yield from _sound_part(connection, table, query)):
         return

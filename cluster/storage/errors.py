@@ -19,7 +19,7 @@ class CampaignError(ValueError):
 
 
 class StoreError(RuntimeError):
-    """A campaign cannot be written or read any further; earlier results stay stored.
+    """A campaign can no longer be read or written; earlier results stay stored.
 
     `is_damage` is set if stored bytes were altered.
     """
@@ -31,7 +31,7 @@ class StoreError(RuntimeError):
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turn errors of the file system and SQLite about a file into a `StoreError` with the cause."""
+    """Convert errors of the file system and SQLite at a file to a `StoreError`."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -40,7 +40,7 @@ def storing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading_values(folder: Path, command: str) -> Iterator[None]:
-    """Turn a validation error of stored values into a `CampaignError` with the first problem."""
+    """Convert a validation error of stored values to a `CampaignError`."""
     try:
         yield
     except ValidationError as error:
@@ -68,7 +68,7 @@ def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
 
 
 def is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether an SQLite error means altered bytes, not a failure of the machine or its disk."""
+    """Whether an SQLite error means altered bytes, rather than a failing machine or disk."""
     return not (getattr(error, "sqlite_errorname", None) or "").removeprefix("SQLITE_").startswith(_MACHINE)
 
 

@@ -48,7 +48,7 @@ class HuntPlan(Value):
 
 
 def kills_worker(verdict: Verdict | None) -> bool:
-    """Return whether a verdict is that the trace kills each worker that runs it."""
+    """Return whether a verdict is that a trace kills every worker that runs it."""
     return isinstance(verdict, Crashed) and verdict.where == KILLED
 
 
@@ -75,17 +75,17 @@ class FindingState(Value):
 
     @classmethod
     def of(cls, hit: Hit, first: int) -> "FindingState":
-        """Return the initial state of a finding of a hunt."""
+        """Return the first state of a finding of a hunt."""
         return cls(bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict)
 
     @classmethod
     def unseen(cls, trace: Trace) -> "FindingState":
-        """Return the initial state for the trace of a user, which was not judged yet."""
+        """Return the first state for a user's trace, which was not judged yet."""
         return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
 
     @property
     def smallest(self) -> Judgement | None:
-        """Return the judgement of the smallest trace so far, None before the first one."""
+        """Return the judgement of the smallest trace so far; None before any."""
         if self.judgement is not None:
             return self.judgement
         seen = self if self.shrinking is None else self.shrinking
@@ -93,18 +93,18 @@ class FindingState(Value):
 
     @property
     def is_refuted(self) -> bool:
-        """Whether the failure was shown to be independent of the trace."""
+        """Whether the failure turned out not to depend on the trace."""
         return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether a slower run of the engine still has to confirm the finding."""
+        """Whether a slower run still has to confirm the finding."""
         seen = self.judgement or self
         return seen.verdict is not None and unconfirmed_reason(seen.verdict) is not None
 
     @property
     def is_distinct(self) -> bool:
-        """Whether the finding counts on its own: not refuted, and no duplicate of an earlier one.
+        """Whether the finding counts: neither refuted nor a duplicate.
 
         A finding with the cause of an earlier one is a duplicate, too.
         """
@@ -112,7 +112,7 @@ class FindingState(Value):
 
     @property
     def cause(self) -> str | None:
-        """Return the planted fault that the smallest trace needs to fail in the same way.
+        """Return the planted fault without which the smallest trace does not fail alike.
 
         None if unknown.
 
@@ -126,5 +126,5 @@ class FindingState(Value):
 
     @property
     def kills(self) -> bool:
-        """Whether the finding is that its trace kills each worker that runs it."""
+        """Whether the finding is that its trace kills every worker that runs it."""
         return kills_worker(self.verdict)

@@ -53,12 +53,12 @@ class KnownFinding(Value):
         return self
 
     def holds(self, today: date) -> bool:
-        """Whether the finding counts as known today: nights do not report a known finding."""
+        """Whether nights treat the finding as known today, and do not report it."""
         return self.status != "open" and (self.until is None or today < self.until)
 
     @property
     def standing(self) -> str:
-        """Return the triage state in words: status, assignee, end date, and upstream link."""
+        """Return in words: status, assignee, end date, upstream link."""
         status = "fixed upstream" if self.status == "fixed" else self.status
         whom = f" to {self.to}" if self.to else ""
         until = f" until {self.until}" if self.until is not None else ""
@@ -112,7 +112,7 @@ def known_in(path: Path) -> KnownFinding:
 
 
 def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
-    """Change keys of the file of a known finding, which may be new.
+    """Change keys in a known finding's file, which is created if missing.
 
     Other keys and comments stay.
 

@@ -40,12 +40,12 @@ _FILES = ("campaign.sqlite", "campaign.sqlite-wal", "campaign.sqlite-shm", "resu
 
 
 class HeldError(CampaignError):
-    """Another process holds the lock of the campaign or folder."""
+    """Another process has locked the campaign or folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A campaign folder with its lock, held by this process.
+    """A campaign folder that this process has locked.
 
     `made` are the folders that this process created for it, outermost first. `is_new` is set if the folder was no
     campaign when the lock was taken.
@@ -58,11 +58,11 @@ class Claim:
 
     @property
     def is_in_place(self) -> bool:
-        """Return whether the folder still has the lock file of this process."""
+        """Return whether the folder still contains this process's lock file."""
         return _is_at(self.lock, self.folder / LOCK)
 
     def note_run(self, run: str | None) -> None:
-        """Write the name of the run that holds the lock, or clear it."""
+        """Write the name of the run that has the lock; None clears it."""
         self.lock.truncate(0)
         if run is not None:
             self.lock.write(run)
@@ -73,7 +73,7 @@ class Claim:
         self.lock.close()
 
     def give_up(self) -> None:
-        """Free the lock; a new campaign and its folders are removed first, but no foreign files."""
+        """Release the lock; remove a new campaign's folders first, unless others wrote there."""
         assert not self.lock.closed, "a claim is given up once, before its lock is free"
         try:
             if self.is_new and self.is_in_place:
@@ -138,7 +138,7 @@ def claim_next(parent: Path, stem: str) -> Claim:
 
 @contextmanager
 def editing(folder: Path) -> Iterator[None]:
-    """Lock a folder of known findings during the block; wait for other processes that edit it.
+    """Lock a folder of known findings during a block, after waiting for other editors.
 
     Raises:
         StoreError: the folder cannot be written, or another process did not end its edit.
@@ -170,7 +170,7 @@ def is_unused(folder: Path) -> bool:
 
 
 def killed_run(folder: Path) -> str | None:
-    """Return the run that was killed while it held the lock of a campaign, None without one.
+    """Return the run that died while it had a campaign's lock; None if none did.
 
     No process may write the campaign during the call.
     """
@@ -194,7 +194,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def _claimed(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[Path, ...]]:
-    """Create a folder if it is missing, and lock a file in it.
+    """Create a folder if missing, and lock a file in it.
 
     Return the file and the created folders.
 
@@ -215,7 +215,7 @@ def _claimed(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[P
 
 
 def _hold(path: Path, seconds: float) -> IO[str]:
-    """Return a locked lock file, created if it is missing; wait some seconds for another holder."""
+    """Return the locked lock file; wait some seconds while another process has it."""
     end = time.monotonic() + seconds
     while True:
         file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)

@@ -1,4 +1,4 @@
-"""Merge of campaigns: the union of rows and files, independent of order and repetition.
+"""Merge of campaigns: union of rows and files, independent of order and repetition.
 
 A fixed order decides between two rows with one key. If their answers differ, the discarded one is stored as late: a
 contradiction, as within one campaign. A job that was lost in one campaign and judged in another is judged.
@@ -37,7 +37,7 @@ class Target(Protocol):
 
 
 def take(target: Target, table: str, row: Row) -> None:
-    """Merge one row into a target; of two rows with one key, a fixed order chooses."""
+    """Merge a row into a target; between two rows with one key, a fixed order decides."""
     shape = TABLES[table]
     assert len(row) == len(shape.columns), f"{table} has {len(shape.columns)} columns"
     other = target.get(table, row[: shape.num_keys])
@@ -53,7 +53,7 @@ def take(target: Target, table: str, row: Row) -> None:
 
 
 def _late(table: str, winner: Row, loser: Row) -> Row | None:
-    """Return the `late` row for a discarded answer.
+    """Return the row of table `late` for an answer that is discarded.
 
     None if both answers are equal or the row is no answer.
     """
@@ -94,7 +94,7 @@ _ORDERS: dict[str, Callable[[Row], tuple[Any, ...]]] = {
 
 
 def merge(sources: Sequence[Path], place: Path | Claim) -> list[str]:
-    """Merge campaigns into one, which may exist already; return remarks about damage in them.
+    """Merge campaigns into one, which may exist; return remarks on damage in them.
 
     Nested campaigns, such as the regressions of a night, are merged in the same way. `place` is the folder of the
     result, or a claim of it, which is released. A new result is removed if it cannot be written completely.
@@ -123,7 +123,7 @@ def merge(sources: Sequence[Path], place: Path | Claim) -> list[str]:
 
 
 def _merge_whole(sources: Sequence[Path], claimed: Claim, claims: list[Claim]) -> list[str]:
-    """Merge campaigns and their nested ones into claimed folders.
+    """Merge campaigns, and the campaigns inside them, into locked folders.
 
     Append the claims of nested folders to `claims`.
     """
@@ -180,7 +180,7 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
 
 
 def _merge_file(source: Path, out: Path, name: str) -> None:
-    """Copy a file to a name in a folder; an existing file with lesser bytes stays.
+    """Copy a file to a name in a folder, unless a file with lesser bytes is there.
 
     Of two files with one name, keep the one with the lesser bytes.
     """
@@ -190,7 +190,7 @@ def _merge_file(source: Path, out: Path, name: str) -> None:
 
 
 def _forget_judged(out: Path, database: Database) -> None:
-    """Remove the traces of jobs that were lost in one campaign and judged in another."""
+    """Remove traces of jobs lost in one campaign but judged in another."""
     for path in (out / "running").glob("[!.]*.yaml"):
         judged = list(database.select("results", "job = ? AND verdict != 'lost'", (path.stem,)))
         if judged or list(database.select("shards", "job = ?", (path.stem,))):

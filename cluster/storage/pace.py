@@ -1,4 +1,4 @@
-"""Pace of a campaign: estimates the range of its remaining time from its rate so far."""
+"""Pace of a campaign: estimate its remaining time from its rate so far."""
 
 from itertools import pairwise
 from typing import Annotated, TypeAlias
@@ -19,14 +19,14 @@ Seconds: TypeAlias = Annotated[float, Field(ge=-1e12, le=1e12)]
 
 
 class Left(Value):
-    """The remaining time of a campaign: minimum and maximum, in seconds."""
+    """Remaining time of a campaign in seconds: minimum and maximum."""
 
     low: Seconds
     high: Seconds
 
 
 class Pace:
-    """Progress samples of a run: time and units done.
+    """Samples of a run's progress: time and units done.
 
     The first sample is the start of the run, with the units of earlier runs.
     """
@@ -47,7 +47,7 @@ class Pace:
             del self._samples[1:-1:2]
 
     def left(self, total: int | None) -> Left | None:
-        """Return the remaining time at the slowest and the fastest rate.
+        """Return the remaining time at the slowest and at the fastest rate so far.
 
         None without a reliable estimate.
 

@@ -94,7 +94,7 @@ class ProgressFile:
 
 
 def read_progress(folder: Path) -> Snapshot | None:
-    """Return the progress of the newest run of a campaign or of a nested one; None without any."""
+    """Return the progress of a campaign's newest run, or of a campaign inside it."""
     found = []
     for path in (folder / FILE, *folder.glob(f"*/{FILE}")):
         with suppress(OSError, ValidationError):

@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"(https?://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\"]*")
 
 
 class Planned(Value):
-    """Work that a process is going to judge.
+    """Work that a process will judge.
 
     Without all of it a campaign is not judged completely.
 
@@ -55,7 +55,7 @@ Stamp: TypeAlias = Annotated[str, AfterValidator(_is_stamp)]
 
 
 class Run(Value):
-    """One process that writes a campaign; `run` is its unique name.
+    """One process that writes a campaign; `run` is its name.
 
     `commit` is the commit of the checkout with this code, followed by `+` if files were edited; empty without a
     checkout. `engine` is the tested engine; empty if that was not recorded. `ended` is None for a running process, or
@@ -91,7 +91,7 @@ def now() -> str:
 
 
 def after(begun: str, seconds: float) -> str:
-    """Return the stamp that is some seconds after another one, independent of the current clock."""
+    """Return the time stamp `seconds` after `begun`, independent of the current clock."""
     assert seconds >= 0, f"{seconds} seconds after {begun}"
     return (datetime.fromisoformat(begun) + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
 
@@ -115,7 +115,7 @@ def this_run(seed: int | None = None, engine: str = "") -> Run:
 
 
 def _without_secrets(words: list[str]) -> Iterator[str]:
-    """Yield the words of a command, with notification URLs shortened to their host.
+    """Yield a command's words, with notification URLs shortened to their hosts.
 
     A notification address is cut to its host, as the rest may be a secret.
     """

@@ -1,4 +1,4 @@
-"""Types of all columns of stored rows, checked whenever a row is read.
+"""Types of all columns of stored rows, verified whenever a row is read.
 
 A row with a correct seal may still come from another version, or be made by hand.
 

@@ -1,4 +1,4 @@
-"""Schema of a campaign's database: its tables, and the seal that reveals an altered row."""
+"""Schema of a campaign's database: tables, and the seal (digest) that reveals altered rows."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Table:
         return self.columns[: self.num_keys]
 
     def sealed(self, row: Row) -> Row:
-        """Return a row followed by its seal, a digest of its values."""
+        """Return a row with its seal, a digest of its values."""
         assert len(row) == len(self.columns), f"{self.name} has {len(self.columns)} columns, given are {len(row)}"
         return (*row, seal_of(self.name, row))
 

@@ -1,4 +1,4 @@
-"""Store: a campaign directory with results, attempts, artefacts, and traces of running jobs.
+"""Store: writes a campaign folder: results, attempts, artefacts, traces of running jobs.
 
 One process writes a campaign. The trace of a job is written to `running/` before the job is dispatched and stays there
 until its result is recorded, so that a kill at any moment loses nothing.
@@ -28,7 +28,7 @@ from workers.targets.target import RunConfig
 
 
 class Store(Contents, AbstractContextManager["Store"]):
-    """The only writer of one campaign directory; a context manager.
+    """The only writer of a campaign folder; a context manager.
 
     It is opened by its folder, or by a claim of it, which is released when the store is closed. A new campaign is
     removed if it cannot be opened, or if Ray cannot be reached and no attempt was recorded.
@@ -81,7 +81,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             self._claim.note_run(self.run.run)
 
     def plan(self, planned: Planned) -> None:
-        """Record work that this process is going to judge, in addition to earlier calls."""
+        """Record work that this process will judge, in addition to earlier calls."""
         before = self.run.planned
         both = Planned(
             scenarios=before.scenarios | planned.scenarios,
@@ -100,7 +100,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             self.close()
 
     def _give_up(self) -> None:
-        """Release the campaign directory, and remove it if it is new."""
+        """Release the campaign folder; remove it if it is new."""
         try:
             with suppress(StoreError):
                 self._db.close()
@@ -120,7 +120,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         return self._claim.is_in_place and (self.folder / DATABASE).is_file()
 
     def close(self) -> None:
-        """Record the end of this process, and release the directory."""
+        """Record the end of this process, and release the folder."""
         ended = self.run.model_copy(update={"ended": after(self.run.begun, time.monotonic() - self._begun)})
         try:
             # An error of the store was reported when it first occurred.
@@ -165,7 +165,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         return running_file(self.folder / "running", job)
 
     def record(self, job: Job, attempt: int, judgement: Judgement, scenario: str) -> Result:
-        """Store the result of a job after its artefact, unless the job has a result already."""
+        """Store a job's result, after its artefact; keep an earlier result."""
         artefact = None
         if is_finding(judgement.verdict):
             artefact = self.keep_artefact(judgement, scenario, job.config)
@@ -198,7 +198,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             self._db.insert("attempts", (job, attempt, self.run.run, slot, outcome, reason), "REPLACE")
 
     def note_late(self, job: str, attempt: int, answer: Answer) -> None:
-        """Record an answer that came after its attempt was given up."""
+        """Record an answer whose attempt had been given up."""
         assert attempt >= 1, f"attempts of a job count from 1; job {job} was answered in {attempt}"
         text = answer.model_dump_json()
         self._db.insert("late", (job, answer_digest(answer), attempt, text))
@@ -231,7 +231,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         self._forget_running(job.key)
 
     def keep_unjudged(self, job: ShardJob, report: ShardReport) -> None:
-        """Record a lost shard with its empty report; the next process judges the shard again."""
+        """Store a lost shard with an empty report; the next process judges it again."""
         assert not report.traces, "nothing of a lost shard was judged"
         text = report.model_dump_json()
         row = (f"{job.key}-unjudged", f"unjudged {job.role}", job.shard.number, text_digest(text), text)
@@ -262,7 +262,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         return path.relative_to(self.folder).as_posix()
 
     def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
-        """Write a missing or damaged artefact again, and add its path to `restored`.
+        """Write a missing or damaged artefact again, and list it in `restored`.
 
         A damaged file is renamed.
         """
@@ -285,7 +285,7 @@ class Store(Contents, AbstractContextManager["Store"]):
 
 
 def answer_digest(answer: Answer) -> str:
-    """Return the digest of an answer, without the part that depends on earlier jobs."""
+    """Return an answer's digest, without what depends on earlier jobs."""
     if isinstance(answer, Judgement | ShardReport):
         answer = answer.model_copy(update={"ran": ()})
     return text_digest(answer.model_dump_json())

@@ -1,4 +1,4 @@
-"""Check of a database's write-ahead log: whether the log of a killed process is complete.
+"""Check of a database's write-ahead log: whether a killed process left a complete one.
 
 SQLite reads a log up to its first altered frame, and ignores the rest without an error. Whether there must be a log is
 known from `campaign.lock`, which has the name of the run that may have written one.
@@ -43,7 +43,7 @@ def damage_of_log(path: Path) -> str | None:
 
 
 def absence_of_log(path: Path) -> str | None:
-    """Describe the loss if the log of a killed run is missing; None if it exists."""
+    """Describe the loss if a killed run's log is missing; None if it exists."""
     log = log_of(path)
     if log.exists() and log.stat().st_size:
         return None
@@ -57,7 +57,7 @@ def _is_header(data: bytes) -> bool:
 
 
 def _is_of_this_log(data: bytes, start: int) -> bool:
-    """Return whether a frame was written to this log, not left from the previous log.
+    """Return whether a frame belongs to this log, not to the previous one in the file.
 
     In a frame of the previous log, both salts differ from the header's.
 
@@ -68,7 +68,7 @@ def _is_of_this_log(data: bytes, start: int) -> bool:
 
 
 def _sound_frames(data: bytes, size: int) -> Iterator[int]:
-    """Yield the offsets of frames up to the first altered one.
+    """Yield the offsets of frames before the first altered one.
 
     Each checksum continues the previous one.
     """
@@ -88,7 +88,7 @@ def _order(data: bytes) -> str:
 
 
 def _checksum(data: bytes, so_far: tuple[int, int], order: str) -> tuple[int, int]:
-    """Continue the checksum of a log, as defined by SQLite's format."""
+    """Continue a log's checksum as SQLite's format defines it."""
     one, other = so_far
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
     for first, second in zip(words[::2], words[1::2], strict=True):

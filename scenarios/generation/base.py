@@ -1,4 +1,4 @@
-"""Base generator: random traces of any engine, from numbers of any source.
+"""Base generator of random traces, for any engine and from any source of numbers.
 
 The numbers come from a `Source`: labelled ones from a seed alone (`random_trace`), or those that Hypothesis samples.
 What kinds of things exist in a trace is sampled first (swarm testing: features that are absent make room for others),
@@ -46,7 +46,7 @@ PRIORITY = is_set("policy", "priority")
 
 
 class FlatTrace:
-    """A random trace while situations change it, as the integers that `interpret` decodes.
+    """A random trace under generation, as the integers that `interpret` decodes.
 
     `spec` is the specification that `numbers` encode.
     """
@@ -63,38 +63,38 @@ class FlatTrace:
         self.reused: list[FlatEvent] = []
 
     def has(self, name: str, digits: Draws) -> bool:
-        """Return true with the weight of a situation, and record the situation if true."""
+        """Sample a situation by its weight; record it if sampled; return whether it was."""
         return self.take(name, digits.chance(self._weights[name]))
 
     def has_kind(self, name: str, digits: Draws) -> bool:
-        """Sample a kind of event as `has` does, but let large random numbers mean true."""
+        """Sample a kind of event like `has`, where large random numbers mean true."""
         weight = self._weights[name]
         return self.take(name, digits.below(weight.denominator) >= weight.denominator - weight.numerator)
 
     def has_size(self, name: str, digits: Draws) -> bool:
-        """Sample a size as `has` does, but let small random numbers mean true."""
+        """Sample a size like `has`, where small random numbers mean true."""
         weight = self._weights[name]
         return self.take(name, digits.below(weight.denominator) < weight.numerator)
 
     def take(self, name: str, is_sampled: bool) -> bool:
-        """Record a sampled situation unless the hunt excludes it; return whether it was recorded."""
+        """Record a sampled situation, unless the hunt excludes it; return whether recorded."""
         found = is_sampled and name not in self._weights.without
         self.situations += [name] if found else []
         return found
 
 
 def random_trace(seed: int) -> Trace:
-    """Return the trace of a seed: the same one on any host, in any process."""
+    """Return the random trace of a seed, equal on all hosts and in all processes."""
     return labelled(seed).trace
 
 
 def labelled(seed: int, weights: Weights = DEFAULT) -> Generated:
-    """Return the random trace of a seed, and the names of its situations."""
+    """Return the random trace of a seed, with the names of its situations."""
     return generated(lambda site, index: Digits(seed, site, index), seed, weights)
 
 
 def generated(source: Source, seed: int, weights: Weights = DEFAULT) -> Generated:
-    """Return a random trace from a stream of numbers; the seed gives prompts and schedule."""
+    """Return a random trace from a source of numbers; the seed decides prompts and schedule."""
     flat = FlatTrace(source, seed, weights)
     for step in _STEPS:
         step(flat)
@@ -152,19 +152,19 @@ def _random_spec(flat: FlatTrace) -> SpecNumbers:
 
 
 def _seldom_nonzero(source: Source, site: str, one_in: int, count: int) -> int:
-    """Return 0, or in one trace of `one_in` a number from 1 to `count` - 1."""
+    """Return 0; in one of `one_in` traces, a number from 1 to `count` - 1."""
     digits = source(site, 0)
     return 1 + digits.below(count - 1) if digits.one_in(one_in) else 0
 
 
 def _model_length(flat: FlatTrace, usual: int, k: int) -> int:
-    """Return 128 - max_model_len; the length is at most K + 3 in `model_shorter_than_drafts`."""
+    """Return the code of max_model_len, 128 minus it; in one situation it is at most K + 3."""
     digits = flat.source("model_length", 0)
     return 128 - max(2, k + digits.below(4)) if flat.has("model_shorter_than_drafts", digits) else usual
 
 
 def _drafter_length(flat: FlatTrace, has_limit: bool, usual: int) -> int:
-    """Return a drafter's position limit: 0 for none, 1 to 3 in `drafter_of_few_positions`."""
+    """Return a drafter's limit of positions: 0 for none, or 1 to 3 in one situation."""
     digits = flat.source("drafter_length", 0)
     if not has_limit:
         return 0
@@ -217,7 +217,7 @@ def _submit_requests(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def pool_of_one_request(flat: FlatTrace) -> None:
-    """Size the KV cache for the longest request, or up to half more; always with priorities."""
+    """Size the KV cache for the longest request, or up to half more; use priorities."""
     tight = flat.source("pool", 0)
     if flat.has_size("pool_of_one_request", tight) or flat.spec.policy == "priority":
         need = max(flat.spec.blocks_needed(1 + each.a, 1 + each.b) for each in flat.requests)
@@ -267,7 +267,7 @@ def _add_events(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def shared_prefixes(flat: FlatTrace) -> None:
-    """Lengthen prompts by some blocks; let them share prefixes of some blocks or all tokens.
+    """Lengthen prompts by some blocks, and let them share prefixes.
 
     In half of the traces in which a request may hit a block registered in the same step all arrive together; in half of
     all traces most prompts are prefixes of one another, and end one token after a block.
@@ -294,7 +294,7 @@ def shared_prefixes(flat: FlatTrace) -> None:
 
 @situation(PREFIX_CACHE, stage="base", part_of="shared_prefixes")
 def equal_blocks_after_different_ones(flat: FlatTrace) -> None:
-    """Let most requests have equal blocks after blocks that differ."""
+    """Let most requests have equal blocks that follow different blocks."""
     block = flat.spec.block_size
     if not flat.spec.prefix_cache or not flat.has("equal_blocks_after_different_ones", flat.source("equal_blocks", 0)):
         return
@@ -322,7 +322,7 @@ def mixed_priorities(flat: FlatTrace) -> None:
 
 @situation(is_set("draft_sampling", "probabilistic"), stage="base")
 def undefined_draft_logits(flat: FlatTrace) -> None:
-    """Spoil the draft logits of requests with a temperature (NaN or infinite)."""
+    """Corrupt draft logits of requests with a temperature (NaN or infinity)."""
     swarm = flat.source("proposals", 0)
     sampling = [each for each in flat.requests if each.i] if flat.spec.draft_sampling == "probabilistic" else []
     for index in range(1 + swarm.below(3) if sampling and flat.has("undefined_draft_logits", swarm) else 0):
@@ -363,7 +363,7 @@ def preempt_in_first_step(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def request_id_reuse(flat: FlatTrace) -> None:
-    """Submit requests under names used before; half of them abort the old request first."""
+    """Submit requests under names used before; abort half of the earlier requests first."""
     swarm = flat.source("reuse", 0)
     count, exists = swarm.below(4), flat.has("request_id_reuse", swarm)
     for index in range(1 + count if exists else 0):

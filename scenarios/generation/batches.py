@@ -1,4 +1,4 @@
-"""Situations (changes of random traces) of batch rows, cached prefixes, recurrent states.
+"""Situations (changes of random traces) about batch rows, cached prefixes, recurrent states.
 
 They are for engines with drafts of their own: where a trace scripts drafts, the base generator reaches these by itself.
 """
@@ -61,7 +61,7 @@ def single_token_prompts(trace: TraceBuilder) -> None:
 
 @situation(HYBRID, NO_DRAFTS, event("dummy_step"), allows("graphs", "full"))
 def dummy_steps_between_states(trace: TraceBuilder) -> None:
-    """Stall all requests for three ticks: CUDA graphs replay on padding rows only.
+    """Stall all requests for three ticks, so that CUDA graphs replay on padding rows.
 
     A lost state changes an output only many tokens later: outputs are long, and no request is aborted.
     """
@@ -83,7 +83,7 @@ def dummy_steps_between_states(trace: TraceBuilder) -> None:
 
 @situation()
 def preempt_while_chunking(trace: TraceBuilder) -> None:
-    """Interrupt requests while their prompts are computed, chunk by chunk."""
+    """Interrupt requests between the prefill chunks of their prompts."""
     submits = trace.submits()
     longest = max((submit.prompt_length for _, submit in submits), default=0)
     if longest < CHUNKED_MIN:
@@ -132,7 +132,7 @@ rows_swap_while_chunking: Situation[TraceBuilder] = Situation(
 
 
 def _swap_rows(trace: TraceBuilder) -> None:
-    """Let front rows run prefill chunks while later rows decode; give half of them bad words."""
+    """Let the first rows prefill in chunks while later rows decode; half get bad words."""
     spec, run = trace.spec, 1 + trace.spec.num_speculative_tokens
     chunk = run + 1 + trace.pick(6, "chunk in front")
     trace.set(long_prefill_token_threshold=chunk)
@@ -158,7 +158,7 @@ def cuda_graphs(trace: TraceBuilder) -> None:
 
 @situation(feature(CONTINUES), along_with="logprobs_are_logits")
 def multi_turn(trace: TraceBuilder) -> None:
-    """Continue conversations, mostly of ended requests; in 1 of 2 traces with cached prefixes.
+    """Continue conversations, mostly of ended requests; half of such traces cache prefixes.
 
     A third of the continuations come after a reset of the prefix cache.
     """
@@ -176,7 +176,7 @@ def multi_turn(trace: TraceBuilder) -> None:
 
 
 def _fill_blocks(trace: TraceBuilder) -> None:
-    """End most prompts K tokens before a block end, or one token before or after that."""
+    """End most prompts K tokens before a block end, give or take one token."""
     trace.set_if_allowed(drafter="dflash", draft_sampling="greedy")
     block, k = trace.spec.block_size, trace.spec.num_speculative_tokens
     for index, submit in trace.submits():
@@ -206,7 +206,7 @@ def drafts_fill_a_block(trace: TraceBuilder) -> None:
     ),
 )
 def hits_inside_blocks(trace: TraceBuilder) -> None:
-    """Let prefix-cache hits end inside a block: prompts have common prefixes of any length."""
+    """Let prefix-cache hits end inside a block, by common prefixes of any length."""
     block = trace.spec.block_size
     trace.set_if_allowed(match_tokens=block >> (1 + trace.pick(2, "match")))
     for index, submit in trace.submits():
@@ -218,7 +218,7 @@ def hits_inside_blocks(trace: TraceBuilder) -> None:
 
 @situation(HYBRID, PREFIX_CACHE, unless=("hits_inside_blocks",))
 def cache_cleared_past_a_block(trace: TraceBuilder) -> None:
-    """Reset the prefix cache while a running request's output has passed a block end.
+    """Reset the prefix cache after a running request's output has passed a block end.
 
     The request is computed again in chunks that keep no state at the end of its prompt.
     """
@@ -268,7 +268,7 @@ def states_at_block_ends(trace: TraceBuilder) -> None:
     when("no states in the prefix cache", lambda spec: not (spec.layers == "hybrid" and spec.prefix_cache)),
 )
 def branches_after_blocks(trace: TraceBuilder) -> None:
-    """Let prompts diverge after common whole blocks in the prefix cache."""
+    """Let prompts differ after common whole blocks in the prefix cache."""
     trace.cache_prefixes()
     if not trace.spec.prefix_cache:
         return
@@ -288,7 +288,7 @@ def branches_after_blocks(trace: TraceBuilder) -> None:
     unless=("sessions",),
 )
 def grammar_waits_among_drafts(trace: TraceBuilder) -> None:
-    """Let grammars wait for a reasoning-end token that comes inside a run of accepted drafts.
+    """Let grammars begin after a reasoning-end token among accepted draft tokens.
 
     Prompts are short and outputs long. The grammar then allows tokens by their remainder, each state another one, so a
     wrong grammar state changes the next token.
@@ -310,7 +310,7 @@ def grammar_waits_among_drafts(trace: TraceBuilder) -> None:
 
 @situation(RUNS, ATTENTION, feature("stop_words"), unless=("sessions", "grammar_waits_among_drafts"))
 def stop_words_among_drafts(trace: TraceBuilder) -> None:
-    """Give most requests many one-token stop words, several in one run of accepted drafts."""
+    """Give most requests many one-token stop words, several among accepted draft tokens."""
     if not any(submit.params.stop_words for _, submit in trace.submits()):
         return
     trace.set_if_allowed(drafter="draft_model", drafter_quality="good", draft_sampling="greedy")

@@ -1,4 +1,4 @@
-"""A trace under generation for an engine: specification, events and situations so far."""
+"""Builder of a random trace for one engine: specification, events, situations so far."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -9,7 +9,7 @@ from scenarios.capabilities import Capabilities, with_params
 from scenarios.draw import below
 from scenarios.events import PromptDraw, Submit
 from scenarios.features import refusals
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.situation import Generated, Situation, Stage
 from scenarios.generation.weights import Weights
 from scenarios.sampling import PARAMS, Addition
@@ -18,7 +18,7 @@ from scenarios.trace import Trace, problems
 
 
 class TraceBuilder:
-    """A trace under generation: situations change `spec` and `events`.
+    """A trace under generation, whose `spec` and `events` situations change.
 
     Random numbers are labelled by the seed of the trace, by the situation that samples them and by their subject. With
     `is_complete` no later situation may change sizes or requests.
@@ -39,23 +39,23 @@ class TraceBuilder:
 
     @property
     def generated(self) -> Generated:
-        """The trace with the names of the situations that changed it."""
+        """The trace, with the names of the situations that changed it."""
         return Generated(self.trace, tuple(dict.fromkeys(self._situations)))
 
     def add(self, situations: Iterable[Situation["TraceBuilder"]]) -> None:
-        """Sample each possible situation by its weight, and let it change the trace."""
+        """Sample each possible situation by its weight; apply the sampled ones to the trace."""
         for each in situations:
             is_possible = each.is_possible_in(self.engine, self.spec) and not self._sampled & {*each.unless}
             if is_possible and (each.along_with in self._sampled or self._is_sampled(each.name)):
                 self.put(each)
 
     def put_if_possible(self, situation: Situation["TraceBuilder"] | None, stage: Stage) -> None:
-        """Apply a situation if it is given, belongs to `stage` and is possible."""
+        """Apply a situation (if any) that belongs to `stage` and is possible."""
         if situation is not None and situation.stage == stage and situation.is_possible_in(self.engine, self.spec):
             self.put(situation)
 
     def put(self, situation: Situation["TraceBuilder"]) -> None:
-        """Let a situation change the trace, and record its name if the trace changed.
+        """Apply a situation to the trace; record its name if the trace changed.
 
         A change by a situation of stage `last` is undone if it makes the trace invalid.
         """
@@ -72,14 +72,14 @@ class TraceBuilder:
             del self._situations[count:]
 
     def has(self, name: str, index: int = 0) -> bool:
-        """Sample a part of the current situation, record it if sampled; return whether it was."""
+        """Sample a variant of the current situation; record it if sampled."""
         found = self._is_sampled(name, index)
         if found:
             self.note(name)
         return found
 
     def note(self, name: str) -> None:
-        """Record that a part of the current situation (`part_of`) changed the trace."""
+        """Record a variant of the current situation (`part_of`) that changed the trace."""
         self._sampled.add(name)
         self._situations.append(name)
 
@@ -88,7 +88,7 @@ class TraceBuilder:
         return name in self._sampled
 
     def choice(self, names: Sequence[str], of: str) -> str:
-        """Return one of several situations, sampled by their weights, or "" for none of them."""
+        """Return one of several situations, sampled by weight; "" for none."""
         weights = [self._weights[name] for name in names]
         total = max(Fraction(1), sum(weights, Fraction(0)))
         unit = lcm(total.denominator, *(weight.denominator for weight in weights))
@@ -103,7 +103,7 @@ class TraceBuilder:
         return number < weight.numerator and name not in self._weights.without
 
     def pick(self, bound: int, what: str, index: int = 0) -> int:
-        """Return a random integer in [0, bound) for this situation, `what` and `index`."""
+        """Return a random integer in [0, bound) that depends on situation, `what` and `index`."""
         return below(bound, self._trace.seed, self._site, what, index)
 
     def one_in(self, count: int, what: str, index: int = 0) -> bool:
@@ -115,25 +115,25 @@ class TraceBuilder:
         self.spec = self.spec.model_copy(update=keys)
 
     def set_if_allowed(self, **keys: object) -> None:
-        """Set keys of the specification, except values that the engine does not allow."""
+        """Set keys of the specification, as far as the engine allows the values."""
         self.set(**{key: value for key, value in keys.items() if self.engine.allows(key, value)})
 
     def at_least(self, **keys: int) -> None:
-        """Raise keys of the trace's specification to at least these values."""
+        """Raise keys of the specification to at least these values."""
         self.set(**{key: max(getattr(self.spec, key), least) for key, least in keys.items()})
 
     def is_valid(self, submit: Submit) -> bool:
-        """Return whether a submit is valid in an engine with the trace's specification."""
+        """Return whether a submit is valid with the trace's specification."""
         return not problems(self._trace.model_copy(update={"spec": self.spec, "events": (submit,)}))
 
     def fit(self) -> None:
-        """Remove unsupported values from the trace, and rescale it to the engine's block size."""
-        fitting = within(self.trace, self.engine)
+        """Remove what the engine does not support, and rescale to its block size."""
+        fitting = fitted_to(self.trace, self.engine)
         self.spec, self.events = fitting.spec, [*fitting.events]
         self._trace = fitting
 
     def cache_prefixes(self) -> None:
-        """Enable the prefix cache, with recurrent states at block ends, if allowed."""
+        """Enable the prefix cache, and recurrent states at block ends, if allowed."""
         before = self.spec
         self.set_if_allowed(prefix_cache=True, recurrent_cache="align")
         if refusals(self.spec, ()):
@@ -179,7 +179,7 @@ class TraceBuilder:
         self.change(index, prompt=prompt.model_copy(update={"tokens": tokens, "common": shared}))
 
     def drop_drafts(self) -> None:
-        """Set the specification to no drafts, and give most requests a temperature."""
+        """Generate no draft tokens, and give most requests a temperature."""
         plain = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
         self.set(num_speculative_tokens=0, **plain)
         for index, submit in self.submits():

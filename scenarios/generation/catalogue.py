@@ -52,7 +52,7 @@ def weights_of(focus: Iterable[str], without: Iterable[str], engine: Capabilitie
 
 
 def unknown_focus(focus: Iterable[str], engine: Capabilities) -> str:
-    """Return a message about the first name in `focus` that the engine does not have, or ""."""
+    """Return a message about the first situation in `focus` that the engine lacks, or ""."""
     known = situations_of(engine)
     areas = [area for area in AREAS if any(each.area == area for each in known.values())]
     wrong = [name for name in focus if name not in known and name not in areas]
@@ -60,7 +60,7 @@ def unknown_focus(focus: Iterable[str], engine: Capabilities) -> str:
 
 
 def generated_for(generated: Generated, engine: Capabilities, weights: Weights = DEFAULT) -> Generated:
-    """Return a random trace after the engine's situations changed it, with their names.
+    """Return a random trace changed by an engine's situations, with their names.
 
     For an engine with a real drafter, the trace is also fitted to the engine's limits.
     """
@@ -94,5 +94,5 @@ def generated_for(generated: Generated, engine: Capabilities, weights: Weights =
 
 
 def for_engine(trace: Trace, engine: Capabilities) -> Trace:
-    """Return a random trace after the situations of an engine changed it."""
+    """Return a random trace changed by an engine's situations."""
     return generated_for(Generated(trace), engine).trace

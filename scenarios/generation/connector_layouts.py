@@ -1,4 +1,4 @@
-"""Layouts of traces with a KV connector: requests compete for a small KV cache or store."""
+"""Layouts of requests in traces with a KV connector: how they compete for blocks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ AFTER_BLOCKS = (0, 1, 1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How requests compete for blocks: engine settings, and fields of each request.
+    """How requests compete for blocks: engine settings, and fields of each submit.
 
     `arrange` and `make_pool` set the specification; `fields` has prompt, max_tokens and tick of a request by its
     number.
@@ -36,14 +36,14 @@ class Layout:
     keeps_first: bool = False
 
     def placed(self, submit: Submit, index: int, trace: TraceBuilder) -> Submit:
-        """Return a submit with this layout's prompt, max_tokens and tick, if that is valid."""
+        """Return a submit with this layout's prompt, max_tokens and tick, if it stays valid."""
         fields = self.fields(index, trace)
         changed = submit.model_copy(update={**fields, "stop": ()})
         return changed if isinstance(submit.prompt, PromptDraw) and trace.is_valid(changed) else submit
 
 
 def crowd(trace: TraceBuilder) -> None:
-    """Give the producer few blocks, and let it compute long prompts in prefill chunks."""
+    """Give the producer few blocks, and let it compute long prompts in chunks."""
     spec, size = trace.spec, trace.spec.block_size
     longest = max((spec.blocks_needed(each.prompt_length, 1) for _, each in trace.every_submit()), default=1)
     length = size * max(longest, 3 + trace.pick(3, "longest"))
@@ -52,7 +52,7 @@ def crowd(trace: TraceBuilder) -> None:
 
 
 def steps_of(tokens: int, spec: EngineSpec) -> int:
-    """Return the number of prefill steps of a prompt, without other requests."""
+    """Return how many prefill steps a prompt takes if no other request runs."""
     most = spec.max_num_batched_tokens
     return -(-tokens // min(most, spec.long_prefill_token_threshold or most))
 
@@ -67,7 +67,7 @@ def _arrange_beside_one(trace: TraceBuilder) -> None:
 
 
 def _beside_one(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return submit fields: request 0 generates past a block end, later ones are short.
+    """Return fields of a submit: request 0 runs past a block end, while short ones come and go.
 
     So some stored blocks of request 0 are loaded again, and others are evicted for its last block. Request 1 has a
     prompt of its own and runs as long, so that steps overlap.
@@ -88,7 +88,7 @@ def _beside_one(index: int, trace: TraceBuilder) -> dict[str, object]:
 
 
 def _arrange_undisturbed(trace: TraceBuilder) -> None:
-    """Use stores of known latency, no drafts, and async scheduling with whole prompts.
+    """Use fixed store latencies, no drafts, async scheduling, and whole prompts per step.
 
     So the ticks are known in which the last chunk of request 0 is stored and a preempted request loads.
     """
@@ -102,7 +102,7 @@ def _arrange_undisturbed(trace: TraceBuilder) -> None:
 
 
 def _undisturbed(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return submit fields: loads start before the last chunk of request 0 is stored."""
+    """Return fields of a submit: loads start before request 0's last chunk is stored."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)
@@ -123,7 +123,7 @@ def _undisturbed(index: int, trace: TraceBuilder) -> dict[str, object]:
 
 
 def _after_one(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return submit fields: a prompt of nearly max_model_len, short ones in its prefill.
+    """Return fields of a submit: request 0 has a long prompt; short ones arrive in its prefill.
 
     So the producer has no blocks for the next chunk of request 0, with other requests after it in flight. A request
     alone is computed in whole steps, so request 1 arrives with it.
@@ -155,7 +155,7 @@ def _arrange_in_turn(trace: TraceBuilder) -> None:
 
 
 def _in_turn(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return submit fields: outputs fill the last block of each prompt of some blocks.
+    """Return fields of a submit: prompts end in a block that the request's output fills.
 
     The others share a prefix with request 0 and load it: the KV cache has room for two such loads, but not for the rest
     of either prompt. Or the prompts have no common prefix, and a request gets all blocks of a finished one.
@@ -194,7 +194,7 @@ def _arrange_branches(trace: TraceBuilder) -> None:
 
 
 def _branches(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return submit fields: prompts share whole blocks with request 0's, after it ended."""
+    """Return fields of a submit: its prompt shares whole blocks with request 0, which has ended."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)

@@ -1,4 +1,4 @@
-"""Situations of KV connectors: stores, offloading, producers, and disturbed transfers.
+"""Situations of KV connectors: stores, offloading, producers, disturbed transfers.
 
 Requests meet in a pool or a store that is just too small for them as a *layout* says (`connector_layouts.py`).
 """
@@ -61,7 +61,7 @@ _STATES_INSIDE = when("layers hybrid, match_tokens", lambda spec: spec.layers ==
 
 
 def may_have_connector(trace: TraceBuilder) -> bool:
-    """Return whether a trace may have a KV connector, which excludes some other features.
+    """Return whether a trace may get a KV connector, which some features exclude.
 
     These are wake-ups in parts, sessions in a tight pool, and CUDA graphs of hybrid models.
     """
@@ -148,7 +148,7 @@ CONNECTORS: tuple[Situation[TraceBuilder], ...] = (
 
 
 def _num_blocks(spec: EngineSpec, failures: str) -> int:
-    """Return the KV cache's number of blocks, doubled if requests recompute lost blocks."""
+    """Return the number of KV-cache blocks; twice as many if lost blocks are recomputed."""
     return spec.num_blocks if failures == "fail" else 2 * spec.num_blocks + 2
 
 
@@ -168,7 +168,7 @@ def _has_session(trace: TraceBuilder) -> bool:
 
 
 def _recomputes_synchronous_loads(transfer: Transfer) -> bool:
-    """Return whether a step loads synchronously and lost blocks are recomputed."""
+    """Return whether loads are synchronous and lost blocks are recomputed."""
     return (transfer.loads, transfer.failures) == ("synchronous", "recompute")
 
 
@@ -296,7 +296,7 @@ def _with_prompt(submit: Submit, index: int, trace: TraceBuilder) -> Submit:
 
 
 def _around(submit: Submit, index: int, trace: TraceBuilder, layout: Layout | None) -> Iterator[AnyEvent]:
-    """Yield events that disturb, abort or preempt a request during its transfers."""
+    """Yield events that disturb, abort or preempt a request while its blocks are transferred."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)
@@ -353,7 +353,7 @@ def _disturbance(submit: Submit, index: int, trace: TraceBuilder, is_calm: bool)
 
 
 def _until_abort(submit: Submit, index: int, trace: TraceBuilder) -> int:
-    """Return the ticks until an abort: about the end of a load, the start of a store, or any."""
+    """Return the ticks until an abort: near a load's end, near a store's start, or any."""
     transfer, prompt = trace.spec.transfer, steps_of(submit.prompt_length, trace.spec)
     if transfer is not None and transfer.stores == "asynchronous" and trace.pick(5, "with a store", index) < 2:
         return prompt - 1 + trace.pick(1 + transfer.store_ticks, "abort with a store", index)
@@ -363,6 +363,6 @@ def _until_abort(submit: Submit, index: int, trace: TraceBuilder) -> int:
 
 
 def _load_ticks(spec: EngineSpec) -> int:
-    """Return the minimum number of ticks that the first load of a request takes."""
+    """Return how many ticks the first load of a request takes at least."""
     found = [each for each in (spec.transfer, spec.offloading, spec.handoff) if each is not None]
     return found[0].load_ticks + (spec.transfer.lookup_ticks if spec.transfer is not None else 0)

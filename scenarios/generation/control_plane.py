@@ -1,4 +1,4 @@
-"""Situation of control events: pause, sleep, weight exchange, and a second engine."""
+"""Situation of control events: pause, sleep, weight exchange, second engine."""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Situations of features that only some engines have, added before a trace is rescaled."""
+"""Situations of features that only some engines have; applied before traces are rescaled."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +29,7 @@ WITHOUT_STATES: tuple[Drafter, ...] = ("draft_model", "draft_model", "eagle", "e
 
 @situation(allows("logprobs_mode", "raw_logits"), allows("logprobs_mode", "processed_logits"), stage="feature")
 def logprobs_are_logits(trace: TraceBuilder) -> None:
-    """Return logits in place of logprobs, for every request."""
+    """Let every request return logits instead of logprobs."""
     trace.set(logprobs_mode=f"{trace.spec.logprobs_mode}_logits")
     trace.add_param("num_logprobs")
 
@@ -60,7 +60,7 @@ def _defaults(*keys: str) -> Mapping[str, object]:
     Need("hybrid models without some features", engine=lambda engine: bool(_not_with_hybrids(engine))), stage="feature"
 )
 def hybrid_model(trace: TraceBuilder) -> None:
-    """Use a hybrid model (attention and recurrent layers) without the features it excludes."""
+    """Use a hybrid model (attention and recurrent layers), without features it excludes."""
     nothing = {key: type(getattr(trace.spec, key))() for key in _not_with_hybrids(trace.engine)}
     # There are no draft tokens, so the drafter is the default.
     trace.set(layers="hybrid", **_defaults("drafter", "draft_sampling"), **nothing)
@@ -68,7 +68,7 @@ def hybrid_model(trace: TraceBuilder) -> None:
 
 @situation(OWN_DRAFTS, stage="feature", unless=("hybrid_model",))
 def drafters_of_the_engine(trace: TraceBuilder) -> None:
-    """Replace drafters that the engine lacks, and 1 of 3 others, by a drafter of the engine."""
+    """Replace drafters that the engine lacks, and a third of the others, by its own."""
     spec, engine = trace.spec, trace.engine
     if _not_with_hybrids(engine):
         # Otherwise nearly all traces without the excluded features would be hybrid.

@@ -1,4 +1,4 @@
-"""Adaptation of a trace to an engine: rescale lengths to its block size, apply its limits.
+"""Fitting of a trace to an engine: rescale lengths to its block size, apply its limits.
 
 In rescaled traces lengths keep their position in a block, and pools of blocks stay as tight as they were.
 """
@@ -17,7 +17,7 @@ _FIXES_MAX = 64
 T = TypeVar("T")
 
 
-def within(trace: Trace, capabilities: Capabilities) -> Trace:
+def fitted_to(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return the trace with the engine's block size and without unsupported values."""
     for _ in range(_FIXES_MAX):
         if lacking(trace, capabilities) is None:
@@ -27,7 +27,7 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
 
 
 def _fixed(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with limits applied once: to its events, then to its specification."""
+    """Apply the engine's limits once: to events, specification, then the whole trace."""
     sizes = capabilities.allowed("block_size")
     if sizes is not None and trace.spec.block_size not in sizes:
         trace = rescaled(trace, sizes[0])
@@ -43,7 +43,7 @@ def _fixed(trace: Trace, capabilities: Capabilities) -> Trace:
 
 
 def _fixed_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
-    """Return a value with the limits applied in order; None if a limit removes the value."""
+    """Apply limits in order; return the changed value, None if a limit removes it."""
     for limit in limits:
         for _ in range(_FIXES_MAX):
             excess = limit(asked)
@@ -99,7 +99,7 @@ def _rescaled(event: AnyEvent, old: int, new: int) -> AnyEvent:
 
 
 def _rescaled_length(length: int, old: int, new: int) -> int:
-    """Return a length in tokens, rescaled so that it ends at the same part of a block."""
+    """Rescale a length in tokens: it ends at the same fraction of a block."""
     blocks, rest = divmod(length, old)
     if rest == old - 1 and old > 1:
         return blocks * new + new - 1

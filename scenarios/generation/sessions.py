@@ -1,4 +1,4 @@
-"""Situation: turn requests into streaming sessions, each of several inputs (parts).
+"""Situation: turn requests into streaming sessions of several inputs.
 
 Sessions are generated without features that are known to fail in sessions of every engine: grammars, tokens sampled at
 random, and events that preempt (`findings/README.md`).
@@ -63,7 +63,7 @@ session_with_tight_pool: Situation[TraceBuilder] = Situation(
 
 
 def tighten(trace: TraceBuilder) -> None:
-    """Shrink the KV cache to one or two of the longest sessions, so that sessions wait for blocks."""
+    """Shrink the KV cache to one or two of the longest sessions: sessions wait for blocks."""
     lengths = Counter[str]()
     for index, submit in trace.every_submit():
         lengths[submit.session or str(index)] += submit.prompt_length + submit.max_tokens
@@ -73,7 +73,7 @@ def tighten(trace: TraceBuilder) -> None:
 
 
 def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
-    """Return a specification with enough max_model_len, blocks and budget for all sessions.
+    """Return a specification in which all sessions fit: max_model_len, blocks, budget.
 
     The token budget of a step is enough for the draft tokens of two requests.
 
@@ -96,7 +96,7 @@ def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
 
 
 def keep_sessions(trace: TraceBuilder) -> None:
-    """Restore what sessions need after a KV connector was added: room, and no preemption.
+    """Restore what sessions need after a KV connector was added: room, no preemption.
 
     A request continues each session after its end, to load the blocks that it stored. With a drafter whose KV cache
     entry depends on the next token, no other request continues a session: a block that ends before a dropped token
@@ -119,7 +119,7 @@ def keep_sessions(trace: TraceBuilder) -> None:
 
 
 def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
-    """Return the events with one or two requests as sessions; a request may continue one."""
+    """Turn one or two requests into sessions; another request may continue one."""
     found = [each for each in trace.events if not _preempts(each)]
     names = Counter(each.request for each in found if isinstance(each, Submit))
     firsts = [
@@ -128,7 +128,7 @@ def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
         if isinstance(each, Submit) and isinstance(each.prompt, PromptDraw) and names[each.request] == 1
     ]
     for number, first in enumerate(firsts[: 1 + trace.pick(2, "sessions", 0)]):
-        parts = _session_parts(spec, first, number, trace)
+        parts = _session_inputs(spec, first, number, trace)
         found[found.index(first)] = parts[0]
         found += parts[1:]
         after = parts[-1].tick + trace.pick(_PART_AFTER, "behind a session", number)
@@ -145,8 +145,8 @@ def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
     return found
 
 
-def _session_parts(spec: EngineSpec, first: Submit, number: int, trace: TraceBuilder) -> list[Submit]:
-    """Return the submits of a streaming session, one for each input; half have stop tokens."""
+def _session_inputs(spec: EngineSpec, first: Submit, number: int, trace: TraceBuilder) -> list[Submit]:
+    """Return the submits of a streaming session, one per input; half have stop tokens."""
     parts: list[Submit] = []
     for index in range(2 + trace.pick(_PARTS_MAX, "parts", number)):
         label = 8 * number + index
@@ -175,14 +175,14 @@ def _ends_with_a_block(spec: EngineSpec, part: Submit) -> bool:
 
 
 def _ticks(spec: EngineSpec, events: Sequence[AnyEvent]) -> int:
-    """Return an estimate of the ticks to compute all submits with the token budget."""
+    """Return an estimate of the ticks that all submits take with the token budget."""
     submits = [each for each in events if isinstance(each, Submit)]
     longest = max(each.max_tokens for each in submits)
     return longest + sum(each.prompt_length + each.max_tokens for each in submits) // spec.max_num_batched_tokens
 
 
 def _ending_with_a_block(spec: EngineSpec, part: Submit) -> Submit:
-    """Return a session input whose last output token is the last token of a block.
+    """Return a session input whose last output token is the last of a block.
 
     The session drops this token when the next input arrives.
     """

@@ -1,4 +1,4 @@
-"""Shards of a hunt: generated traces, each shard derived from its key alone, on any host."""
+"""Shards of a hunt: generated traces that depend on the shard's key only, on any host."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -9,7 +9,7 @@ from scenarios.draw import draw
 from scenarios.features import refusals
 from scenarios.generation.base import labelled
 from scenarios.generation.catalogue import generated_for, weights_of
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.situation import Generated
 from scenarios.generation.weights import DEFAULT, Weights
 from scenarios.spec import EngineSpec, Value
@@ -25,14 +25,14 @@ Profile: TypeAlias = Literal["mixed", "labelled", "hypothesis"]
 
 
 class Parent(Value):
-    """A corpus trace from which a shard starts: unchanged in turn 0, mutated in later turns."""
+    """A corpus trace for a shard: used as it is in turn 0, changed in later turns."""
 
     trace: Trace
     turn: int
 
 
 class Shard(Value):
-    """Traces `first` to `first + traces - 1` of shard `number` of a hunt, with faults.
+    """Traces `first` to `first + traces - 1` of a hunt's shard `number`, with planted faults.
 
     Profile `labelled` generates each trace from a labelled seed (`random_trace`), `hypothesis` by strategies
     (`traces`), and `mixed` by both in turn, shard by shard.
@@ -53,26 +53,26 @@ class Shard(Value):
 
     @property
     def generator(self) -> Generator:
-        """Generator of this shard's traces."""
+        """The generator of this shard's traces."""
         return GENERATORS[self.number % len(GENERATORS)] if self.profile == "mixed" else self.profile
 
     def generate(self, capabilities: Capabilities | None = None) -> list[Trace]:
-        """Return the traces of this shard, fitted to an engine if given, faults not yet on."""
+        """Return the traces of this shard, fitted to an engine if given; faults are not on yet."""
         return [each.trace for each in self.generated(capabilities)]
 
     def generated(self, capabilities: Capabilities | None = None) -> list[Generated]:
-        """Return the traces of `generate` with their situations."""
+        """Return the traces of `generate`, with their situations."""
         weights = DEFAULT if capabilities is None else weights_of(self.focus, self.without, capabilities)
         found = self._fresh(weights)
         if capabilities is not None:
             found = [generated_for(each, capabilities, weights) for each in found]
         found = [self._descendant(index, each) for index, each in enumerate(found, self.first)]
         if capabilities is not None:
-            found = [each._replace(trace=within(each.trace, capabilities)) for each in found]
+            found = [each._replace(trace=fitted_to(each.trace, capabilities)) for each in found]
         return found
 
     def _descendant(self, index: int, fresh: Generated) -> Generated:
-        """Return a corpus trace, unchanged or mixed with `fresh`; else `fresh`.
+        """Return a corpus trace (as it is, or mixed with `fresh`), or `fresh` without one.
 
         The situations of a corpus trace are unknown.
 
@@ -85,7 +85,7 @@ class Shard(Value):
         return Generated(variant(parent.trace, fresh.trace, seed) if parent.turn else parent.trace)
 
     def _fresh(self, weights: Weights) -> list[Generated]:
-        """Generate the traces of the shard without the corpus."""
+        """Generate the shard's traces, ignoring the corpus."""
         if self.generator == "labelled":
             first = self.number * TRACES_PER_SHARD + self.first
             return [labelled(self.seed << 32 | first + index, weights) for index in range(self.traces)]
@@ -94,7 +94,7 @@ class Shard(Value):
 
 
 def _sampled(seed: int, num_traces: int, weights: Weights) -> list[Generated]:
-    """Return traces that Hypothesis generates, the same in every environment.
+    """Return traces that Hypothesis generates, equal in all environments.
 
     Every setting is explicit, because the environment variable `CI` changes defaults.
     Its first example, always a single trivial request, is dropped: it finds nothing, and comes once a shard.
@@ -130,13 +130,13 @@ def _sampled(seed: int, num_traces: int, weights: Weights) -> list[Generated]:
 
 
 def traces_of(seed: int, profile: Profile = "mixed") -> Iterator[Trace]:
-    """Yield the traces of a hunt with a seed, endlessly, faults not yet on."""
+    """Yield the traces of a hunt with this seed, without end; faults are not on yet."""
     for number in count():
         yield from Shard(profile=profile, seed=seed, number=number).generate()
 
 
 def fitted(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:
-    """Return a trace with faults on and the specification that they require, if it is valid.
+    """Return a trace with faults on, and the options they require, if that is valid.
 
     Keys that are refused together with the required ones get their default. If the result is not valid, the trace keeps
     its specification.

@@ -1,4 +1,4 @@
-"""Situations: named changes of random traces, each to reveal a kind of bug."""
+"""Situations: named changes of random traces, each made to reveal a kind of bug."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Generated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A requirement of a situation on the engine, and on the specification of a trace.
+    """What a situation requires of an engine and of the specification of a trace.
 
     `text` is its name in lists.
     """
@@ -35,12 +35,12 @@ class Need:
 
 
 def event(*kinds: str) -> Need:
-    """Require that the engine supports one of several kinds of events."""
+    """Require an engine that supports one of these kinds of events."""
     return Need(f"event {' or '.join(kinds)}", engine=lambda engine: bool({*kinds} & {*engine.events}))
 
 
 def feature(name: str) -> Need:
-    """Require that the engine supports a request feature."""
+    """Require an engine that supports a request feature."""
     return Need(
         f"feature {name}",
         engine=lambda engine: name in engine.features,
@@ -49,17 +49,17 @@ def feature(name: str) -> Need:
 
 
 def allows(key: str, value: object) -> Need:
-    """Require that the engine allows a value of a specification key."""
+    """Require an engine that allows a value of a specification key."""
     return Need(f"{key}: {value}", engine=lambda engine: engine.allows(key, value))
 
 
 def when(text: str, holds: Callable[[EngineSpec], bool]) -> Need:
-    """Require that a condition holds for the specification of the trace."""
+    """Require a specification that satisfies a condition."""
     return Need(text, spec=lambda _, spec: holds(spec))
 
 
 def is_set(key: str, value: object) -> Need:
-    """Require that the trace's specification has a value of a key."""
+    """Require a specification with this value of a key."""
     return Need(
         f"{key} {value}",
         engine=lambda engine: engine.allows(key, value),
@@ -83,7 +83,7 @@ OWN_DRAFTS = Need("drafts that are not scripted", engine=lambda engine: not engi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation(Generic[T]):
-    """One situation of the table of weights: `change` puts it into a trace under generation.
+    """A situation of the table of weights; `change` applies it to a trace under generation.
 
     A situation without `change` is part of the base generator or of the situation `part_of`, which asks for it by name.
     A trace with the situation `along_with` always has this one, a trace with one of `unless` never. An engine that
@@ -100,18 +100,18 @@ class Situation(Generic[T]):
     replaces: str = ""
 
     def __call__(self, trace: T) -> None:
-        """Change a trace under generation so that it has the situation."""
+        """Apply the situation to a trace under generation."""
         assert self.change is not None, f"{self.name} is part of {self.part_of}"
         self.change(trace)
 
     @property
     def area(self) -> Area:
-        """The area of the engine (a group of situations) that the situation tests."""
+        """The part of the engine that the situation tests."""
         return TABLE[self.name][1]
 
     @property
     def finds(self) -> str:
-        """The bugs that the situation finds, in one line."""
+        """The bugs that the situation is to reveal, in one line."""
         return TABLE[self.name][2]
 
     @property
@@ -136,7 +136,7 @@ def situation(
     unless: tuple[str, ...] = (),
     replaces: str = "",
 ) -> Callable[[Callable[[T], None]], Situation[T]]:
-    """Declare a function that changes a trace under generation as a situation; a decorator.
+    """Return a decorator that declares a function, which changes a trace, as a situation.
 
     The situation has the name of the function.
     """

@@ -13,7 +13,7 @@ from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, Hypoth
 from scenarios.capabilities import Capabilities
 from scenarios.generation.base import generated, random_trace
 from scenarios.generation.catalogue import for_engine
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.situation import Generated
 from scenarios.generation.weights import DEFAULT, Weights
 from scenarios.trace import Trace
@@ -24,13 +24,13 @@ BACKEND = "specstorm"
 
 
 class Provider(HypothesisProvider):
-    """Hypothesis's provider without constants from the source of loaded modules.
+    """Hypothesis's provider, without constants from the source code of loaded modules.
 
     A worker, the coordinator and a replay load different modules; the traces of a shard are the same in all of them.
     """
 
     def _maybe_draw_constant(self, *of: object, **options: object) -> None:
-        """Return None: constants would depend on the modules that a process has loaded."""
+        """Return None: constants would depend on which modules are loaded."""
         return
 
 
@@ -38,7 +38,7 @@ AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.Provider"
 
 
 class _Drawn:
-    """A stream of numbers from Hypothesis, which shrink towards 0, the first item and false."""
+    """A stream of numbers from Hypothesis; they shrink to 0, the first item, and false."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[int]], int]) -> None:
         self._draw = draw
@@ -63,7 +63,7 @@ def traces(capabilities: Capabilities | None = None) -> st.SearchStrategy[Trace]
     """
 
     def adapted(each: Generated) -> Trace:
-        return each.trace if capabilities is None else within(for_engine(each.trace, capabilities), capabilities)
+        return each.trace if capabilities is None else fitted_to(for_engine(each.trace, capabilities), capabilities)
 
     return generated_traces().map(adapted)
 

@@ -139,7 +139,7 @@ WEIGHTS: Mapping[str, Weight] = {name: Weight(weight) for name, (weight, _, _) i
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Situation weights of one hunt: raised for `focus`, zero for `without`."""
+    """Weights of a hunt's situations: raised for `focus`, zero for `without`."""
 
     focus: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()

@@ -1,9 +1,9 @@
-"""Situations of sliding-window layers, in some attention-only traces without connectors."""
+"""Situations of sliding-window layers, in attention-only traces without KV connector."""
 
 from scenarios.capabilities import lacking
 from scenarios.features import refusals
 from scenarios.generation.builder import TraceBuilder
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.situation import ATTENTION, Situation, allows, situation
 from scenarios.trace import problems
 
@@ -56,7 +56,7 @@ def _lengthen(trace: TraceBuilder) -> None:
     length = max(trace.spec.max_model_len, longest + 1 + trace.spec.num_speculative_tokens)
     trace.at_least(max_model_len=length, num_blocks=-(-length // block_size))
     trace.at_least(max_num_batched_tokens=TOKENS_OF_A_STEP_MIN)
-    if problems(within(trace.trace, trace.engine)):
+    if problems(fitted_to(trace.trace, trace.engine)):
         trace.spec, trace.events = before
     else:
         trace.fit()

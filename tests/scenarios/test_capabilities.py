@@ -1,4 +1,4 @@
-"""Limits of engines: `within` replaces each refused value by a supported one and changes nothing else.
+"""Limits of engines: `fitted_to` replaces each refused value by a supported one and changes nothing else.
 
 Covers request features, specification keys and probes, with and without draft tokens.
 """
@@ -21,7 +21,7 @@ from scenarios.capabilities import (
 )
 from scenarios.events import AnyEvent, Preempt, Schedule, Submit
 from scenarios.generation.catalogue import for_engine
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
@@ -66,11 +66,11 @@ def test_within_changes_only_refused_traces_until_supported(engine: str) -> None
     for seed in range(60):
         original = random_traces()[seed]
         for trace in (original, for_engine(original, capabilities)):
-            fixed = within(trace, capabilities)
+            fixed = fitted_to(trace, capabilities)
             assert (fixed == trace) is (lacking(trace, capabilities) is None)
             assert lacking(fixed, capabilities) is None
             assert problems(fixed) == []
-            assert within(fixed, capabilities) is fixed
+            assert fitted_to(fixed, capabilities) is fixed
 
 
 SPEC = EngineSpec(block_size=8, num_speculative_tokens=2)
@@ -86,7 +86,7 @@ def specified(**update: object) -> Trace:
     return BASE.model_copy(update={"spec": SPEC.model_copy(update=update)})
 
 
-# For each message: the refused trace, and the trace that `within` returns.
+# For each message: the refused trace, and the trace that `fitted_to` returns.
 REFUSED: dict[str, tuple[Trace, Trace]] = {
     "events.1.mode: deliver; allowed modes are drop": (
         BASE.model_copy(update={"events": (ASKED, Preempt(tick=1, request="a", mode="deliver"))}),
@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[Trace, Trace]] = {
 def test_limit_message_and_replacement_cover_one_value(message: str) -> None:
     trace, fixed = REFUSED[message]
     assert lacking(trace, SOME) == message
-    assert within(trace, SOME) == fixed
+    assert fitted_to(trace, SOME) == fixed
 
 
 def test_feature_unsupported_with_drafts_is_removed_only_there() -> None:
@@ -134,7 +134,7 @@ def test_feature_unsupported_with_drafts_is_removed_only_there() -> None:
         "events.0: a request with stop; allowed features are accept, priority, session, continues, min_tokens"
     )
     assert "top_k" not in message
-    assert within(trace, SOME) == asking(params=SamplingParams(temperature=1.0))
+    assert fitted_to(trace, SOME) == asking(params=SamplingParams(temperature=1.0))
     plain = trace.model_copy(update={"spec": SPEC.model_copy(update={"num_speculative_tokens": 0})})
     assert lacking(plain, SOME) is None
 
@@ -148,7 +148,7 @@ def test_lacking_reports_first_event_for_any_order_of_limits() -> None:
 def test_within_removes_request_too_large_for_new_specification() -> None:
     long = ASKED.model_copy(update={"request": "b", "prompt": tuple(range(30))})
     small = Capabilities(spec={**dict.fromkeys(EngineSpec.model_fields, ()), "num_blocks": (2,)})
-    fixed = within(Trace(spec=SPEC, events=(ASKED, long)), small)
+    fixed = fitted_to(Trace(spec=SPEC, events=(ASKED, long)), small)
     assert fixed.spec.num_blocks == 2
     assert [event.request for event in fixed.submits()] == ["a"]
 
@@ -163,4 +163,4 @@ def test_within_asserts_if_limits_exceed_each_other() -> None:
         return Excess("params.num_logprobs", "few", "more are wanted", fixed) if wants_more else None
 
     with pytest.raises(AssertionError, match="changes for one limit exceed another"):
-        within(BASE, replace(SOME, limits=Limits(events=(to(1), never_none))))
+        fitted_to(BASE, replace(SOME, limits=Limits(events=(to(1), never_none))))

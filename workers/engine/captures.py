@@ -119,7 +119,7 @@ class Captures:
 
     def drafted(self, view: View, step: int, requests: Requests) -> None:
         """Copy drafter-specific variables: predictions, recurrent states, carried hidden states."""
-        if self._traits.carries_words:
+        if self._traits.carries_hidden_state:
             self._carried(view, step, requests)
         if self._traits.has_model:
             self._draft_model(view, step, requests)

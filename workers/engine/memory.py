@@ -169,7 +169,7 @@ class Memory:
         self.own = integers("own", rows * k if traits.has_model else 0)
         self.drafter_states = words("drafter_states", slots * (2 + k))
         self.drafter_conv = words("drafter_conv", slots * (spec.conv_width + k))
-        self.carried = words("carried", spec.max_num_seqs if traits.carries_words else 0)
+        self.carried = words("carried", spec.max_num_seqs if traits.carries_hidden_state else 0)
 
     def _chain_memory(self, spec: EngineSpec, rows: int, machine: Machine) -> None:
         """Allocate slot mapping, noise and logits buffers for successive draft tokens.

@@ -55,7 +55,7 @@ class RequiredCaptures:
         self.on_host: tuple[str, int] | None = None
         drafter = TRAITS[spec.drafter]
         after_sampling: tuple[str, ...] = ("kept",) if keeps_states_with_blocks(spec) else ()
-        after_sampling += ("drafted",) if drafter.has_model or drafter.carries_words else ()
+        after_sampling += ("drafted",) if drafter.has_model or drafter.carries_hidden_state else ()
         self._certain = self._observed_among("inputs", "sampled", *after_sampling, "state")
         self._drawn = self._observed_among("inputs", "sampling", "sampled", *after_sampling, "state")
 

@@ -250,7 +250,7 @@ def _states_of(rows: Sequence[RowTruth], spec: EngineSpec, length_max: float = i
 def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return drafter-specific expected values: predictions, states or carried hidden states."""
     k, rows = spec.num_speculative_tokens, step.rows
-    if TRAITS[spec.drafter].carries_words:
+    if TRAITS[spec.drafter].carries_hidden_state:
         return {"carried": [row.model_values.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
     if not TRAITS[spec.drafter].has_model:
         return {}

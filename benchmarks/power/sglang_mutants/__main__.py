@@ -18,7 +18,7 @@ from benchmarks.power.order_lines.table import Table
 from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.generation.catalogue import for_engine
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.edits.fix import ALL
@@ -73,7 +73,7 @@ def traces(count: int) -> Iterator[tuple[str, Trace]]:
     for file in find_scenarios([ROOT / "scenarios" / Sglang.name]):
         yield file.stem, load(file).explicit()
     for seed in range(count):
-        drawn = within(for_engine(random_trace(seed), capabilities), capabilities)
+        drawn = fitted_to(for_engine(random_trace(seed), capabilities), capabilities)
         ahead = drawn.model_copy(update={"spec": drawn.spec.model_copy(update={"depth": 2})})
         if lacking(ahead, capabilities) is None and not problems(ahead):
             yield f"seed {seed}", ahead.explicit()

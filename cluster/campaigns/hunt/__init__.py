@@ -1,1 +1,1 @@
-"""Hunt: a campaign of generated traces; shards, canary, repeated shards and findings."""
+"""Hunt: a campaign of generated traces, in shards; canary, repeated shards, findings."""

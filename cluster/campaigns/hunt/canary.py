@@ -1,4 +1,4 @@
-"""Canary: a planted fault that a hunt must find at regular intervals.
+"""Canary: a planted fault that a hunt has to find again and again, to show that it can.
 
 If it does not, its results prove nothing.
 """
@@ -13,7 +13,7 @@ CANARY_SHARDS_MAX = 8
 
 
 class CanarySearch:
-    """The search for a hunt's canary, restarted every `CANARY_EVERY` shards of the hunt.
+    """Search for a hunt's canary (a planted fault), begun again every `CANARY_EVERY` shards.
 
     Its shards run one at a time.
 
@@ -31,14 +31,14 @@ class CanarySearch:
 
     @property
     def is_blind(self) -> bool:
-        """Whether the last `CANARY_SHARDS_MAX` shards missed the fault.
+        """Whether the last `CANARY_SHARDS_MAX` shards of the search missed the fault.
 
         The hunt then proves nothing.
         """
         return self.tried >= CANARY_SHARDS_MAX
 
     def task(self, num_judged: int) -> Task | None:
-        """Return the next shard of the canary search; None if none is due, or one is running.
+        """Return the next shard of the search, if it is time for one and none is running.
 
         `num_judged` is the number of judged shards of the hunt.
         """

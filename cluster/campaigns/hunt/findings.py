@@ -1,4 +1,4 @@
-"""Findings of a hunt by fingerprint: each is judged again, shrunk and confirmed.
+"""Findings of a hunt by fingerprint; each is judged again, shrunk and confirmed.
 
 They are closed in the order of discovery, and duplicates are marked.
 """
@@ -19,7 +19,7 @@ from workers.shrink.fingerprint import signature_of
 
 
 class Findings:
-    """Findings by fingerprint, in the order of discovery; iteration skips refuted ones.
+    """Findings by fingerprint, in order of discovery; iteration skips refuted ones.
 
     Findings with the same cause count as one. The cause is the same if their shrunk traces have the same fingerprint,
     or if the smallest traces of both need the same single planted fault.
@@ -33,7 +33,7 @@ class Findings:
         self._news: list[News] = []
 
     def distinct(self) -> list[Triage]:
-        """Return the findings without duplicates, which have the cause of an earlier finding."""
+        """Return the findings without duplicates (same cause as an earlier finding)."""
         return [triage for triage in self if triage.state.is_distinct]
 
     def __iter__(self) -> Iterator[Triage]:
@@ -43,19 +43,19 @@ class Findings:
         return sum(triage.state.is_distinct for triage in self)
 
     def duplicates_of(self, triage: Triage) -> list[Triage]:
-        """Return the findings that are duplicates of a given one, in the order of discovery."""
+        """Return the duplicates of a finding, in order of discovery."""
         bug = triage.state.bug
         alike = {bug, *(each.state.bug for each in self if each.state.face_of == bug)}
         return [each for each in self if each.state.face_of == bug or each.state.same_as in alike]
 
     @property
     def num_open(self) -> int:
-        """Return the number of findings that are still being shrunk."""
+        """Return the number of findings whose shrinking has not ended."""
         return sum(triage.is_open for triage in self.by_bug.values())
 
     @property
     def refuted(self) -> dict[int, str]:
-        """Return why each refuted finding was refuted, by the number of the shard that met it."""
+        """Return why findings were refuted, by the number of the shard that met them."""
         reasons: dict[int, str] = {}
         for triage in self.by_bug.values():
             state = triage.state
@@ -64,7 +64,7 @@ class Findings:
         return reasons
 
     def add(self, hit: Hit, first: int) -> None:
-        """Count the traces of a shard's hit; a new fingerprint becomes a new finding."""
+        """Count the traces of a shard's hit; a new fingerprint makes a new finding."""
         bug = hit.signature.bug
         if bug not in self.by_bug:
             kept = self._ledger.finding(_name(bug))
@@ -78,7 +78,7 @@ class Findings:
         self.by_bug[bug].count += hit.count
 
     def tasks(self, slots: int) -> list[Task]:
-        """Return jobs that judge or shrink the first open findings, for about `slots` workers."""
+        """Return jobs that judge or shrink the oldest open findings, for about `slots` workers."""
         tasks = []
         for triage in [each for each in self.by_bug.values() if each.is_open][:slots]:
             for task in triage.tasks(slots):
@@ -87,7 +87,7 @@ class Findings:
         return tasks
 
     def take(self, record: Record) -> None:
-        """Advance the triage of the finding that a job belongs to by the job's result."""
+        """Process a job's result: advance the triage of its finding."""
         triage = self._owner.pop(record.job)
         before = triage.state
         triage.take(record)
@@ -100,7 +100,7 @@ class Findings:
         return news
 
     def keep_open(self) -> None:
-        """Write the smallest trace so far of each open finding as its artefact.
+        """Write each open finding's smallest trace so far as an artefact.
 
         A resumed hunt continues to shrink it.
         """
@@ -113,7 +113,7 @@ class Findings:
             self._keep(triage.state)
 
     def close(self) -> None:
-        """Close each confirmed finding, in order, up to the first finding that is still open."""
+        """Close confirmed findings in order, up to the first that is still open."""
         for triage in self.by_bug.values():
             if triage.state.stage == "closed":
                 continue
@@ -133,7 +133,7 @@ class Findings:
         if not state.is_refuted:
             changes["same_as"] = same = self._same_as(state, judgement)
             if same is None:
-                changes["face_of"] = self._face_of(state)
+                changes["face_of"] = self._duplicate_of(state)
                 name = self._trace_name(state)
                 changes["artefact"] = self._ledger.keep_artefact(judgement, name, self._settings.config)
         return state.model_copy(update=changes)
@@ -156,8 +156,8 @@ class Findings:
                 return triage.state.same_as or bug
         return None
 
-    def _face_of(self, state: FindingState) -> str | None:
-        """Return the first earlier finding that needs the same planted fault to fail, or None."""
+    def _duplicate_of(self, state: FindingState) -> str | None:
+        """Return the first earlier finding that fails only with the same planted fault, or None."""
         if state.cause is None:
             return None
         for bug, triage in self.by_bug.items():

@@ -1,4 +1,4 @@
-"""Gate for a change of an engine's sources: scenarios of the changed code, then a hunt."""
+"""Gate for a change of an engine's sources: run scenarios of changed code, then a hunt."""
 
 from collections.abc import Collection
 from functools import partial
@@ -23,7 +23,7 @@ TRACES_END = 0.85
 
 
 def changes_of(tree: Path, package: str, base: str, installed: Path | None) -> Changes:
-    """Return the files of a source tree that differ from a commit.
+    """Return the files of a source tree that differ from a commit, or from the installation.
 
     Outside of a git checkout they are compared with the installed files.
 
@@ -52,7 +52,7 @@ def _is_alike(file: Path, other: Path) -> bool:
 
 
 class Gate:
-    """The two stages of a gate in one campaign: selected scenarios, then a hunt.
+    """A gate's two stages in one campaign: selected scenarios, then a hunt.
 
     `budget` is shared.
     """
@@ -75,24 +75,24 @@ class Gate:
         return list(dict.fromkeys([*self._by_scenario().values(), *self.planner.bugs()]))
 
     def judged(self) -> str:
-        """Return the numbers of judged and required scenarios and traces as text."""
+        """Return in words how many scenarios and traces were judged, of how many."""
         count = len(self.suite.scenarios)
         scenarios = f"{count - len(self.suite.missing)} of {count} scenarios"
         return f"{scenarios} and {self.traces} traces of at least {self._traces_min}"
 
     def cut_short(self) -> str:
-        """Return a sentence if the time ended before all required judgements, else an empty string."""
+        """Return a sentence if time ran out before everything was judged; else ""."""
         if not self.suite.missing and self.traces >= self._traces_min:
             return ""
         seconds = f" in {duration_text(self.budget.seconds)}" if self.budget.seconds is not None else ""
         return f"cut short: {self.judged()} were judged{seconds}; give more --minutes or --workers"
 
     def ran(self) -> frozenset[str]:
-        """Return the edited functions that were executed by scenarios or traces."""
+        """Return the edited functions that a scenario or trace executed."""
         return self.suite.ran() | self.planner.hunt.totals.ran
 
     def exit_code(self, known: Collection[str]) -> int:
-        """Return the exit code of scenarios and hunt together, without known findings.
+        """Return the exit code of scenarios and hunt; known findings do not count.
 
         A part that was cut short counts as not judged.
         """
@@ -107,7 +107,7 @@ class Gate:
         return weightiest(code, self.planner.exit_code(known), short)
 
     def _by_scenario(self) -> dict[str, str]:
-        """Return the fingerprints of the scenarios with a finding, by scenario name."""
+        """Return the fingerprint of each scenario with a finding."""
         found = {}
         for scenario in self.suite.scenarios:
             result = self.suite.results.get(scenario.job.key)

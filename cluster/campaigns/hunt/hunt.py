@@ -1,4 +1,4 @@
-"""Hunt: the state machine of a campaign of generated traces.
+"""Hunt: the state machine of a campaign that judges generated traces.
 
 Its only side effect is the ledger of results.
 
@@ -26,7 +26,7 @@ UNJUDGED_MAX = 3
 
 
 class Hunt:
-    """A hunt: shards (batches of traces) in order, canary search, repeats, and findings.
+    """A hunt: shards (batches of traces) in order, canary search, repeated shards, findings.
 
     `num_traces` is its length, None for no bound.
     """
@@ -48,7 +48,7 @@ class Hunt:
 
     @property
     def unjudged(self) -> dict[int, str]:
-        """Return the reasons of the shards that were not judged completely, by shard number."""
+        """Return why shards were not judged completely, by shard number."""
         return self._lost | self.findings.refuted
 
     @property
@@ -60,7 +60,7 @@ class Hunt:
         return self.totals.num_done + self._split.num_done
 
     def tasks(self, slots: int, room: int, may_begin: bool) -> list[Task]:
-        """Return the next jobs: first of findings, then of started shards, then new shards.
+        """Return the next jobs: for findings, then for started shards, then new shards.
 
         Jobs of findings come first, then required ones of earlier shards, then new shards up to `room`.
         """
@@ -80,7 +80,7 @@ class Hunt:
         return not (self._out or self.findings.num_open or (may_begin and self._has_more()))
 
     def take(self, record: Record, slot: int) -> None:
-        """Process a job's result: of a finding, or the report or loss of a shard."""
+        """Process a job's result: for a finding, or the report or loss of a shard."""
         job, result = self._out.pop(record.job, None), record.result
         if job is None:
             self.findings.take(record)
@@ -97,7 +97,7 @@ class Hunt:
         return (bound is None or self._next < bound) and len(self.unjudged) < UNJUDGED_MAX
 
     def _take_known(self) -> None:
-        """Process the reports of the next shards that the campaign has stored already."""
+        """Process the reports, in shard order, that an earlier run of the campaign has stored."""
         while self._has_more():
             job = self.jobs.job("hunt", self._next)
             known = self._ledger.shard(job.key)
@@ -127,7 +127,7 @@ class Hunt:
         self.repeats.add(number, report, slot)
 
     def _take_loss(self, job: ShardJob, lost: Lost, deaths: tuple[str, ...]) -> None:
-        """Process a lost shard: split it if it killed its workers, else record the reason.
+        """Process a lost shard: split it if it killed its workers, else record why.
 
         A shard that kills its workers is split to find the trace that does.
         """

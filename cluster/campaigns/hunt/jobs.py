@@ -1,4 +1,4 @@
-"""Settings of a hunt, jobs of its shards and traces by number, and the ledger of results.
+"""Settings of a hunt; jobs of its shards and traces; stored results (ledger).
 
 A job depends only on the settings and the number.
 """
@@ -22,7 +22,7 @@ LOSSES_MAX_AGAIN = 10
 
 
 class HuntSettings(Value):
-    """Settings of a running hunt: its plan, and the run configuration."""
+    """Settings of a running hunt: its plan and run configuration."""
 
     profile: Profile = "mixed"
     seed: int = 0
@@ -39,7 +39,7 @@ class HuntSettings(Value):
 
 
 def canary_of(config: RunConfig) -> str:
-    """Return an engine's default canary: the planted fault that each hunt must find.
+    """Return an engine's default canary, the planted fault that hunts must find.
 
     An empty string for an engine without planted faults.
     """
@@ -47,7 +47,7 @@ def canary_of(config: RunConfig) -> str:
 
 
 class ShardJobs:
-    """Makes the jobs of a hunt's shards, by role (hunt, again, canary) and shard number.
+    """Makes the jobs of a hunt's shards, by role (hunt, repeat, canary) and shard number.
 
     `num_traces` is the length of the hunt, None for no bound.
     """
@@ -61,7 +61,7 @@ class ShardJobs:
 
     @property
     def num_shards(self) -> int | None:
-        """Return the number of shards, None for no bound."""
+        """Return the number of shards; None if unlimited."""
         return None if self.num_traces is None else -(-self.num_traces // TRACES_PER_SHARD)
 
     def job(self, role: Role, number: int, **changes: object) -> ShardJob:
@@ -89,7 +89,7 @@ class ShardJobs:
 
 
 class Ledger(Protocol):
-    """Stored reports of shards and states of findings; a resumed hunt reads them again."""
+    """Stored shard reports and states of findings, which a resumed hunt reads."""
 
     def shard(self, job: str) -> ShardReport | None:
         """Return the stored report of a shard, None without one."""

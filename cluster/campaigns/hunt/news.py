@@ -10,7 +10,7 @@ from workers.shrink.shrinker import Finding
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A trace shows a bug that is new in this hunt; `verdict` says whether it is confirmed."""
+    """News: a trace has a finding that is new in this hunt."""
 
     trace: int
     bug: str
@@ -19,7 +19,7 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """An unconfirmed finding is now confirmed."""
+    """News: a slower run has confirmed a finding."""
 
     trace: int
     bug: str
@@ -27,7 +27,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """An unconfirmed finding did not occur again and is dropped."""
+    """News: an unconfirmed finding did not occur again, and is dropped."""
 
     trace: int
     bug: str
@@ -38,7 +38,7 @@ News: TypeAlias = Met | Confirmed | Dropped
 
 
 def news_of(before: FindingState, after: FindingState) -> list[News]:
-    """Return the news that a change of a finding's state makes."""
+    """Return the news in a change of a finding's state."""
     if after.judgement is not None and isinstance(after.judgement.verdict, Lost):
         return [] if before.is_refuted else [Dropped(after.first, after.bug, after.judgement.verdict.reason)]
     if before.is_unconfirmed and not after.is_unconfirmed:

@@ -1,4 +1,4 @@
-"""Planner of a hunt in a campaign directory; it resumes a stopped hunt."""
+"""Planner of a hunt in a campaign folder; it resumes a stopped hunt."""
 
 from collections.abc import Callable, Collection
 
@@ -19,7 +19,7 @@ from workers.run.shard import ShardReport
 
 
 class HuntPlanner:
-    """Planner of a hunt with its results in a store, and with a snapshot of its corpus.
+    """Planner of a hunt whose results, and snapshot of the corpus, are in a store.
 
     New shards are started while `may_begin` returns True.
     """
@@ -67,7 +67,7 @@ class HuntPlanner:
             self.store.keep_unjudged(job, unjudged_report())
 
     def _record_new_findings(self, shard: int, report: ShardReport) -> None:
-        """Record a report's findings with a new fingerprint, so that they are shown at once."""
+        """Store findings with a new fingerprint at once, so that they are shown."""
         for hit in report.hits:
             bug = hit.signature.bug
             if bug not in self._bugs_met and bug not in self.hunt.findings.by_bug:
@@ -91,7 +91,7 @@ class HuntPlanner:
         return list(dict.fromkeys(each.state.same_as or each.state.bug for each in self.hunt.findings))
 
     def exit_code(self, known: Collection[str] = ()) -> int:
-        """Return the exit code of the hunt; new findings outweigh missing verdicts."""
+        """Return the hunt's exit code; new findings count more than missing verdicts."""
         hunt = self.hunt
         if any(bug not in known for bug in self.bugs()):
             return EXIT_FOUND

@@ -1,4 +1,4 @@
-"""Determinism check of a hunt: a sample of its shards is judged twice.
+"""Determinism check of a hunt: some of its shards are judged twice.
 
 Both reports of a shard must be equal.
 """
@@ -14,7 +14,7 @@ AGAIN_EVERY = 16
 
 
 class MismatchEntry(Value):
-    """A trace with different results when it is judged again, and the digests of both."""
+    """A trace with another result when it was judged again, with both digests."""
 
     trace: int
     first: str
@@ -22,7 +22,7 @@ class MismatchEntry(Value):
 
 
 class Repeats:
-    """The sampled shards of a hunt that are judged twice.
+    """The shards of a hunt that are judged twice.
 
     `num_judged` were judged twice, `num_elsewhere` of them by two workers.
     """
@@ -36,12 +36,12 @@ class Repeats:
         self._first: dict[int, tuple[ShardReport, int]] = {}
 
     def tasks(self) -> list[Task]:
-        """Return the jobs, added since the last call, that judge a sampled shard again."""
+        """Return the jobs, added since the last call, that judge a shard again."""
         due, self._due = self._due, []
         return due
 
     def add(self, number: int, report: ShardReport, slot: int | None) -> None:
-        """Schedule the second judgement of a sampled shard, on another worker if possible."""
+        """Schedule a second judgement of a sampled shard, if possible on another worker."""
         if number % AGAIN_EVERY or any(kills_worker(hit.verdict) for hit in report.hits):
             return
         job = self._jobs.job("again", number)
@@ -53,7 +53,7 @@ class Repeats:
             self.take(number, known, None)
 
     def take(self, number: int, again: ShardReport, slot: int | None) -> None:
-        """Compare the second report of a shard with the first."""
+        """Compare a shard's second report with its first."""
         report, slot_before = self._first.pop(number)
         self.num_judged += 1
         self.num_elsewhere += slot != slot_before

@@ -1,4 +1,4 @@
-"""Write the first traces that hit a rarely hit probe (a counter of a situation) to files.
+"""Write the first traces that hit a rarely hit probe (counter of a situation) to files.
 
 Later hunts may start from these files.
 """
@@ -18,13 +18,13 @@ SELDOM_SHARE_MAX = 0.02
 
 
 def seldom_hit(hunt: Hunt) -> list[str]:
-    """Return the probes that at least one trace of a hunt hit, and at most 2 % of them."""
+    """Return the probes that some, but at most 2 %, of a hunt's traces hit."""
     tally = hunt.totals.tally
     return [probe for probe in PROBES if 0 < tally.probes[probe] <= SELDOM_SHARE_MAX * tally.traces]
 
 
 def keep_seldom_hit(hunt: Hunt, campaign: Path) -> None:
-    """Write the first trace that hit each rarely hit probe, as a scenario that expects it.
+    """Write the first trace that hit each rarely hit probe as a scenario that expects it.
 
     It expects to hit the probe.
     """

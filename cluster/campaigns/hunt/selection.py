@@ -18,7 +18,7 @@ FOCUS_AREAS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Scenarios for a change, in the order of judgement, and sentences that explain the choice.
+    """The scenarios for a change, in order, with sentences that explain the choice.
 
     `is_all` means that no scenario was left out.
     """
@@ -35,7 +35,7 @@ def edits_in(
     after: Callable[[str], bytes | None],
     recorded: Callable[[str], bytes | None],
 ) -> list[Edit]:
-    """Return the changed functions of each Python file in a package.
+    """Return the functions that differ, for each changed Python file of a package.
 
     `recorded` returns a file of the release on which the executed functions were recorded. If a function was already
     different from that release before the change, the whole function counts as changed.
@@ -67,7 +67,7 @@ def _of_recorded_blocks(edits: Sequence[Edit], before: str | None, recorded: str
 
 
 def selection_of(edits: Sequence[Edit], record: Executed, names: Sequence[str], smoke: Sequence[str]) -> Selection:
-    """Select the scenarios, by name, that execute the changed functions.
+    """Select the scenarios that execute the changed functions.
 
     Scenarios that execute changed blocks come first: next is always the one that executes most blocks of the changed
     files that no earlier one does. Scenarios without a record follow. If no scenario executes a changed block, those
@@ -108,7 +108,7 @@ def focus_of(files: Iterable[str], areas: Mapping[Area, Sequence[str]]) -> tuple
 
 
 def executing(edit: Edit, record: Executed) -> frozenset[str]:
-    """Return the scenarios that execute the changed blocks.
+    """Return the scenarios that execute the changed blocks of a function.
 
     A new method may override one of another class: it counts as its class. Other new functions are executed by their
     callers, which then differ too. Statements outside functions count as their whole file.
@@ -123,7 +123,7 @@ def executing(edit: Edit, record: Executed) -> frozenset[str]:
 
 
 def _in_order(names: Sequence[str], edits: Sequence[Edit], record: Executed) -> list[str]:
-    """Return the names in an order that executes many blocks of the changed files early."""
+    """Order scenarios so that the first ones already execute many blocks of the changed files."""
     executes: Mapping[str, set[tuple[str, int]]] = {name: set() for name in names}
     for function, blocks in record.of_files({edit.file for edit in edits}):
         for number, scenarios in enumerate(blocks):

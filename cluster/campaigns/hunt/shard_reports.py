@@ -1,4 +1,4 @@
-"""Arithmetic on shard reports: sums, totals in shard order, and the join of a shard's parts."""
+"""Sums of shard reports: by hunt, by generator, and of a shard that ran in parts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ SUMS = ("traces", "runs", "steps", "commits", "captures", "reached")
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over the traces of a hunt, or over the traces of one generator.
+    """Sums over a hunt's traces, or over those of one generator.
 
     `lengths` counts traces by engine steps, `probes` the traces that hit each probe, `bugs` the traces with each
     finding, `situations` the traces with each situation; `bugs_of` counts these by finding.
@@ -55,7 +55,7 @@ class Tally:
 
 
 class Totals:
-    """Sums over the reports of a hunt's first `num_shards` shards.
+    """Sums over the reports of a hunt's first `num_shards` shards, in shard order.
 
     `tally` is for all traces, `shares` for the traces of each generator.
 
@@ -73,13 +73,13 @@ class Totals:
         self._waiting: dict[int, ShardReport] = {}
 
     def add(self, number: int, report: ShardReport) -> None:
-        """Add the report of a shard; it counts once all shards before it have reports."""
+        """Add the report of a shard; it counts once all earlier shards have reports."""
         self._waiting[number] = report
         self.ran.update(report.ran)
         self.num_done += self._jobs.job("hunt", number).shard.traces
 
     def fold(self) -> Iterator[tuple[int, ShardReport]]:
-        """Add up reports in shard order up to the first gap; yield each with its shard number."""
+        """Add up the reports up to the first missing one; yield each with its shard number."""
         while self.num_shards in self._waiting:
             number, report = self.num_shards, self._waiting.pop(self.num_shards)
             self.num_shards += 1
@@ -91,14 +91,14 @@ class Totals:
 
 
 def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
-    """Return a hit (finding of a shard) for the only trace of a shard, which kills workers."""
+    """Return the finding that the only trace of a shard kills every worker."""
     ((trace, situations),) = generated_traces(shard)
     trace = trace.model_copy(update={"schedule": Schedule()})
     return Hit.of(killed(deaths), trace, shard.first, situations)
 
 
 def unjudged_report(*hits: Hit) -> ShardReport:
-    """Return an empty report for a shard that was not judged.
+    """Return an empty report, for a shard that was not judged.
 
     `hits` are the traces in it that kill their workers.
     """
@@ -107,7 +107,7 @@ def unjudged_report(*hits: Hit) -> ShardReport:
 
 
 def joined(reports: list[ShardReport]) -> ShardReport:
-    """Join the reports of consecutive traces into the report of all of them."""
+    """Join the reports of consecutive traces of one shard."""
     tally = Tally()
     hits: dict[str, Hit] = {}
     firsts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Split shards: a shard is judged in several jobs, and their reports are joined.
+"""Split shards: a shard that kills workers runs as one job per trace.
 
 A shard that kills its workers is judged trace by trace, to find the fatal one. A shard whose report ended with a
 finding continues with the next trace.
@@ -12,7 +12,7 @@ from workers.run.shard import Hit, ShardReport
 
 
 class SplitShards:
-    """Shards that are judged in several jobs, with the reports of the finished jobs.
+    """Shards that run as one job per trace, with the reports so far.
 
     The reports are by shard number and by the index of their first trace.
     """
@@ -30,7 +30,7 @@ class SplitShards:
 
     @property
     def num_done(self) -> int:
-        """Return the number of judged traces in split shards that are not complete."""
+        """Return the number of judged traces in incomplete split shards."""
         return sum(report.traces for parts in self._parts.values() for report in parts.values())
 
     def tasks(self) -> list[Task]:
@@ -45,7 +45,7 @@ class SplitShards:
         self._due += [Task(self._jobs.of_trace(shard.number, index)) for index in indexes]
 
     def take(self, shard: Shard, report: ShardReport) -> ShardReport | None:
-        """Keep the report of one job of a split shard.
+        """Store the report of one job of a split shard.
 
         Once all parts have one, store and return the report of the whole shard.
         """
@@ -68,7 +68,7 @@ class SplitShards:
         return report
 
     def give_up(self, number: int) -> tuple[Hit, ...]:
-        """Discard the reports of a split shard after one of its traces could not be judged.
+        """Discard a split shard's reports, as one of its traces could not be judged.
 
         Returns the hits of the reports that ended with a finding: these findings were already displayed.
         """

@@ -1,4 +1,4 @@
-"""A campaign as values of the report page: totals, results, findings, coverage, trials."""
+"""A campaign as values for the report page: totals, results, findings, coverage, trials."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ _COUNTED = ("requests", "steps", "captures", "run_ahead_max")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that wrote the campaign, and the number of its answered jobs."""
+    """A process that wrote the campaign, with the number of jobs answered in it."""
 
     run: Run
     jobs: int
@@ -61,7 +61,7 @@ Row = list[Any]
 
 @dataclass(slots=True)
 class Campaign:
-    """One campaign directory, read into values for the report page.
+    """One campaign folder, read for the report page.
 
     `faults` were on in some run. `probes` counts the runs (of a hunt: the traces) that hit each probe, out of
     `num_probed`. `seen` has, by job key, whether faults were on, and the verdict. `plan` is the work that commands were
@@ -94,7 +94,7 @@ class Campaign:
 
     @property
     def amounts(self) -> list[Amount]:
-        """Return the judged and planned amounts of the campaign."""
+        """Return how much was judged, and how much was planned."""
         found = []
         if self.regressions is not None:
             found.append(Amount("regression", self.regressions.judged, self.regressions.planned))
@@ -116,7 +116,7 @@ class Campaign:
 
     @property
     def gaps(self) -> list[str]:
-        """Return the reasons why the campaign was not judged completely."""
+        """Return why the campaign was not judged completely."""
         found = [f"{self.kinds[kind]} {kind}" for kind in ("vacuous", "lost") if self.kinds[kind]]
         if self.kinds[NOT_JUDGED]:
             found.append(f"{self.kinds[NOT_JUDGED]} of {len(self.rows)} scenarios were not judged")
@@ -140,14 +140,14 @@ class Campaign:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of the campaign; findings outweigh gaps."""
+        """Return the campaign's exit code; findings count more than missing verdicts."""
         if self.findings:
             return EXIT_FOUND
         return EXIT_NOT_JUDGED if self.gaps else EXIT_AGREED
 
     @property
     def rates(self) -> dict[str, float]:
-        """Return the rates over the time of the campaign's processes.
+        """Return what the campaign's processes judged per unit of time.
 
         Empty without the recorded end of one.
 
@@ -193,7 +193,7 @@ class Campaign:
 
     @property
     def probes_never_hit(self) -> list[str]:
-        """Return the probes without a hit; an empty list if no run counts probes."""
+        """Return the probes that no run hit; none if no run counts probes."""
         return [probe for probe in self.probes_counted if not self.probes[probe]] if self.num_probed else []
 
 
@@ -212,7 +212,7 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
 
 
 def _parts_of(report: Path) -> dict[str, PartEntry]:
-    """Return the parts of a night from its report; none without a report of this version."""
+    """Return the parts of a night from its report; none if it has no report of this version."""
     try:
         values = from_json(read_file(report, CAMPAIGN_BYTES_MAX))
         return TypeAdapter(dict[str, PartEntry]).validate_python(values["parts"])
@@ -239,7 +239,7 @@ def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, Par
 
 
 def _add_results(campaign: Campaign, rows: list[StoredRow]) -> None:
-    """Add the results of scenarios, and planned scenarios without a result."""
+    """Add the results of scenarios, and scenarios planned but not judged."""
     for row in rows:
         _add_result(campaign, row)
     jobs = jobs_of(campaign.plan, [(str(row[0]), str(row[1])) for row in rows])
@@ -292,7 +292,7 @@ def _add_finding(campaign: Campaign, name: str, artefact: str | None, judgement:
 
 
 def _add_shards(campaign: Campaign, hunt: HuntSummary, reports: list[ShardReport], stored: Stored) -> None:
-    """Add the sums of a hunt to the campaign's, and its findings."""
+    """Add a hunt's sums and findings to the campaign."""
     counts: Counter[str] = Counter()
     for hit in (hit for report in reports for hit in report.hits):
         counts[hit.signature.bug] += hit.count

@@ -1,4 +1,4 @@
-"""Comparison of campaigns, each with the previous one: findings, verdicts, probes, sums."""
+"""Comparison of each campaign with the previous one: findings, verdicts, probes, sums."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ _LISTED_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A finding in two campaigns: the number of traces or scenarios with it in each.
+    """A finding in two campaigns: how many traces or scenarios of each have it.
 
     `anchor` links to it.
 
@@ -45,7 +45,7 @@ class Bug:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences between a campaign and the previous one.
+    """What differs between a campaign and the previous one.
 
     `moved` are scenarios with different verdicts, `num_moved` their full number.
 
@@ -67,7 +67,7 @@ class Comparison:
 
 
 def comparisons(campaigns: Sequence[Campaign]) -> list[Comparison]:
-    """Return each campaign compared with the previous one of its kind, in the given order."""
+    """Return, for each campaign, the comparison with the previous one of the same kind."""
     found = []
     for at, after in enumerate(campaigns):
         before = next((each for each in reversed(campaigns[:at]) if _kind(each) == _kind(after)), None)
@@ -77,14 +77,14 @@ def comparisons(campaigns: Sequence[Campaign]) -> list[Comparison]:
 
 
 def _kind(campaign: Campaign) -> str:
-    """Return the kind of a campaign: only campaigns of one kind are compared."""
+    """Return the kind of a campaign; only campaigns of the same kind are compared."""
     if campaign.is_regressions:
         return "regressions"
     return "hunt" if campaign.hunt is not None else "faults" if campaign.trials else "run"
 
 
 def compare(before: Campaign, after: Campaign) -> Comparison:
-    """Return the differences between an earlier and a later campaign."""
+    """Return what differs between an earlier and a later campaign."""
     bugs = dict.fromkeys((*after.findings, *before.findings))
     verdicts = [{row[0]: row[1] for row in campaign.rows} for campaign in (before, after)]
     common = [name for name in verdicts[1] if name in verdicts[0]]
@@ -112,7 +112,7 @@ def _bug(bug: str, before: Campaign, after: Campaign) -> Bug:
 
 
 def _change(bug: str, before: Campaign, after: Campaign) -> Change:
-    """Return how a finding changed between two campaigns: new, still there, gone ...
+    """Return what became of a finding between two campaigns: new, still there, gone ...
 
     If only one campaign had the required faults on, the change is the switch of its fault.
     """
@@ -132,7 +132,7 @@ def _change(bug: str, before: Campaign, after: Campaign) -> Change:
 
 
 def _is_judged_again(finding: Finding, having: Campaign, other: Campaign) -> bool | None:
-    """Return whether a campaign judged the traces of a finding of another one.
+    """Return whether a campaign judged the traces in which another one has a finding.
 
     None if they were no part of it.
     """
@@ -149,7 +149,7 @@ def _is_judged_again(finding: Finding, having: Campaign, other: Campaign) -> boo
 
 
 def _differences(before: Campaign, after: Campaign) -> Iterator[tuple[str, str, str]]:
-    """Yield the different settings of two campaigns: a name, and both values in words."""
+    """Yield the settings in which two campaigns differ: name, and both values in words."""
     first, second = (_ran(campaign) for campaign in (before, after))
     for name, text in second.items():
         if first[name] != text:
@@ -157,7 +157,7 @@ def _differences(before: Campaign, after: Campaign) -> Iterator[tuple[str, str, 
 
 
 def _ran(campaign: Campaign) -> dict[str, str]:
-    """Return the settings of a campaign, in words by name.
+    """Return the settings of a campaign in words, by name.
 
     Several processes may have several values.
     """
@@ -183,7 +183,7 @@ def _ran(campaign: Campaign) -> dict[str, str]:
 
 
 def _asked(command: str) -> str:
-    """Return a command without its results folder, which is different each time."""
+    """Return a command without its results folder, which always differs."""
     try:
         words = words_of(command)
     except ValueError:

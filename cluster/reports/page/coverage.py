@@ -1,4 +1,4 @@
-"""Coverage on the report page: a matrix of runs by event and plane.
+"""Coverage on the report page: number of runs by event and compared state category (plane).
 
 A cell has a count per policy.
 """
@@ -23,7 +23,7 @@ _STEPS = 5
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Numbers of runs with one event and one compared plane, by schedule policy.
+    """Numbers of runs with one event and one compared state category, by schedule policy.
 
     The shade is 0 for none, and 5 for the maximum of all cells.
     """
@@ -33,13 +33,13 @@ class Cell:
 
     @property
     def total(self) -> int:
-        """Return the number of runs under all schedule policies."""
+        """Return the number of runs under all policies."""
         return sum(self.runs.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Numbers of runs, with a row per event and a column per plane (compared state).
+    """Numbers of runs: a row per event, a column per compared state category (plane).
 
     `policies` counts the runs under each policy; `impossible` are events that no tested engine supports.
     """
@@ -51,7 +51,7 @@ class Matrix:
 
 
 def add_coverage(cells: Cells, coverage: Coverage) -> None:
-    """Count the traces of a hunt, once for each policy of their runs."""
+    """Count the traces of a hunt in the cells, once per policy that they ran under."""
     for policies, events in coverage.items():
         for kind, planes in events.items():
             for plane, count in planes.items():
@@ -60,7 +60,7 @@ def add_coverage(cells: Cells, coverage: Coverage) -> None:
 
 
 def add_result(cells: Cells, judgement: Mapping[str, Any]) -> None:
-    """Count a stored judgement's schedules, by event, plane and policy."""
+    """Count a judgement's schedules in the cells, by event, state category and policy."""
     runs = policies_of(judgement)
     planes = judgement["verdict"]["stats"].get("planes", ())
     for kind in {event["do"] for event in judgement["trace"]["events"]}:
@@ -71,7 +71,7 @@ def add_result(cells: Cells, judgement: Mapping[str, Any]) -> None:
 
 
 def policies_of(judgement: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return the number of schedules of each policy in a judgement."""
+    """Return how many schedules of a judgement have each policy."""
     num_schedules, own = judgement["schedules"], judgement["trace"]["schedule"]["policy"]
     if num_schedules == 1 or judgement["verdict"]["kind"] not in ("agreed", "vacuous"):
         return Counter([outcome["schedule"]["policy"] for outcome in judgement["outcomes"]] or [own])
@@ -79,7 +79,7 @@ def policies_of(judgement: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def matrix_of(cells: Cells, engines: Sequence[str] = ()) -> Matrix:
-    """Return the matrix of all events by all compared planes, for campaigns of some engines."""
+    """Return the matrix of events by compared state categories, for campaigns of these engines."""
     planes = tuple(sorted({plane for _, plane, _ in cells}))
     totals: Counter[tuple[str, str]] = Counter()
     for (kind, plane, _), count in cells.items():

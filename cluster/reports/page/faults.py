@@ -15,7 +15,7 @@ _SHADES = 5
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The share of a fault's trials in which one plane, or the outputs, found the fault.
+    """Share of a fault's trials in which one state category, or the outputs, found it first.
 
     `is_expected` marks the expected plane.
     """
@@ -31,7 +31,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class KillMatrix:
-    """Shares of trials by fault (rows) and by plane that found it first (columns).
+    """Shares of trials by fault (row) and by the state category that found it first (column).
 
     The last column is the outputs, if they were compared.
     """
@@ -43,7 +43,7 @@ class KillMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One survival curve: a stepped line, and the band of its confidence bounds.
+    """One survival curve: a stepped line, with the area of its confidence bounds.
 
     Both are SVG paths.
     """
@@ -56,7 +56,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Survival curves over traces on a logarithmic axis; a tick is a coordinate and its text."""
+    """Survival curves over the number of traces, on a logarithmic axis with ticks."""
 
     width: int
     height: int
@@ -70,7 +70,7 @@ class Chart:
 
 
 def kill_matrix(trials: Sequence[Trial]) -> KillMatrix:
-    """Return the matrix of faults and planes, of at least one trial."""
+    """Return the matrix of faults and state categories, from at least one trial."""
     lines = sorted(by_fault(trials), key=lambda line: line.fault)
     planes = sorted({plane for line in lines for plane in (*line.by_plane, line.expected_plane)})
     columns = (*planes, *(OUTPUTS if all(line.baseline for line in lines) else ()))
@@ -82,7 +82,7 @@ def kill_matrix(trials: Sequence[Trial]) -> KillMatrix:
 
 
 def survival_chart(trials: Sequence[Trial]) -> Chart:
-    """Return the survival curves of all trials: of every check, and of compared outputs."""
+    """Return the survival curves of all trials: by all checks, and by compared outputs."""
     last = max(2, *(trial.traces_max for trial in trials))
     ways = list(ways_of(trials).items())
     if not all(trial.baseline for trial in trials):
@@ -102,7 +102,7 @@ def _curve(name: str, points: Sequence[Point], last: int) -> Curve:
 
 
 def _steps(shares: Sequence[tuple[float, float]], last: int) -> list[tuple[float, float]]:
-    """Return the corners of a curve that keeps its height until the next point."""
+    """Return the corners of a line that keeps its height up to the next point."""
     corners = [(_x(1, last), _y(1.0))]
     for at, share in shares:
         corners += [(_x(at, last), corners[-1][1]), (_x(at, last), _y(share))]

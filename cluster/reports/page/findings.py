@@ -1,4 +1,4 @@
-"""Findings of a campaign by fingerprint, as values of the report page."""
+"""Findings of a campaign by fingerprint, as values for the report page."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ _NAMED_MAX = 20
 
 @dataclass(slots=True)
 class Finding:
-    """One bug in one campaign: a representative judgement, and the number of its traces.
+    """One bug in one campaign: a representative judgement, and its number of traces.
 
     `remarks` describe its discovery and shrinking. `names` are the first scenarios with it, `first` is the number of a
     hunt's first trace with it.
@@ -61,7 +61,7 @@ class Finding:
 
     @property
     def anchor(self) -> str:
-        """Return the finding's HTML anchor, a digest that is equal in every report."""
+        """Return the finding's HTML anchor, a digest that is the same in all reports."""
         return "finding-" + blake2b(self.bug.encode(), digest_size=5).hexdigest()
 
     @property
@@ -71,7 +71,7 @@ class Finding:
 
     @property
     def plane(self) -> str:
-        """Return the plane (compared category of state) in which the finding occurs."""
+        """Return the state category (plane) that is wrong first."""
         return plane(self.verdict)
 
     @property
@@ -86,18 +86,18 @@ class Finding:
 
     @property
     def missing_order(self) -> str | None:
-        """Describe the two unordered accesses of a race, None without one."""
+        """Describe the two unordered accesses of a race; None without a race."""
         order = detected_race(self.verdict)
         return missing_order_text(order) if order is not None else None
 
     @property
     def harm(self) -> str:
-        """Describe the effects of a race under the tried schedules, and its possible harm."""
+        """Describe what a race did under the tried schedules, and what it may do."""
         order, text = detected_race(self.verdict), race_harm_text(self.verdict, self.judgement.outcomes)
         return text if order is None or order.harm is None else f"{text}; {harm_text(order.harm)}"
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield names and values of the finding's facts.
+        """Yield (name, value) of the facts to show.
 
         A missing order, the cause of a wrong value, is first.
         """
@@ -126,7 +126,7 @@ class Finding:
 
     @property
     def writers(self) -> tuple[str, ...]:
-        """Return the last write accesses to the wrong value, newest first, as text."""
+        """Return the last writes to the memory of the wrong value, newest first, as text."""
         return tuple(map(writer_text, self.difference.writers)) if self.difference is not None else ()
 
     def schedules(self, agrees: bool) -> list[str]:
@@ -138,7 +138,7 @@ class Finding:
 
     @property
     def outcomes(self) -> list[tuple[bool, str]]:
-        """Return for each schedule whether it agrees, and its name and outcome.
+        """Return, for each schedule, whether it agrees, its name, and its outcome.
 
         Empty for a race, which `harm` describes.
         """
@@ -147,7 +147,7 @@ class Finding:
 
     @property
     def telling(self) -> str:
-        """Return the orders of two lanes that decide whether the finding occurs, or ""."""
+        """Return in words which orders of two lanes decide whether the finding occurs."""
         return " and ".join(
             f"{first} before {second}" for first, second in decisive_lane_pairs(self.judgement.outcomes)
         )
@@ -170,19 +170,19 @@ class Finding:
         return [*finding_lines(self.verdict), *harm, *([f"replay: {self.replay}"] if self.replay else [])]
 
     def met_by(self, name: str) -> None:
-        """Count another scenario that met the finding, and add the scenario's name."""
+        """Count one more scenario with the finding, and add its name."""
         self.count += 1
         if len(self.names) < _NAMED_MAX:
             self.names.append(name)
 
     @property
     def num_unnamed(self) -> int:
-        """Return the number of scenarios or traces with the finding that are not listed by name."""
+        """Return how many scenarios or traces with the finding are not listed by name."""
         return self.count - len(self.names)
 
 
 def of_state(state: FindingState, config: RunConfig, folder: Path, count: int) -> Finding:
-    """Return a hunt's finding for the report page, from its stored state."""
+    """Return a hunt's finding from its stored state."""
     judgement = state.smallest
     assert judgement is not None, "a finding of a hunt has been seen"
     found = Finding(state.bug, judgement, config, state.artefact, folder, count, state.first)

@@ -1,4 +1,4 @@
-"""Hunt of a campaign as values of the report page: sums, canary, and unjudged shards."""
+"""Hunt of a campaign as values for the report page: sums, canary, shards not judged."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from workers.targets.target import RunConfig
 
 @dataclass(slots=True)
 class HuntSummary:
-    """Summary of a hunt: sums over its shards, results of the canary, and repeated shards.
+    """Summary of a hunt: sums over its shards, canary search, repeated shards.
 
     There are several `plans` after a merge of hunts. `unjudged` are the numbers of lost shards, and of shards with a
     finding that could not be reproduced.
@@ -38,22 +38,22 @@ class HuntSummary:
 
     @property
     def config(self) -> RunConfig:
-        """Return the run configuration, with the engine's default installation."""
+        """Return the run configuration, but with the engine's default installation."""
         return RunConfig.of(self.settings.run_on)
 
     @property
     def is_blind(self) -> bool:
-        """Whether the hunt searched for its canary (planted fault) and did not find it."""
+        """Whether the hunt searched its canary (planted fault) in vain."""
         return self.canary_missed >= CANARY_SHARDS_MAX
 
     @property
     def shards(self) -> Amount:
-        """Return the number of judged shards; if some were lost, out of all that were started."""
+        """Return in words how many shards were judged and, if any was lost, started."""
         lost = len(self.unjudged)
         return Amount("shard", self.num_shards, self.num_shards + lost if lost else None)
 
     def gaps(self) -> Iterator[str]:
-        """Yield the reasons why the hunt was not judged completely."""
+        """Yield why the hunt was not judged completely."""
         canary = self.settings.canary
         if not self.tally.traces:
             yield "no trace of the hunt was judged"

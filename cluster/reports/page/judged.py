@@ -1,4 +1,4 @@
-"""Judged and planned amounts of a campaign: scenarios, traces, shards and trials."""
+"""How much of a campaign was judged, and planned: scenarios, traces, shards, trials."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from cluster.storage.provenance import Planned, Run
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """The number of judged units, and of planned units if there is a plan.
+    """How many units were judged, and how many were planned if there is a plan.
 
     With `is_least` the plan is a minimum, which a hunt may exceed.
     """
@@ -39,7 +39,7 @@ class Amount:
 
 
 def plan_of(runs: Sequence[Run]) -> Planned:
-    """Return the plan of a campaign from its processes, in the order of their start.
+    """Return the plan of a campaign, from its processes in the order of their start.
 
     A later process replaces the jobs of a scenario of the same name, since it may have run edited sources. Hunts of
     several seeds, which a merge puts into one campaign, add up.

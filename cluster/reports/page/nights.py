@@ -1,4 +1,4 @@
-"""States of a report's findings over nights: new, seen before or known."""
+"""States of a report's findings over nights: new, seen before, or known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from cluster.storage.known import KnownFinding, Sighting, read_known, read_seen
 
 @dataclass(frozen=True, slots=True)
 class Nights:
-    """Findings of a report, compared with a folder of known findings."""
+    """Findings of a report, classified by a folder of known findings."""
 
     result: Recurrence
     known: dict[str, KnownFinding]

@@ -1,4 +1,4 @@
-"""Rendering of the report page as one file, with style and script, that loads nothing.
+"""Render the report page as one file that contains its style and script.
 
 All text from files and engines is escaped in one place: Jinja's autoescape, after `visible`.
 """
@@ -33,7 +33,7 @@ _TEMPLATES = "templates"
 
 @dataclass(frozen=True, slots=True)
 class Overall:
-    """Result of all campaigns of a page: exit code, headline, and sums.
+    """Result of all campaigns on a page: exit code, headline, sums.
 
     `judged` lists the amounts that are less than planned.
     """
@@ -51,7 +51,7 @@ class Overall:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One bug on the page: its finding in the last campaign with it, and its counts."""
+    """One bug on the page: the finding in the last campaign that has it, and its counts."""
 
     finding: Finding
     met: tuple[tuple[str, int, str], ...]
@@ -76,12 +76,12 @@ def groups_of(campaigns: Sequence[Campaign]) -> list[Group]:
 
 
 def visible(value: object) -> object:
-    """Return text with hidden characters as escapes; other values and markup unchanged."""
+    """Return text with hidden characters escaped; other values and markup as they are."""
     return value if isinstance(value, Markup) else visible_data(value)
 
 
 def term(word: str, text: str = "") -> Markup | str:
-    """Return a word with its meaning as a tooltip, displayed as `text` if given.
+    """Return a word with its meaning as a tooltip; `text` is displayed instead if given.
 
     A word without a meaning is unchanged.
     """
@@ -94,7 +94,7 @@ def term(word: str, text: str = "") -> Markup | str:
 
 
 def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Overall:
-    """Return the combined result of campaigns: new findings outweigh gaps."""
+    """Return the result of all campaigns; new findings count more than missing verdicts."""
     bugs = {bug for campaign in campaigns for bug in campaign.findings}
     known = bugs & set(nights.result.known if nights is not None else ())
     some_known = f", {len(known)} known" if known else ""
@@ -117,7 +117,7 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
 
 
 def _as_far(campaigns: Sequence[Campaign]) -> str:
-    """Return a restriction of the headline if less was judged than planned."""
+    """Return a restriction for the headline if less was judged than planned."""
     is_short = any(amount.is_short for campaign in campaigns for amount in campaign.amounts)
     return ", as far as judged" if is_short else ""
 

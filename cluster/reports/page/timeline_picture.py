@@ -1,4 +1,4 @@
-"""Picture of a timeline around the failure of a run: lanes are columns, time runs down.
+"""Picture of a timeline around a failure: lanes are columns, time runs downwards.
 
 Rows far from the failure are left out and counted; the Perfetto trace has the whole timeline.
 """
@@ -39,7 +39,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An order between two drawn tasks as an SVG path; a missing order has a label."""
+    """An order between two drawn tasks, as an SVG path; a missing order has a label."""
 
     path: str
     title: str
@@ -59,7 +59,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Picture:
-    """All parts of the drawing, in pixels; `columns` has the left edge of each lane."""
+    """All parts of the drawing in pixels."""
 
     lanes: Sequence[str]
     columns: Sequence[int]
@@ -75,7 +75,7 @@ class Picture:
 
     @property
     def focus(self) -> int:
-        """Return the initial scroll position of the picture."""
+        """Return where the picture is scrolled to at first."""
         for role in ("wrong", "writer"):
             tops = [box.y for box in self.boxes if box.role == role]
             if tops:
@@ -84,7 +84,7 @@ class Picture:
 
 
 def picture_of(timeline: Timeline, difference: Difference | None, order_missing: MissingOrder | None) -> Picture:
-    """Return the picture of a timeline, around its missing order or else its first difference."""
+    """Return the picture of a timeline around its missing order, else its first difference."""
     what = missing_order_text(order_missing) if order_missing is not None else "missing order"
     order = sorted((task for task in timeline.tasks if task.ran is not None), key=time_of)
     order += [task for task in timeline.tasks if task.ran is None]
@@ -109,7 +109,7 @@ def picture_of(timeline: Timeline, difference: Difference | None, order_missing:
 
 
 def _free_x(x: int, y: int, picture: Picture) -> int:
-    """Return the position nearest to `x` at which a label at height `y` covers no task."""
+    """Return an x near `x` at which a label at height `y` covers no task."""
     boxes = [box for box in picture.boxes if box.y - _CHIP_HEIGHT < y < box.y + picture.box_height + _CHIP_HEIGHT]
     free = [
         x + moved
@@ -120,7 +120,7 @@ def _free_x(x: int, y: int, picture: Picture) -> int:
 
 
 def _columns(timeline: Timeline, roles: Mapping[int, str]) -> list[int]:
-    """Return the x coordinate of the left edge of each lane's column.
+    """Return the left edge of each lane's column.
 
     The lanes of the missing order are first, so that a narrow screen shows both, with room for its arrow between them.
     """
@@ -138,7 +138,7 @@ def time_of(task: Task) -> int:
 
 
 def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
-    """Return the roles of tasks: the two unordered ones, and last writers of a wrong value."""
+    """Return the roles of tasks: unordered ones, and last writers of a wrong value."""
     roles: dict[int, str] = {}
     for writer in difference.writers if difference is not None else ():
         for task in reversed(timeline.tasks):
@@ -160,7 +160,7 @@ def _made_access(writer: Access, task: Task, timeline: Timeline) -> bool:
 def _centre_rows(
     order: Sequence[Task], timeline: Timeline, roles: dict[int, str], difference: Difference | None
 ) -> Iterator[int]:
-    """Yield the indexes of rows to show with neighbours: race, last writers, failing step."""
+    """Yield the rows to show with their neighbours: race, last writers, failing step."""
     missing = timeline.missing
     step = difference.step if difference is not None and difference.step >= 0 else None
     is_empty = not roles
@@ -174,7 +174,7 @@ def _centre_rows(
 
 
 def _rows(order: Sequence[Task], places: Iterator[int]) -> list[Task | int]:
-    """Return the displayed tasks, and between them the numbers of omitted ones.
+    """Return the tasks to draw, and the number of omitted tasks between them.
 
     Only the last tasks if there are too many.
     """
@@ -198,7 +198,7 @@ def _draw_boxes(
     roles: dict[int, str],
     waits: dict[int, list[Flow]],
 ) -> dict[int, int]:
-    """Place a row for each task and each gap; return the top of each task."""
+    """Draw a row for each task and each gap; return the top of each task."""
     tops: dict[int, int] = {}
     times: dict[int, int] = {}
     y, step = _HEAD, -1
@@ -227,7 +227,7 @@ def _draw_boxes(
 
 
 def _label(task: Task, is_behind: bool) -> str:
-    """Return the label of a box: the op or the host's access, and an older step."""
+    """Return a box's label: op or host access, with the step if it is an earlier one."""
     uses = (*task.reads, *task.writes)
     name = task.op if task.lane or not uses else f"{task.op} {uses[0].buffer}"
     step = f" @{task.step}" if is_behind else ""
@@ -259,7 +259,7 @@ def _listed(uses: Sequence[Use]) -> str:
 
 
 def _arrow(flow: Flow, timeline: Timeline, tops: dict[int, int], columns: Sequence[int]) -> Iterator[Arrow]:
-    """Yield the arrow of an order between two lanes, if the picture has both of its ends."""
+    """Yield the arrow of an order between two lanes, if both ends are drawn."""
     before, after = timeline.tasks[flow.before], timeline.tasks[flow.after]
     if flow.before in tops and flow.after in tops and before.lane != after.lane:
         yield Arrow(_path(before, after, tops, columns), f"{flow.event}: {before.op} before {after.op}", False)

@@ -32,7 +32,7 @@ DOWNLOAD_BYTES_MAX, DOWNLOADS_BYTES_MAX = 256 << 10, 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The timeline of one finding, and its Perfetto trace.
+    """A finding's timeline as a picture, and its Perfetto trace.
 
     Without a timeline, `note` has the reason.
 
@@ -52,7 +52,7 @@ class Drawn:
 
     @property
     def download(self) -> str:
-        """Return the compressed trace for a link, empty if the page does not include it."""
+        """Return the compressed trace for a link; "" if the page does not include it."""
         return b64encode(self.packed).decode() if self.is_carried else ""
 
     @property
@@ -62,7 +62,7 @@ class Drawn:
 
 
 def draw_timelines(findings: Sequence[Finding], folder: Path, count: int) -> dict[str, Drawn]:
-    """Replay the first findings and write their traces into a subfolder.
+    """Replay the first findings; write their traces to a subfolder.
 
     Return the drawings by bug.
     """

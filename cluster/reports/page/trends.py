@@ -14,7 +14,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """One night: the day on which it began, its campaign, and the campaign of its regressions."""
+    """One night: its day, its campaign, and its campaign of regressions."""
 
     day: str
     campaign: Campaign
@@ -22,7 +22,7 @@ class Night:
 
     @property
     def is_judged(self) -> bool:
-        """Whether a trace was hunted; otherwise a finding that was not met proves nothing."""
+        """Whether any trace was hunted; otherwise a finding not met means nothing."""
         return self.campaign.hunt is not None and self.campaign.hunt.tally.traces > 0
 
     @property
@@ -36,7 +36,7 @@ class Night:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One number over nights, None for a night without it.
+    """One number over nights; None for a night without it.
 
     `line` is an SVG path with a break there.
     """
@@ -49,7 +49,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Recurring:
-    """One bug over nights: its count in each, None for a night that judged nothing.
+    """One bug over nights: its count in each; None for a night that judged nothing.
 
     `first` and `last` are days.
     """
@@ -86,7 +86,7 @@ class Trends:
 
 
 def nights_of(campaigns: Sequence[Campaign]) -> list[Night]:
-    """Return the nights among campaigns by their start; a night has regressions or timed parts."""
+    """Return the nights among campaigns, by start; a night has regressions or timed parts."""
     below = {each.folder.parent: each for each in campaigns if each.is_regressions}
     whole = {each.folder: each for each in campaigns if not each.is_regressions and each.hunt is not None}
     nights = [
@@ -127,7 +127,7 @@ def _times(bug: str, night: Night) -> int | None:
 
 
 def _missed(nights: Sequence[Night]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the faults that some trial did not find, with the trial counts of each night."""
+    """Return the faults that some trial did not find, with each night's trial counts."""
     lines = [{line.fault: line for line in by_fault(night.campaign.trials)} for night in nights]
     faults = sorted({fault for each in lines for fault, line in each.items() if line.detected < line.trials})
     texts = {

@@ -12,7 +12,7 @@ from cluster.cli.inputs import other_sources
 from cluster.storage.artefact import write_artefact
 from cluster.storage.hunts import HuntPlan
 from scenarios import codec
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.strategies import random_trace
 from scenarios.scenario_file import RunOn
 from tests.cluster.cli.test_commands import SCENARIO
@@ -46,7 +46,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def finding(config: RunConfig) -> Judgement:
     """Return a finding on the other engine."""
-    traces = (within(random_trace(seed), OtherKind().capabilities) for seed in range(12))
+    traces = (fitted_to(random_trace(seed), OtherKind().capabilities) for seed in range(12))
     judgements = (Worker().judge(trace, False, config) for trace in traces)
     return next(each for each in judgements if isinstance(each.verdict, Diverged))
 

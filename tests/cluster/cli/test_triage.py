@@ -8,7 +8,7 @@ import pytest
 from cluster.campaigns.recurrence import recurrence, recurrence_lines
 from cluster.cli import main as cli
 from cluster.reports.page.campaign import read_campaigns
-from cluster.reports.terminal import shown
+from cluster.reports.terminal import printable
 from cluster.storage.known import keep_seen, read_known
 from tests.cluster.reports.page.campaigns import campaign_of, judged
 
@@ -121,4 +121,4 @@ def test_the_fingerprint_of_an_error_in_several_lines_is_kept_as_it_is(
     assert (result.known, result.new) == ((bug,), ())
     told = [*recurrence_lines(result, read_known(known), {}), *capsys.readouterr().out.splitlines()]
     assert [line for line in told if "assigned to ada" in line]
-    assert "".join(map(shown, told)).isprintable()
+    assert "".join(map(printable, told)).isprintable()

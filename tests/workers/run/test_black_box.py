@@ -10,7 +10,7 @@ from cluster.cli import main as cli
 from scenarios.capabilities import Capabilities, lacking
 from scenarios.codec import dumps, loads
 from scenarios.events import Submit
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.shards import Shard
 from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
@@ -37,7 +37,7 @@ HELD = Site(function="close", file="black_box.py")
 
 
 def trace_of(seed: int) -> Trace:
-    return within(random_trace(seed), KIND.capabilities).explicit()
+    return fitted_to(random_trace(seed), KIND.capabilities).explicit()
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -177,7 +177,7 @@ def test_lacking_returns_one_line(event: str) -> None:
         f"events:\n  - {{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2}}\n  - {event}\n", "x"
     )
     assert lacking(trace, KIND.capabilities) == REFUSED[event]
-    assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+    assert lacking(fitted_to(trace, KIND.capabilities), KIND.capabilities) is None
 
 
 def test_lacking_names_unsupported_spec_schedule_probe_and_fault() -> None:
@@ -193,7 +193,7 @@ def test_lacking_names_unsupported_spec_schedule_probe_and_fault() -> None:
     }
     for update, message in changed.values():
         assert lacking(plain.model_copy(update=update), KIND.capabilities) == message
-        assert within(plain.model_copy(update=update), KIND.capabilities) == plain
+        assert fitted_to(plain.model_copy(update=update), KIND.capabilities) == plain
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from scenarios.codec import loads
 from scenarios.events import Abort, AnyEvent, Submit
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.strategies import random_trace
 from scenarios.sampling import Output, SamplingParams
 from scenarios.spec import EngineSpec
@@ -81,7 +81,7 @@ def everything(depth: int) -> Trace:
 @cache
 def traces() -> tuple[Trace, ...]:
     """Return traces fitted to the tiny engine, first those with all requests."""
-    drawn = [within(random_trace(seed), SOUND.capabilities).explicit() for seed in SEEDS]
+    drawn = [fitted_to(random_trace(seed), SOUND.capabilities).explicit() for seed in SEEDS]
     return (everything(2), everything(1), *drawn)
 
 

@@ -14,7 +14,7 @@ from cluster.cli import main as cli
 from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.edits.edit import Edit
@@ -56,7 +56,7 @@ def test_fixes_of_all_findings_fit_the_installed_release_together() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_reused_engine_gives_the_outputs_of_a_new_one(seed: int) -> None:
-    trace = within(random_trace(seed), KIND.capabilities).explicit()
+    trace = fitted_to(random_trace(seed), KIND.capabilities).explicit()
     KIND.renew(CONFIG)
     first, second = (outputs_of(trace, VALUE_CACHE, KIND, CONFIG) for _ in range(2))
     assert not isinstance(first, str)

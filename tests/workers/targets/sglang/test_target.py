@@ -9,7 +9,7 @@ from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load, loads
 from scenarios.events import Continuation
 from scenarios.generation.catalogue import for_engine
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import problems
 from workers.run.references import synchronous, without_drafts
@@ -24,14 +24,14 @@ SCENARIOS = Path(__file__).parents[4] / "scenarios" / SGLANG
 
 @pytest.mark.parametrize("seed", range(120))
 def test_generated_trace_is_fitted_to_the_capabilities(seed: int) -> None:
-    trace = within(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities)
+    trace = fitted_to(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
-    assert within(trace, KIND.capabilities) == trace
+    assert fitted_to(trace, KIND.capabilities) == trace
 
 
 def test_fitted_traces_keep_all_kinds_of_requests_and_drafters() -> None:
-    traces = [within(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
+    traces = [fitted_to(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
     assert {trace.spec.drafter for trace in traces if trace.spec.num_speculative_tokens} == {
         *("eagle", "eagle3", "draft_model", "ngram_corpus"),
     }
@@ -53,7 +53,7 @@ SWITCHES = ("plan_stream", "relay_lengths", "mixed_chunks")
 
 
 def test_fitted_traces_combine_all_switches_and_references_use_none() -> None:
-    traces = [within(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(150)]
+    traces = [fitted_to(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(150)]
     assert len({tuple(getattr(trace.spec, key) for key in SWITCHES) for trace in traces}) == 2 ** len(SWITCHES)
     for trace in traces:
         spec = synchronous(trace).spec
@@ -108,7 +108,7 @@ def test_penalties_and_min_tokens_need_a_spec_without_draft_tokens(name: str, va
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {{{name}: {value}}}}}"
     drafting = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
     assert str(lacking(drafting, KIND.capabilities)).startswith(f"events.0: a request with {name}; allowed ")
-    assert lacking(within(drafting, KIND.capabilities), KIND.capabilities) is None
+    assert lacking(fitted_to(drafting, KIND.capabilities), KIND.capabilities) is None
     plain = loads(f"spec: {{{PLAIN}, num_speculative_tokens: 0}}\nevents:\n  - {submit}\n", "x")
     assert lacking(plain, KIND.capabilities) is None
 
@@ -123,7 +123,7 @@ def test_logprobs_are_refused_with_parameters_that_change_logits(other: str) -> 
     allowed = "with logit_bias, min_tokens, grammar or penalties 0 is allowed"
     expected = f"{allowed}: SGLang computes logprobs after these change the logits"
     assert lacking(trace, KIND.capabilities) == f"events.0.params.num_logprobs: 2; {expected}"
-    assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+    assert lacking(fitted_to(trace, KIND.capabilities), KIND.capabilities) is None
 
 
 GRAMMAR = "{{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2, stop: {}, params: {{grammar: {}}}}}"
@@ -140,7 +140,7 @@ MISFITS = {
 def test_grammar_must_end_by_the_last_token(misfit: tuple[str, str]) -> None:
     trace = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {GRAMMAR.format(*misfit)}\n", "x")
     assert lacking(trace, KIND.capabilities) == f"events.0.{MISFITS[misfit]}"
-    fitted = within(trace, KIND.capabilities)
+    fitted = fitted_to(trace, KIND.capabilities)
     assert lacking(fitted, KIND.capabilities) is None
     assert fitted.submits()[0].params.grammar[0][0][0] == 1
 

@@ -6,7 +6,7 @@ from scenarios.capabilities import Capabilities, lacking
 from scenarios.drafters import Drafter
 from scenarios.events import Submit
 from scenarios.generation.catalogue import for_engine
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec, Handoff, Offloading, Transfer, Value
 from scenarios.trace import Trace
@@ -28,7 +28,7 @@ def test_hybrid_model_allows_only_drafters_without_own_kv_cache_groups(engine: s
         return
     wanted = f"spec.drafter: {drafter}; allowed with layers hybrid are eagle, ngram_gpu, ngram: "
     assert str(lacking(trace, capabilities)).startswith(wanted)
-    fixed = within(trace, capabilities).spec
+    fixed = fitted_to(trace, capabilities).spec
     assert (fixed.layers, fixed.drafter) == ("attention", drafter)
 
 
@@ -57,7 +57,7 @@ def test_recurrent_layers_needs_a_hybrid_model(engine: str) -> None:
     trace, capabilities = Trace(spec=spec, events=()), target_kind(engine).capabilities
     wanted = "spec.recurrent_layers: gated_delta; with layers attention short_conv is allowed"
     assert lacking(trace, capabilities) == wanted
-    assert within(trace, capabilities).spec.recurrent_layers == "short_conv"
+    assert fitted_to(trace, capabilities).spec.recurrent_layers == "short_conv"
     specs = [for_engine(random_trace(seed), capabilities).spec for seed in range(100)]
     of_hybrids = [each.recurrent_layers for each in specs if each.layers == "hybrid"]
     assert len(of_hybrids) // 4 < of_hybrids.count("gated_delta") < len(of_hybrids)
@@ -87,7 +87,7 @@ def test_dflash_needs_a_token_budget_for_drafts_and_lookahead(
     )
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
     capabilities = target_kind(engine).capabilities
-    assert within(trace, capabilities).spec.max_num_batched_tokens == allowed
+    assert fitted_to(trace, capabilities).spec.max_num_batched_tokens == allowed
     assert (lacking(trace, capabilities) is None) is (budget == allowed)
 
 
@@ -101,7 +101,7 @@ def test_cuda_graphs_exclude_a_kv_connector(engine: str, beside: dict[str, Value
         assert lacking(trace, capabilities) is None
         return
     assert str(lacking(trace, capabilities)).startswith("spec.graphs: piecewise; with a KV connector none is allowed: ")
-    assert within(trace, capabilities).spec == trace.spec.model_copy(update={"graphs": "none"})
+    assert fitted_to(trace, capabilities).spec == trace.spec.model_copy(update={"graphs": "none"})
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
@@ -125,7 +125,7 @@ def test_match_tokens_needs_hybrid_prefix_cache_without_eagle_or_handoff(
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
     capabilities = target_kind(engine).capabilities
     assert (lacking(trace, capabilities) is None) is is_allowed
-    assert lacking(within(trace, capabilities), capabilities) is None
+    assert lacking(fitted_to(trace, capabilities), capabilities) is None
 
 
 def test_cuda_graphs_need_a_device() -> None:
@@ -155,7 +155,7 @@ def test_simple_connector_needs_prefix_cache_and_a_device(engine: str) -> None:
     def asked(offloading: Offloading, prefix_cache: bool = True, of: Capabilities = kind.capabilities) -> str | None:
         submit = Submit(tick=0, request="a", prompt=(1,), max_tokens=1)
         spec = EngineSpec(offloading=offloading, prefix_cache=prefix_cache, layers="attention", block_size=32)
-        trace = within(Trace(spec=spec, events=(submit,)), of)
+        trace = fitted_to(Trace(spec=spec, events=(submit,)), of)
         assert trace.spec.offloading is not None
         return trace.spec.offloading.connector if trace.spec.offloading != offloading else None
 
@@ -197,7 +197,7 @@ def test_sliding_windows_exclude_some_drafters_and_connectors(keys: dict[str, ob
     told = lacking(trace, capabilities)
     assert told is not None
     assert told.startswith(wanted)
-    assert lacking(within(trace, capabilities), capabilities) is None
+    assert lacking(fitted_to(trace, capabilities), capabilities) is None
 
 
 def test_sliding_windows_are_refused_on_a_gpu_and_by_other_engines() -> None:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from scenarios.capabilities import lacking
 from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep, Submit
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
 from workers.targets.registry import target_kind
@@ -98,7 +98,7 @@ def test_event_not_allowed_with_a_store_is_refused_and_fixed(event: AnyEvent, to
     trace = Trace(spec=EngineSpec.model_validate({**keys, "transfer": {}}), events=(event,))
     capabilities = target_kind(engine).capabilities
     assert (lacking(trace, capabilities) or "").startswith(told)
-    fixed = within(trace, capabilities)
+    fixed = fitted_to(trace, capabilities)
     assert lacking(fixed, capabilities) is None
     assert fixed.spec.transfer is not None
 
@@ -123,7 +123,7 @@ def test_store_limits_of_a_hybrid_model(keys: dict[str, object], told: str | Non
     capabilities = target_kind(engine).capabilities
     seen = lacking(trace, capabilities)
     assert seen is None if told is None else (seen or "").startswith(told)
-    assert lacking(within(trace, capabilities), capabilities) is None
+    assert lacking(fitted_to(trace, capabilities), capabilities) is None
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
@@ -143,7 +143,7 @@ def test_spec_or_event_not_allowed_with_offloading_is_refused_and_fixed(
     trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=(event,) if event is not None else ())
     capabilities = target_kind(engine).capabilities
     assert (lacking(trace, capabilities) or "").startswith(told)
-    assert lacking(within(trace, capabilities), capabilities) is None
+    assert lacking(fitted_to(trace, capabilities), capabilities) is None
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
@@ -179,7 +179,7 @@ def test_spec_or_event_not_allowed_with_handoff_is_refused_and_fixed(
     trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=(event,) if event is not None else ())
     capabilities = target_kind(engine).capabilities
     assert (lacking(trace, capabilities) or "").startswith(told)
-    assert lacking(within(trace, capabilities), capabilities) is None
+    assert lacking(fitted_to(trace, capabilities), capabilities) is None
 
 
 def test_handoff_without_producer_turns_is_invalid() -> None:

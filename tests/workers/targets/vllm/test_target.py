@@ -9,7 +9,7 @@ from scenarios.capabilities import CONTINUES, FEATURES, lacking
 from scenarios.codec import load, loads
 from scenarios.events import PromptDraw, SetK, Submit
 from scenarios.generation.catalogue import for_engine
-from scenarios.generation.fitting import rescaled, within
+from scenarios.generation.fitting import fitted_to, rescaled
 from scenarios.generation.strategies import random_trace
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -29,7 +29,7 @@ def test_generated_trace_fits_the_capabilities(seed: int) -> None:
     trace = for_engine(random_trace(seed), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
-    assert within(trace, KIND.capabilities) == trace
+    assert fitted_to(trace, KIND.capabilities) == trace
 
 
 def test_generated_traces_cover_features_prefixes_and_short_pools() -> None:
@@ -138,7 +138,7 @@ def test_unsupported_event_is_refused_and_fixed(event: str, tmp_path: Path) -> N
     first = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2}"
     trace = loads(f"{spec}\nevents:\n  - {first}\n  - {event}\n", "x")
     assert lacking(trace, KIND.capabilities) == EVENTS[event]
-    assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+    assert lacking(fitted_to(trace, KIND.capabilities), KIND.capabilities) is None
 
 
 ON_GPU = RunConfig(engine="vllm", device="cuda")
@@ -165,7 +165,7 @@ def test_set_k_is_refused_with_ngram_gpu_only() -> None:
     trace = Trace(spec=spec.model_copy(update={"drafter": "ngram_gpu"}), events=events)
     wanted = "events.1.k: 1; not allowed with drafter ngram_gpu: it asserts a constant number"
     assert lacking(trace, KIND.capabilities) == wanted
-    assert within(trace, KIND.capabilities).events == events[:1]
+    assert fitted_to(trace, KIND.capabilities).events == events[:1]
 
 
 def test_logit_bias_is_allowed_without_draft_tokens() -> None:

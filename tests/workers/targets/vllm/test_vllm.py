@@ -13,7 +13,7 @@ from cluster.cli import main as cli
 from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.events import DummyStep
-from scenarios.generation.fitting import within
+from scenarios.generation.fitting import fitted_to
 from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
@@ -74,11 +74,11 @@ def test_scenario_is_supported_by_its_folder_engine_and_first_runner() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_used_engine_has_the_outputs_of_a_new_engine(seed: int) -> None:
-    trace = within(random_trace(seed), KIND.capabilities).explicit()
+    trace = fitted_to(random_trace(seed), KIND.capabilities).explicit()
     KIND.renew(CONFIG)
     first = outputs_of(trace, VALUE_CACHE, KIND)
     for between in (random_trace(100 + other) for other in range(20)):
-        other_trace = within(between, KIND.capabilities).model_copy(update={"spec": trace.spec}).explicit()
+        other_trace = fitted_to(between, KIND.capabilities).model_copy(update={"spec": trace.spec}).explicit()
         if not problems(other_trace) and lacking(other_trace, KIND.capabilities) is None:
             outputs_of(other_trace, VALUE_CACHE, KIND)
     assert outputs_of(trace, VALUE_CACHE, KIND) == first
