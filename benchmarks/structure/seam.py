@@ -24,44 +24,31 @@ from workers.targets.registry import known_engines, target_kind
 from workers.targets.sglang.installation import SGLANG
 
 ROOT = Path(__file__).resolve().parents[2]
-# Lines that serve SGLang without its name, by file: parts of lines, and names of functions, which count as a whole.
+# Code that serves SGLang without its name, by file: identifiers, and parts of lines. A function counts as a whole.
 SERVING: Mapping[str, Sequence[str]] = {
-    "scenarios/drafters.py": ("n-grams of all requests",),
-    "scenarios/generation/batches.py": (
-        "pause_while_chunking",
-        "# An engine without preemption of single requests",
-        "Pause(",
-    ),
+    "scenarios/generation/batches.py": ("pause_while_chunking", "Pause("),
     "scenarios/generation/builder.py": ('"last"',),
     "scenarios/generation/catalogue.py": ("replaces", "own.get", '"last"'),
-    "scenarios/generation/situation.py": ("replaces:", "declares a situation of its own"),
+    "scenarios/generation/situation.py": ("replaces",),
     "scenarios/generation/weights.py": (
-        *("draft_trees", "mixed_chunks", "plan_stream", "relay_lengths", "no_drafts_more_often", "pause_while"),
+        *(
+            "draft_trees",
+            "mixed_chunks",
+            "plan_stream",
+            "relay_lengths",
+            "no_drafts_more_often",
+            "pause_while_chunking",
+        ),
         *("short_pool", "wide_pages", "retract_at_last_token", "repeated_grammars"),
     ),
-    "scenarios/spec.py": (
-        "`relay_lengths`: the",
-        "host waits for the sequence lengths",
-        "`tree_width`: number",
-        "resulting tree are",
-    ),
     "workers/judge/drafter_inputs.py": (
-        "_tables",
-        "plan.shared",
-        "].hit, count)",
-        "held = dict",
-        " in held",
-        "held[",
-        *("_late", "# By step, the entries that a late draft pass"),
+        *("_tables", "plan.shared", "].hit, count)", "held = dict", " in held", "held[", "_late_writes"),
     ),
-    "workers/record/engine_records.py": (
-        *("`shared`", "counts tokens whose blocks", "shared: list"),
-        *("later than the step's", "`behind`. `bounds`", "behind: int"),
-    ),
-    "workers/run/references.py": ("# Optional optimisations of a specification that only", "_SWITCHES"),
+    "workers/record/engine_records.py": ("shared: list", "behind"),
+    "workers/run/references.py": ("_SWITCHES",),
     "workers/targets/child/inside/observations.py": ("_place", "        step: int | None"),
     "workers/targets/child/inside/replacements.py": ("until",),
-    "workers/targets/child/inside/simulated_device.py": ("stand_in", "the folder `stand_in`"),
+    "workers/targets/child/inside/simulated_device.py": ("stand_in",),
     "workers/targets/child/releases.py": ("has_compiled_code", "        _check_torch(python"),
     "workers/targets/vllm/inside/plans.py": ("shared=[]",),
 }
@@ -70,6 +57,8 @@ _NOT_COUNTED = re.compile(
     r"|.*/structure/seam.py|.*/conformance/exports.py"
 )
 _OF_ITS_NAME = re.compile(r"constraints-sglang|benchmarks/\w+/sglang")
+# Ends a sentence, a list item or a paragraph of a docstring.
+_SENTENCE_END = re.compile(r'[.;](?=\s)|\n\s*\n|\n\s*- |"""')
 _GENERATED = "scenarios/scenario.schema.json"
 _REPORTED = re.compile(r"\bsglang-\d+|\bsglang (PR|issue)s? #\d+", re.IGNORECASE)
 
@@ -97,11 +86,35 @@ def lines_with(text: str, part: str) -> Iterator[int]:
             yield from range(number + 1, end + 2)
 
 
-def lines_of(text: str, name: str) -> Iterator[int]:
-    """Yield the line numbers of all functions with a given name."""
+def lines_of(text: str, part: str) -> Iterator[int]:
+    """Yield the numbers of lines of Python that use some code, or explain it.
+
+    These are lines of code with it, functions of that name, sentences of docstrings that quote it in backticks, and
+    comments directly above a line of code with it.
+    """
+    lines, prose = text.splitlines(), set[int]()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
+        if isinstance(node, ast.FunctionDef) and node.name == part:
             yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            prose |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    name = part.partition(":")[0]
+    for quoted in re.finditer(rf"`{re.escape(name)}`", text):
+        start = max((bound.end() for bound in _SENTENCE_END.finditer(text, 0, quoted.start())), default=0)
+        end = next((bound.start() for bound in _SENTENCE_END.finditer(text, quoted.end())), len(text))
+        first = end - len(text[start:end].lstrip())
+        # A line counts as part of the sentence that begins it.
+        whole = not text[text.rfind("\n", 0, first) + 1 : first].strip(" -")
+        starts = text.count("\n", 0, first) + (1 if whole else 2)
+        yield from range(min(starts, text.count("\n", 0, quoted.start()) + 1), text.count("\n", 0, end) + 2)
+    used = re.compile(rf"\b{part}\b" if part.isidentifier() else re.escape(part))
+    comments = {number for number, line in enumerate(lines, 1) if line.lstrip().startswith("#")}
+    for number, line in enumerate(lines, 1):
+        if number not in prose | comments and used.search(line):
+            first = number
+            while first - 1 in comments:
+                first -= 1
+            yield from range(first, number + 1)
 
 
 def seam(root: Path, engine: str, serving: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -124,7 +137,9 @@ def seam(root: Path, engine: str, serving: Mapping[str, Sequence[str]]) -> dict[
         for part in serving.get(file, ()):
             if part not in text:
                 raise ValueError(f"{file} has no line with {part!r}")
-            numbers |= {*lines_with(text, part), *lines_of(text, part)}
+        if file.endswith(".py"):
+            parts = {*serving.get(file, ()), *(match[0] for match in alone.finditer(text))}
+            numbers |= {number for part in parts for number in lines_of(text, part)}
         if numbers:
             found[file] = [f"{number}: {lines[number - 1]}" for number in sorted(numbers)]
     return found
