@@ -8,7 +8,7 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 @arguments
 class CountSampled(Arguments):
-    """Count each row's valid sampled tokens, for its state slot; find its next token.
+    """Count each row's valid sampled tokens, store the count in its slot, find its next token.
 
     Valid tokens are a contiguous prefix, so their number is the accepted count (accepted draft tokens plus the bonus
     token).
@@ -38,7 +38,7 @@ class CountSampled(Arguments):
 
 
 def count_sampled(a: CountSampled) -> None:
-    """Count each row's valid sampled tokens, for its state slot; find its next token."""
+    """Count each row's valid sampled tokens, store the count in its slot, find its next token."""
     rows = zip(
         a.sampled.reshape(-1, a.width).tolist(), a.discard.tolist(), a.state_slot.tolist(), a.query_start.tolist(),
         a.num_scheduled.tolist(), a.num_drafts.tolist(), strict=True,
