@@ -2,8 +2,9 @@
 
 Run with `python -m benchmarks.structure.seam`; `--places` lists each line. Counted, in files tracked by git: lines that
 name SGLang, unless they only name the source of a historical bug; lines that name a specification key or drafter that
-only SGLang's capabilities have; and lines of SERVING, which serve it under other names. Lines of a generated file, and
-files with its name, are reported separately.
+only SGLang's capabilities have; and lines of SERVING, which serve it under other names: `_late_writes`, for example,
+keeps the KV entries of draft tokens whose forward pass runs late. Lines of a generated file, and files with its name,
+are reported separately.
 
 Does not count: its folders, its scenarios, the simulated device, tests, docs, findings, the check of exported tests,
 the Makefile and CI; lines that another engine uses as well. SERVING was compiled by reading the source: lines missing

@@ -14,7 +14,7 @@ BELOW = -2
 
 
 def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous: Sequence[int]) -> None:
-    """Overwrite host drafter's tokens in the pinned inputs by invalid ids, as events ask."""
+    """Overwrite a host drafter's tokens in the pinned inputs with invalid ids, as events ask."""
     if TRAITS[context.spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
             staged[context.memory.layout.host_drafts + place] = token
