@@ -91,7 +91,7 @@ class OneOf:
         if value is None or value in self.values:
             return None
         fixed = event.model_copy(update={self.key: self.values[0]})
-        return Excess(self.key, value, f"allowed {self.name} are {listed(self.values)}", fixed)
+        return Excess(self.key, value, f"allowed {self.name} are {join_names(self.values)}", fixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class AtHooks:
             return None
         later = next((at for at in HOOKS[HOOKS.index(event.at) :] if at in allowed), None)
         moved = {"at": allowed[0], "tick": event.tick + 1} if later is None else {"at": later}
-        return Excess("at", event.at, f"allowed are {listed(allowed)}", event.model_copy(update=moved))
+        return Excess("at", event.at, f"allowed are {join_names(allowed)}", event.model_copy(update=moved))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,7 @@ def event_limits(
 
 def _kind(event: AnyEvent, spec: EngineSpec, kinds: tuple[str, ...]) -> Excess[AnyEvent] | None:
     """Return the excess of an event whose kind the engine does not support, or None."""
-    return None if event.do in kinds else Excess("", event.do, f"allowed events are {listed(kinds)}", None)
+    return None if event.do in kinds else Excess("", event.do, f"allowed events are {join_names(kinds)}", None)
 
 
 def _features(
@@ -298,7 +298,7 @@ def _features(
     for feature in lacks:
         if uses_feature(event, feature):
             seen = f"a request with {feature}"
-            return Excess("", seen, f"allowed features are {listed(allowed)}", _without_feature(event, feature))
+            return Excess("", seen, f"allowed features are {join_names(allowed)}", _without_feature(event, feature))
     return None
 
 
@@ -339,7 +339,7 @@ def _values(spec: EngineSpec, capabilities: Capabilities) -> Excess[EngineSpec] 
     for key, value in spec:
         allowed = capabilities.allowed(key)
         if allowed is not None and value not in allowed:
-            return Excess(key, value, f"allowed are {listed(allowed)}", spec.model_copy(update={key: allowed[0]}))
+            return Excess(key, value, f"allowed are {join_names(allowed)}", spec.model_copy(update={key: allowed[0]}))
     return None
 
 
@@ -352,7 +352,9 @@ def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
     """Return the excess of a schedule that the engine's device does not support, or None."""
     policy = trace.schedule.policy
     if policy not in capabilities.policies:
-        return Excess("schedule.policy", policy, f"allowed are {listed(capabilities.policies)}", _unscheduled(trace))
+        return Excess(
+            "schedule.policy", policy, f"allowed are {join_names(capabilities.policies)}", _unscheduled(trace)
+        )
     if not capabilities.lanes and trace.schedule != Schedule():
         return Excess("schedule", None, "the engine has no lanes to schedule on this device", _unscheduled(trace))
     if (trace.schedule.delays or trace.schedule.joined) and not capabilities.delays:
@@ -371,7 +373,7 @@ def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
         if probe not in capabilities.probes:
             others = {each: least for each, least in trace.expect.items() if each != probe}
             fixed = trace.model_copy(update={"expect": others})
-            return Excess(f"expect.{probe}", None, f"allowed probes are {listed(capabilities.probes)}", fixed)
+            return Excess(f"expect.{probe}", None, f"allowed probes are {join_names(capabilities.probes)}", fixed)
     return None
 
 
@@ -383,6 +385,6 @@ def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
     return Excess("faults", trace.faults[0], "the engine has no faults to switch on", fixed)
 
 
-def listed(names: tuple[Any, ...]) -> str:
+def join_names(names: tuple[Any, ...]) -> str:
     """Return names as text, separated by commas; "none" if there are none."""
     return ", ".join(map(str, names)) or "none"

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, StringConstraints
 
 from scenarios.draw import below
-from scenarios.sampling import Feature, SamplingParams, declared
+from scenarios.sampling import Feature, SamplingParams, declared_features
 from scenarios.spec import Count, Index, Name, Ticks, Value
 
 Hook: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
@@ -97,7 +97,7 @@ class Submit(Event):
 
 
 # The request features that are fields of a submit; sampling parameters declare the others.
-SUBMIT_FEATURES = declared(Submit)
+SUBMIT_FEATURES = declared_features(Submit)
 
 
 class Abort(Event):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from scenarios.features import REFUSED
 from scenarios.scenario_file import ScenarioFile
 from scenarios.spec import INTEGER_MAX
-from scenarios.strict_yaml import SEEN_MAX, Data, Lines, Where, one_line, seen
+from scenarios.strict_yaml import SEEN_MAX, Data, Lines, Where, describe_value, one_line
 from scenarios.trace import Problem
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -70,31 +70,33 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
     line = _line(lines, path)
     name, schema = _dotted(path), _schema_at(path, data)
     if location[-1:] == ("[key]",):
-        return Complaint(line, path, f"{seen(path[-1])} is not a valid name; expected {_NAME}")
+        return Complaint(line, path, f"{describe_value(path[-1])} is not a valid name; expected {_NAME}")
     match kind:
         # A missing item of a fixed-length list has no name: report the wrong length of the whole list.
         case "missing" if "required" in schema:
             where = f"{name} lacks" if name else "the file lacks"
             keys = f"required are {', '.join(schema['required'])}"
-            return Complaint(line, path, f"{where} {seen(location[-1])}; {keys}", is_missing=True)
+            return Complaint(line, path, f"{where} {describe_value(location[-1])}; {keys}", is_missing=True)
         case "extra_forbidden":
             parent = _schema_at(path[:-1], data)
             where = f" in {_dotted(path[:-1])}" if path[:-1] else ""
-            message = f"unknown key {seen(path[-1])}{where}; {_near(str(path[-1]), parent['properties'])}"
+            message = f"unknown key {describe_value(path[-1])}{where}; {_near(str(path[-1]), parent['properties'])}"
             return Complaint(line, path, message)
         case "union_tag_not_found":
-            message = f"{name} lacks {seen('do')}; {_near(None, schema['discriminator']['mapping'])}"
+            message = f"{name} lacks {describe_value('do')}; {_near(None, schema['discriminator']['mapping'])}"
             return Complaint(line, path, message, is_missing=True)
         case "union_tag_invalid":
             assert isinstance(value, dict)
-            message = f"unknown event {seen(value['do'])}; {_near(value['do'], schema['discriminator']['mapping'])}"
+            message = (
+                f"unknown event {describe_value(value['do'])}; {_near(value['do'], schema['discriminator']['mapping'])}"
+            )
             return Complaint(_line(lines, (*path, "do")), path, message)
     subject = name or "the file"
     for rule in REFUSED:
         if rule.lifted_by is not None and path == ("spec", rule.key):
             message = f"allowed are {rule.allowed}, or {_wanted(schema)} with fault {rule.lifted_by}"
-            return Complaint(line, path, f"{subject} is {seen(value)}; {message}", is_shape=True)
-    return Complaint(line, path, f"{subject} is {seen(value)}; expected {_wanted(schema)}", is_shape=True)
+            return Complaint(line, path, f"{subject} is {describe_value(value)}; {message}", is_shape=True)
+    return Complaint(line, path, f"{subject} is {describe_value(value)}; expected {_wanted(schema)}", is_shape=True)
 
 
 @cache

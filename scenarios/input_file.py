@@ -18,7 +18,7 @@ def read_file(path: Path | str, bytes_max: int) -> bytes:
     Raises:
         OSError: the file cannot be read, is not regular, or has more than `bytes_max` bytes; `strerror` says which.
     """
-    with opened(path) as descriptor:
+    with open_regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
         chunks = []
         while size <= bytes_max and (chunk := _next(descriptor, path)):
@@ -31,7 +31,7 @@ def read_file(path: Path | str, bytes_max: int) -> bytes:
 
 
 @contextmanager
-def opened(path: Path | str) -> Iterator[int]:
+def open_regular_file(path: Path | str) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor; a context manager.
 
     A pipe, a device or a file of the kernel that waits for its reader is refused: opening or reading it may never

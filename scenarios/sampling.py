@@ -97,7 +97,7 @@ class Feature:
     plain: tuple[object, ...] = ()
 
 
-def declared(model: type[BaseModel]) -> Mapping[str, Feature]:
+def declared_features(model: type[BaseModel]) -> Mapping[str, Feature]:
     """Return the `Feature` declarations of a model's fields, by field name."""
     fields = model.model_fields.items()
     return {name: each for name, field in fields for each in field.metadata if isinstance(each, Feature)}
@@ -388,7 +388,7 @@ class SamplingParams(Value):
 
 
 # The request features that are sampling parameters.
-PARAMS = declared(SamplingParams)
+PARAMS = declared_features(SamplingParams)
 
 
 class Output(NamedTuple):

@@ -57,7 +57,7 @@ def read(text: str, name: str, nodes_max: int | None = None) -> tuple[Data, Line
     return _Reader(yaml.parse(text, Loader=yaml.SafeLoader), text, name, nodes_max).read()
 
 
-def seen(value: Data) -> str:
+def describe_value(value: Data) -> str:
     """Return a short description of a value found, on one line of ASCII."""
     match value:
         case None:
@@ -132,7 +132,7 @@ class _Reader:
             raise self._error(line, f"anchor &{event.anchor}; anchors are not allowed, write the value each time")
         assert isinstance(event, ScalarEvent | SequenceStartEvent | MappingStartEvent)
         if event.tag is not None:
-            raise self._error(line, f"tag {seen(event.tag)}; tags are not allowed, write a plain value")
+            raise self._error(line, f"tag {describe_value(event.tag)}; tags are not allowed, write a plain value")
         if isinstance(event, ScalarEvent):
             return self._scalar(event, line)
         if len(path) >= DEPTH_MAX:
@@ -152,10 +152,14 @@ class _Reader:
             key = self._value(event, (*path, ""))
             del self.lines[(*path, "")]
             if not isinstance(key, str):
-                raise self._error(line, f"{seen(key)} is used as a key; keys are text, quote it if it is meant")
+                raise self._error(
+                    line, f"{describe_value(key)} is used as a key; keys are text, quote it if it is meant"
+                )
             if key in mapping:
                 first = self.lines[(*path, key)]
-                raise self._error(line, f"key {seen(key)} appears twice, first on line {first}; each key goes once")
+                raise self._error(
+                    line, f"key {describe_value(key)} appears twice, first on line {first}; each key goes once"
+                )
             self.lines[(*path, key)] = line
             mapping[key] = self._value(next(self.events), (*path, key))
         return mapping
@@ -164,7 +168,7 @@ class _Reader:
         """Return null, a boolean, a decimal number, or text (also for 010, 1:30 and 0x10)."""
         text = event.value
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-            raise self._error(line, f"{seen(text)} has half a surrogate pair; write whole characters")
+            raise self._error(line, f"{describe_value(text)} has half a surrogate pair; write whole characters")
         if event.style:
             return text
         if text in ("", "~", "null"):

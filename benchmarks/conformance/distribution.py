@@ -29,7 +29,7 @@ from scenarios.spec import EngineSpec, SamplingMethod
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.distribution import Outcome, chance_of, g_test
-from workers.oracle.logits_processing import Rules, processed
+from workers.oracle.logits_processing import Rules, processed_logits
 from workers.oracle.model_values import ModelValueCache, ModelValues
 from workers.oracle.random_sampling import target_of
 from workers.record import model
@@ -190,7 +190,9 @@ def law_of(kind: Kind, window: tuple[int, int], spec: EngineSpec) -> Mapping[Out
             model_values = ModelValues(known, spec)
             model_values.extend(len(known))
             logits = [model.logit(model_values.hidden[-1], token) for token in range(spec.vocab_size)]
-            target = target_of(processed(logits, Rules(kind.params, frozenset()), known, len(kind.prompt)), kind.params)
+            target = target_of(
+                processed_logits(logits, Rules(kind.params, frozenset()), known, len(kind.prompt)), kind.params
+            )
             assert target is not None, "some logit is not -inf"
             for token, share in enumerate(target.probabilities()):
                 if share > 0:

@@ -37,7 +37,7 @@ from benchmarks.power.vllm_power.reversals import all_reversals as reversals_of_
 from cluster.campaigns.hunt.selection import focus_of
 from scenarios.events import Submit
 from scenarios.generation.catalogue import situations_of
-from scenarios.generation.shards import TRACES_PER_SHARD, Shard, fitted
+from scenarios.generation.shards import TRACES_PER_SHARD, Shard, with_faults
 from scenarios.generation.weights import Area
 from scenarios.spec import Value
 from scenarios.trace import Trace
@@ -156,7 +156,7 @@ def _fault(study: Study) -> Iterator[tuple[Finds, Callable[[], float]]]:
     value_cache, requires = ModelValueCache(), FAULTS[study.bug].requires
 
     def finds(trace: Trace) -> bool:
-        return run_with_fault(study.bug, fitted(trace, requires, (study.bug,)).explicit(), value_cache).plane != ""
+        return run_with_fault(study.bug, with_faults(trace, requires, (study.bug,)).explicit(), value_cache).plane != ""
 
     yield finds, time.process_time
 
@@ -176,7 +176,7 @@ def reversals_of(engine: str) -> list[Reversal]:
 
 @lru_cache(maxsize=4096)
 def trace_of(engine: str, seed: int, index: int, without: str = "", focus: tuple[str, ...] = ()) -> Trace:
-    """Return a labelled trace of a hunt's seed by its index, fitted to an engine."""
+    """Return a labelled trace of a hunt's seed by its index, with_faults to an engine."""
     number, first = divmod(index, TRACES_PER_SHARD)
     shard = Shard(profile="labelled", seed=seed, number=number, first=first, traces=1, focus=focus)
     shard = shard.model_copy(update={"without": (without,) if without else ()})

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from scenarios.generation.shards import fitted
+from scenarios.generation.shards import with_faults
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
@@ -70,7 +70,7 @@ def row_of(fault: str | None, num_traces: int, value_cache: ModelValueCache) -> 
     at_depth_2, at_depth_1, num_different = Counter[str](), Counter[str](), 0
     requires, faults = (FAULTS[fault].requires, (fault,)) if fault is not None else ((), ())
     for seed in range(num_traces):
-        trace = fitted(random_trace(seed), requires, faults).explicit()
+        trace = with_faults(random_trace(seed), requires, faults).explicit()
         contract, outputs = observed_outputs(trace, value_cache)
         contract_1, outputs_1 = observed_outputs(synchronous(trace), value_cache)
         at_depth_2.update([contract] if contract is not None else [])

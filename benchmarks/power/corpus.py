@@ -16,7 +16,7 @@ from scenarios import codec
 from scenarios.draw import below
 from scenarios.events import Schedule
 from scenarios.generation.base import random_trace
-from scenarios.generation.shards import fitted
+from scenarios.generation.shards import with_faults
 from scenarios.trace import Trace, problems
 from scenarios.variants import variant
 from workers.faults.registry import FAULTS
@@ -73,7 +73,7 @@ def detections(fault: str, traces: Iterator[Trace], value_cache: ModelValueCache
     start, found = time.process_time(), 0
     for trace in traces:
         found += bool(
-            run_with_fault(fault, fitted(trace, FAULTS[fault].requires, (fault,)).explicit(), value_cache).plane
+            run_with_fault(fault, with_faults(trace, FAULTS[fault].requires, (fault,)).explicit(), value_cache).plane
         )
     return found, time.process_time() - start
 

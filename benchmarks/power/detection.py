@@ -14,7 +14,7 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import NamedTuple, get_args
 
-from scenarios.generation.shards import Profile, fitted, traces_of
+from scenarios.generation.shards import Profile, traces_of, with_faults
 from workers.faults.registry import FAULTS
 from workers.oracle.model_values import ModelValueCache
 from workers.run.process import prepare_process
@@ -37,7 +37,7 @@ def trial(fault: str, source: Profile, number: int, traces_max: int) -> Trial:
     """Return how many traces of a source run until one reveals the fault."""
     value_cache = ModelValueCache()
     for index, fresh in enumerate(islice(traces_of(number, source), traces_max)):
-        trace = fitted(fresh, FAULTS[fault].requires, (fault,)).explicit()
+        trace = with_faults(fresh, FAULTS[fault].requires, (fault,)).explicit()
         if run_with_fault(fault, trace, value_cache).plane:
             return Trial(fault, source, number, index + 1)
     return Trial(fault, source, number, traces_max + 1)

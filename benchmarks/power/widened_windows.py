@@ -17,7 +17,7 @@ from benchmarks.power.reversals.trial import ROOT, installed
 from scenarios.codec import load
 from workers.edits.edit import Edit
 from workers.edits.tree import overlay
-from workers.run.widening import Widened, widened
+from workers.run.widening import DelayedRuns, delay_source_lines
 from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
@@ -158,7 +158,7 @@ REMOVALS = (
 )
 
 
-def races_widened(removal: Removal, times: int) -> list[Widened]:
+def races_widened(removal: Removal, times: int) -> list[DelayedRuns]:
     """Return the GPU results for the races that a removal causes, without known races.
 
     Raises:
@@ -169,10 +169,10 @@ def races_widened(removal: Removal, times: int) -> list[Widened]:
         path = str(overlay([removal.edit], installed(removal.engine), Path(folder)))
         simulated = RunConfig(engine=removal.engine, engine_path=path)
         gpu = simulated.model_copy(update={"device": "cuda"})
-        return list(widened(trace, simulated, gpu, times))
+        return list(delay_source_lines(trace, simulated, gpu, times))
 
 
-def line_of(removal: str, races: Sequence[Widened]) -> str:
+def line_of(removal: str, races: Sequence[DelayedRuns]) -> str:
     """Return a line with the numbers of races, harmful locations and harmed runs."""
     ways: dict[str, list[int]] = {}
     for race in races:

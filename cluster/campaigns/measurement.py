@@ -7,7 +7,7 @@ from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, TrialJob
 from cluster.statistics.fault_table import Line, table
-from cluster.storage.provenance import Planned
+from cluster.storage.provenance import PlannedWork
 from cluster.storage.store import Store
 from workers.record.verdict import Lost
 from workers.run.trials import Trial
@@ -31,7 +31,7 @@ class Measurement:
         jobs = [TrialJob.of(fault, number, traces_max, baseline, config) for fault, number in each]
         self._jobs = {job.key: job for job in jobs}
         self._store = store
-        store.plan(Planned(trials=tuple(self._jobs)))
+        store.plan(PlannedWork(trials=tuple(self._jobs)))
         self.num_trials = num_trials
         known = {key: store.trial(key) for key in self._jobs}
         self._trials = {key: trial for key, trial in known.items() if trial is not None}

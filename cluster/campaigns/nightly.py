@@ -66,10 +66,10 @@ def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONF
 
     A part is rotated each time, so that it begins with another fault.
     """
-    return rotated(faults_on(config)[night % nights :: nights], night // nights)
+    return rotate_names(faults_on(config)[night % nights :: nights], night // nights)
 
 
-def rotated(names: Sequence[str], night: int) -> list[str]:
+def rotate_names(names: Sequence[str], night: int) -> list[str]:
     """Return the names, rotated by a different number of places each night.
 
     So even nights that end early reach each name at some time.
@@ -150,7 +150,7 @@ class Regressions:
         self.suite = Replay(
             [
                 Scenario(name, jobs[name])
-                for name in rotated(list(traces), night)
+                for name in rotate_names(list(traces), night)
                 for jobs in (self._faulty, self._clean)
                 if name in jobs
             ],

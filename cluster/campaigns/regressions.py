@@ -16,7 +16,7 @@ from scenarios import codec
 from scenarios.codec import comment
 from scenarios.events import Schedule
 from scenarios.generation.base import random_trace
-from scenarios.generation.shards import fitted
+from scenarios.generation.shards import with_faults
 from scenarios.trace import Trace, problems
 from workers.faults.fault import Fault
 from workers.faults.registry import FAULTS
@@ -56,7 +56,7 @@ def findings(fault: Fault, value_cache: ModelValueCache) -> Iterator[tuple[int, 
     """Yield random traces in which a fault is found where it should be, eager or lazy."""
     for seed in range(SEEDS):
         for policy in ("eager", "lazy"):
-            trace = fitted(random_trace(seed), fault.requires, (fault.id,)).explicit()
+            trace = with_faults(random_trace(seed), fault.requires, (fault.id,)).explicit()
             trace = trace.model_copy(update={"schedule": Schedule.model_validate({"policy": policy})})
             verdict = check(trace, value_cache)
             if isinstance(verdict, Diverged) and verdict.difference.plane == fault.plane:

@@ -8,7 +8,7 @@ from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, Job
 from cluster.storage.campaign import Result
-from cluster.storage.provenance import Planned
+from cluster.storage.provenance import PlannedWork
 from cluster.storage.store import Store
 from scenarios.trace import Trace
 from workers.record.verdict import Judgement, Lost, Verdict, is_finding
@@ -45,7 +45,7 @@ class Suite:
             if result is not None:
                 self.results[scenario.job.key] = _with_shared_trace(result, scenario.job.trace)
         self.kept = len(self.results)
-        store.plan(Planned(scenarios=planned_jobs(scenarios)))
+        store.plan(PlannedWork(scenarios=planned_jobs(scenarios)))
         for key, result in self.results.items():
             if result.artefact is not None:
                 store.restore_artefact(result.judgement, result.scenario, self._by_key[key].job.config)

@@ -22,14 +22,14 @@ from workers.record.verdict import (
     known_causes,
     unconfirmed_reason,
 )
-from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
+from workers.shrink.shrinker import LIMIT, Finding, Shrinking, TriedCandidates
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 CANDIDATES_PER_JOB = 8
 NOT_FOUND_AGAIN = Lost(reason="the finding is not reproduced when its trace is judged alone")
 
 
-def killed(deaths: tuple[str, ...]) -> Crashed:
+def worker_loss_verdict(deaths: tuple[str, ...]) -> Crashed:
     """Return the verdict on a trace that kills each worker that runs it."""
     return Crashed(stats=NO_STATS, error="; ".join(dict.fromkeys(deaths)), where=KILLED)
 
@@ -39,7 +39,7 @@ class _Part:
     """Candidates (smaller traces) that run as one job, and the job's answer once it arrives."""
 
     candidates: tuple[Trace, ...]
-    answer: Tried | None = None
+    answer: TriedCandidates | None = None
 
 
 class Triage:
@@ -90,7 +90,7 @@ class Triage:
             return
         self._waiting.discard(record.job)
         match record.result:
-            case Tried() as tried:
+            case TriedCandidates() as tried:
                 self._parts[record.job].answer = tried
                 self._settle()
             case Lost() if record.job in self._parts:
@@ -140,8 +140,8 @@ class Triage:
                     continue
                 self._again = [self._part((each,), key, index) for index, each in enumerate(part.candidates)]
             return
-        found = killed(deaths) if self.state.kills and deaths else None
-        part.answer = Tried(count=len(part.candidates), found=found)
+        found = worker_loss_verdict(deaths) if self.state.kills and deaths else None
+        part.answer = TriedCandidates(count=len(part.candidates), found=found)
         self._settle()
 
     def _settle(self) -> None:
@@ -158,7 +158,7 @@ class Triage:
             if part.answer.found is not None:
                 break
         found = part.answer.found if part.answer is not None else None
-        after = shrinking.after(Tried(count=count, found=found))
+        after = shrinking.after(TriedCandidates(count=count, found=found))
         self._parts, self._waiting, self._again = {}, set(), []
         self._update(shrinking=after, stage="shrink" if after.proposals(1) else "confirm")
 
@@ -184,8 +184,8 @@ class Triage:
             # stays.
             self._confirmed_as(state.verdict, state.trace)
         elif isinstance(result, Lost) and deaths:
-            self._update(verdict=killed(deaths))
-            self._begin(state.trace, killed(deaths))
+            self._update(verdict=worker_loss_verdict(deaths))
+            self._begin(state.trace, worker_loss_verdict(deaths))
         else:
             self._confirmed_as(verdict, state.trace)
 

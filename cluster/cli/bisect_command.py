@@ -9,7 +9,7 @@ from cluster.campaigns.bisection import Bisection, Status
 from cluster.campaigns.commits import COMMITS_MAX
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.cli.builds import Commits, Releases, commits_of, releases_of
-from cluster.cli.inputs import bundled, check_trace, config_for, read_trace
+from cluster.cli.inputs import bundled_path, check_trace, config_for, read_trace
 from cluster.cli.options import EngineHome, Json, NoLimits, ReleasedEngine
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.documents import BisectDocument, ReleaseEntry
@@ -57,7 +57,7 @@ def bisect(
     """Find the first release or commit of an engine that shows a failing trace's bug."""
     released = [name for name in known_engines() if target_kind(name).releases]
     asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home, fixes=RACES)
-    file = bundled(file)
+    file = bundled_path(file)
     config = config_for(file, asked, context)
     if repository is None:
         builds: Releases | Commits = releases_of(config, versions, folder, good or bad)
@@ -66,7 +66,7 @@ def bisect(
     bisection = Bisection(builds.names)
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
-    tried = Tried(trace, builds)
+    tried = BuildVerdicts(trace, builds)
     while (name := bisection.next()) is not None:
         entry = tried.entry(name)
         bisection.record(name, entry.status)
@@ -81,7 +81,7 @@ def bisect(
     return document.exit_code
 
 
-class Tried:
+class BuildVerdicts:
     """Verdicts on a trace by build of the engine; the first finding defines the bug."""
 
     def __init__(self, trace: Trace, builds: Releases | Commits) -> None:
@@ -117,7 +117,7 @@ class Tried:
         return "skipped", f"another finding: {visible_line(signature.bug)}"
 
 
-def _document(file: Path, bisection: Bisection, tried: Tried) -> BisectDocument:
+def _document(file: Path, bisection: Bisection, tried: BuildVerdicts) -> BisectDocument:
     statuses, change = set(bisection.known.values()), bisection.change()
     code = EXIT_FOUND if "bad" in statuses else EXIT_AGREED if "good" in statuses else EXIT_NOT_JUDGED
     ends: dict[str, str] = {}
@@ -141,7 +141,7 @@ def _document(file: Path, bisection: Bisection, tried: Tried) -> BisectDocument:
     )
 
 
-def _conclusion(document: BisectDocument, tried: Tried) -> str:
+def _conclusion(document: BisectDocument, tried: BuildVerdicts) -> str:
     noun = tried.builds.noun
     left = f"; {', '.join(document.between)} between them inconclusive" if document.between else ""
     if document.first_bad is not None:
@@ -155,7 +155,7 @@ def _conclusion(document: BisectDocument, tried: Tried) -> str:
     return f"good in every {noun} with a result" if "good" in seen else f"no {noun} has a result"
 
 
-def _named(name: str, tried: Tried) -> str:
+def _named(name: str, tried: BuildVerdicts) -> str:
     """Return a build's name; for a commit with the first line of its message."""
     subject = tried.entries[name].subject
     return f"{name} ({subject})" if subject else name

@@ -47,7 +47,7 @@ def open_campaign(
             yield store
         log_artefacts(folder, sys.stderr)
     except KeyboardInterrupt:
-        show(f"interrupted; {resumed(context, folder)}", to=sys.stderr)
+        show(f"interrupted; {resume_sentence(context, folder)}", to=sys.stderr)
         raise
 
 
@@ -130,7 +130,7 @@ def cause(error: OSError | StoreError | PoolError, folder: Path) -> str:
 
 def report_failure(error: OSError | StoreError | PoolError, folder: Path, context: typer.Context) -> None:
     """Print why a campaign stopped, and the command that continues it."""
-    say(f"{cause(error, folder)}; {resumed(context, folder)}")
+    say(f"{cause(error, folder)}; {resume_sentence(context, folder)}")
 
 
 def write_results(
@@ -153,7 +153,7 @@ def with_out(words: Sequence[str], folder: str) -> list[str]:
     return [*words, *([] if named else ["--out", folder])]
 
 
-def resumed(context: typer.Context, folder: Path) -> str:
+def resume_sentence(context: typer.Context, folder: Path) -> str:
     """Return a sentence with the command that resumes a campaign."""
     words = with_out(context.find_root().obj or (), str(folder))
     how = "submit " if job_id(os.environ) is not None else ""

@@ -16,7 +16,7 @@ from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.bisect_command import bisect
-from cluster.cli.campaign import CampaignFailure, code_of, open_campaign, report_failure, resumed
+from cluster.cli.campaign import CampaignFailure, code_of, open_campaign, report_failure, resume_sentence
 from cluster.cli.doctor_command import doctor
 from cluster.cli.examples import EXAMPLES
 from cluster.cli.export_command import export
@@ -26,7 +26,7 @@ from cluster.cli.hunt_commands import hunt, shrink
 from cluster.cli.inputs import (
     InputError,
     asked_config,
-    bundled,
+    bundled_path,
     campaign_stem,
     check_trace,
     config_for,
@@ -78,7 +78,7 @@ from scenarios.trace import Trace, problems
 from workers.edits.fix import RACES
 from workers.record.verdict import Vacuous
 from workers.run.known_bugs import with_needed_fixes
-from workers.run.widening import Widened, widened
+from workers.run.widening import DelayedRuns, delay_source_lines
 from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
 UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError, ServerError)
@@ -194,7 +194,10 @@ def run(
             code, twice = suite.exit_code(), store.contradictions()
             remarks += [f"two attempts of job {job} had different results: see table late" for job in twice]
         code = weightiest(code, least)
-        remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
+        remarks += [
+            *_cut_short(suite, budget, stop, resume_sentence(context, store.folder)),
+            f"results: {store.folder}",
+        ]
         if as_json:
             show_json(document(lines, code))
             show(*remarks, to=sys.stderr)
@@ -290,7 +293,7 @@ def replay(
 
     A finding is run again under fixed schedules, to show which of them reproduce it.
     """
-    file = bundled(file)
+    file = bundled_path(file)
     config = config_for(file, asked_config(context), context)
     trace = read_trace(file, not no_limits)
     if no_faults:
@@ -302,7 +305,7 @@ def replay(
     check_trace(trace, config, str(file))
     require_engine(config)
     if confirm is not None:
-        return EXIT_FOUND if print_confirmed(confirmed(trace, config, times, str(file)), as_json) else EXIT_AGREED
+        return EXIT_FOUND if print_confirmed(confirm_races(trace, config, times, str(file)), as_json) else EXIT_AGREED
     line = Line(name, with_needed_fixes(load_judge(WORKER).judge(trace, False, config), config))
     code = exit_code([line.verdict])
     if as_json:
@@ -348,7 +351,7 @@ _add("Setup", doctor, validate)
 _add("Faults", measure, list_faults, show_fault, owner=faults_app)
 
 
-def confirmed(trace: Trace, config: RunConfig, times: int, source: str) -> Iterator[Widened]:
+def confirm_races(trace: Trace, config: RunConfig, times: int, source: str) -> Iterator[DelayedRuns]:
     """Yield the effect of each race of a trace on this machine's GPU.
 
     `engine_home` is the installation for GPUs.
@@ -364,4 +367,4 @@ def confirmed(trace: Trace, config: RunConfig, times: int, source: str) -> Itera
     gpu = config.model_copy(update={"device": "cuda"})
     check_trace(trace, gpu, source)
     require_engine(gpu)
-    return widened(trace.explicit(), config.model_copy(update={"engine_home": ""}), gpu, times)
+    return delay_source_lines(trace.explicit(), config.model_copy(update={"engine_home": ""}), gpu, times)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.inputs import (
     InputError,
-    bundled,
+    bundled_path,
     check_engine,
     check_trace,
     check_writable,
@@ -58,7 +58,7 @@ def export(
     no_limits: NoLimits = False,
 ) -> int:
     """Write a finding as a test that needs only its engine, and as the text of an issue."""
-    file = bundled(file)
+    file = bundled_path(file)
     released = [name for name in known_engines() if target_kind(name).releases]
     asked = RunConfig(
         engine=engine or released[0], device=lanes, engine_home=engine_home, engine_path=engine_path, fixes=RACES

@@ -13,7 +13,7 @@ import typer
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed, write_results
+from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resume_sentence, write_results
 from cluster.cli.inputs import InputError, check_engine, check_fault, check_faults, ray_address
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.session import Stop, open_pool
@@ -82,7 +82,7 @@ def measure(
     # Printed before it is written, so that a full disk does not lose the measurement.
     show(*(report if json else text).split("\n"))
     if stop.signum is not None:
-        show(f"interrupted; {resumed(context, folder)}", to=sys.stderr)
+        show(f"interrupted; {resume_sentence(context, folder)}", to=sys.stderr)
     draw = partial(_draw, folder, taken if pictures else (), lines)
     code = write_results(folder, {"faults.txt": text, "faults.json": report}, draw, code, context)
     show(f"results: {folder}", to=sys.stderr if json else sys.stdout)

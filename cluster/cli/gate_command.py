@@ -141,7 +141,7 @@ def _config_of(engine: str, home: str, path: str, fixes: str) -> RunConfig:
     return config_of(RunConfig(engine=engine, engine_home=home, engine_path=path, fixes=fixes))
 
 
-class Chosen(NamedTuple):
+class GateSelection(NamedTuple):
     """What `gate` selects for the changed files: scenarios, and the focus of the hunt."""
 
     changes: Changes
@@ -151,7 +151,7 @@ class Chosen(NamedTuple):
     lines: tuple[str, ...]
 
 
-def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
+def _chosen(config: RunConfig, base: str, traces: int) -> GateSelection:
     """Select the scenarios and the focus for the changed sources.
 
     Raises:
@@ -184,7 +184,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
     focus = focus_of(changes.files, kind.areas)
     focused = [f"the hunt generates more situations of {', '.join(focus)}"] if focus else []
     lines = tuple(f"gate: {line}" for line in (differ, *selection.lines, hunted, *focused))
-    return Chosen(changes, [by_name[name] for name in selection.scenarios], selection.is_all, focus, lines)
+    return GateSelection(changes, [by_name[name] for name in selection.scenarios], selection.is_all, focus, lines)
 
 
 def _stages(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
@@ -203,7 +203,7 @@ def _stages(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
     return scenarios_on, hunt_on
 
 
-def _document(gated: Gate, chosen: Chosen, known: tuple[str, ...], code: int) -> GateDocument:
+def _document(gated: Gate, chosen: GateSelection, known: tuple[str, ...], code: int) -> GateDocument:
     lines = [line_of(gated.suite, each, gated.planner.store.folder) for each in gated.suite.scenarios]
     return GateDocument(
         specstorm=build(),

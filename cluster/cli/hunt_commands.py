@@ -22,13 +22,13 @@ from cluster.cli.campaign import (
     code_of,
     open_campaign,
     report_failure,
-    resumed,
+    resume_sentence,
 )
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
     InputError,
     asked_config,
-    bundled,
+    bundled_path,
     check_fault,
     check_faults,
     check_trace,
@@ -55,7 +55,7 @@ from cluster.cli.options import (
     Workers,
 )
 from cluster.dispatch.host import PoolError
-from cluster.dispatch.job import typed
+from cluster.dispatch.job import typed_command
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool, open_pools
 from cluster.reports.edited import edited_lines
@@ -173,7 +173,7 @@ def corpus_of(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
     """Return the corpus that options name, else that of the resumed campaign."""
     if not paths:
         return kept_corpus(out) if out is not None else NO_CORPUS
-    corpus = Corpus.read([bundled(path) for path in paths])
+    corpus = Corpus.read([bundled_path(path) for path in paths])
     if corpus.num_left_out:
         what = "left out because no engine runs them without their faults"
         say(f"--corpus: {corpus.num_left_out} traces {what}")
@@ -224,7 +224,7 @@ def carry_out(
         return EXIT_NOT_JUDGED
     if stop.signum is None:
         return EXIT_AGREED
-    show(f"interrupted by {signal.Signals(stop.signum).name}; {resumed(context, folder)}", to=sys.stderr)
+    show(f"interrupted by {signal.Signals(stop.signum).name}; {resume_sentence(context, folder)}", to=sys.stderr)
     return 128 + stop.signum
 
 
@@ -250,8 +250,8 @@ def shrink(
 ) -> int:
     """Remove events and settings from a failing trace while it still fails in the same variable."""
     # Nothing is written next to files of the distribution.
-    folder = out if out is not None else file.parent if file == bundled(file) else Path()
-    file = bundled(file)
+    folder = out if out is not None else file.parent if file == bundled_path(file) else Path()
+    file = bundled_path(file)
     config = config_for(file, asked_config(context), context)
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
@@ -306,5 +306,5 @@ def _shrunk(
         show(*artefact_text(judgement, str(file), config).split("\n"), to=sys.stderr)
         return Line(str(file), judgement), [*remarks, f"{cause(error, folder)}; the trace is on stderr"]
     if triage.is_open:
-        remarks.append(f"stopped before the end; continue with: {typed('shrink', path, config)}")
-    return Line(str(file), judgement, str(path), typed("replay", path, config)), remarks
+        remarks.append(f"stopped before the end; continue with: {typed_command('shrink', path, config)}")
+    return Line(str(file), judgement, str(path), typed_command("replay", path, config)), remarks

@@ -216,7 +216,7 @@ def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
     check_faults(trace.faults, config, source)
 
 
-def bundled(path: Path) -> Path:
+def bundled_path(path: Path) -> Path:
     """Return a path or, if it does not exist, the bundled scenarios of that name."""
     ours = SCENARIOS / path
     if os.path.lexists(path) or path.is_absolute() or path.parts[:1] not in {(name,) for name in BUNDLED}:
@@ -249,13 +249,13 @@ def read_scenarios(
         InputError: no scenario is left, or a named file is invalid.
     """
     added = tuple(check_fault(fault) for fault in faults)
-    named = {os.path.realpath(path) for path in map(bundled, paths) if path.is_file()}
+    named = {os.path.realpath(path) for path in map(bundled_path, paths) if path.is_file()}
     scenarios, left_out, refused = [], 0, list[str]()
     try:
         fits = matcher(keyword) if keyword is not None else lambda name: True
     except SelectionError as error:
         raise InputError(str(error)) from error
-    all_paths = codec.find_scenarios([bundled(path) for path in paths])
+    all_paths = codec.find_scenarios([bundled_path(path) for path in paths])
     found = [path for path in all_paths if fits(name_of(path))]
     if not found:
         raise InputError(f"-k is {keyword!r}: matches none of {len(all_paths)} names; --list shows them")
@@ -276,7 +276,7 @@ def read_scenarios(
             refused.append(str(error))
             continue
         scenarios.append(Scenario(name_of(path), Job.of(trace, sweep=True, config=config)))
-    below = ", ".join(visible_line(str(path)) for path in paths if bundled(path).is_dir())
+    below = ", ".join(visible_line(str(path)) for path in paths if bundled_path(path).is_dir())
     how = "name the file of one to run it; `specstorm nightly` replays all"
     if not scenarios and refused:
         more = f"; {len(refused) - 1} more are refused, no scenario is left to run" if len(refused) > 1 else ""
@@ -297,7 +297,7 @@ def read_regressions(folder: Path) -> dict[str, Trace]:
         ScenarioError: a file is not a scenario.
         InputError: a fault is unknown.
     """
-    return {portable(str(path)): read_trace(path) for path in codec.find_scenarios([bundled(folder)])}
+    return {portable(str(path)): read_trace(path) for path in codec.find_scenarios([bundled_path(folder)])}
 
 
 def check_writable(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT
-from cluster.cli.inputs import InputError, bundled, check_engine, check_trace, name_of, read_trace
+from cluster.cli.inputs import InputError, bundled_path, check_engine, check_trace, name_of, read_trace
 from cluster.cli.options import Engine, Json, NoLimits, OnDevice
 from cluster.dispatch.job import build
 from cluster.reports.documents import (
@@ -38,7 +38,7 @@ def validate(
     """Read scenario files and print what is wrong with each; run nothing."""
     config = RunConfig(engine=check_engine(engine), device=device)
     entries = []
-    for path in codec.find_scenarios([bundled(path) for path in paths]):
+    for path in codec.find_scenarios([bundled_path(path) for path in paths]):
         problem = _problem(path, config, not no_limits)
         entries.append(ValidEntry(file=portable(name_of(path)), problem=problem))
     wrong = [entry for entry in entries if entry.problem is not None]

@@ -13,7 +13,7 @@ import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.cli.campaign import with_out
-from cluster.cli.inputs import InputError, bundled
+from cluster.cli.inputs import InputError, bundled_path
 from cluster.dispatch.git import git
 from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import build, program, words_of
@@ -42,7 +42,7 @@ from cluster.reports.terminal import say, show
 from cluster.storage.archive import ArchiveError, Unpacked, in_the_way, note_origin, pack_command, unpack, visible_name
 from cluster.storage.provenance import GIT_SECONDS_MAX, commit
 from scenarios.input_file import read_file
-from scenarios.strict_yaml import seen
+from scenarios.strict_yaml import describe_value
 
 PROBE_SECONDS = 120.0
 FETCH_SECONDS = 300.0
@@ -180,7 +180,7 @@ def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
     if is_checkout():
         moved, sent = {str(path): _in_tree(path) for path in inputs}, dict[str, Path]()
     else:
-        own = [path for path in inputs if bundled(path) == path and path.exists()]
+        own = [path for path in inputs if bundled_path(path) == path and path.exists()]
         moved = {str(path): f"inputs/{number}/{path.name}" for number, path in enumerate(own)}
         sent = {moved[str(path)]: path for path in own}
     return _Parsed(
@@ -204,7 +204,7 @@ def _in_tree(path: Path) -> str:
     An absolute path that does not exist here is on the cluster. A bundled name has the same meaning there.
     """
     absolute = Path(os.path.abspath(path))
-    if bundled(path) != path:
+    if bundled_path(path) != path:
         return str(path)
     if not absolute.exists():
         if not path.is_absolute() and not (ROOT / path).exists():
@@ -273,10 +273,13 @@ def _submitted(metadata: Mapping[str, str]) -> tuple[list[str], str | None]:
     try:
         words = words_of(command)
     except ValueError as error:
-        raise InputError(f"its command is {seen(command)}: {error}; expected a command written by `submit`") from error
+        raise InputError(
+            f"its command is {describe_value(command)}: {error}; expected a command written by `submit`"
+        ) from error
     if words and campaign is None:
         raise InputError(
-            f"its command is {seen(command)}, and it names no campaign; expected a command written by `submit`"
+            f"its command is {describe_value(command)}, and it names no campaign; "
+            "expected a command written by `submit`"
         )
     return words, campaign
 
@@ -352,7 +355,7 @@ def brought_home(server: JobServer, job: str, state: JobState) -> str:
     if home is not None and Path(campaign).is_absolute() and (Path(campaign) / "campaign.sqlite").exists():
         return f"the campaign is in {campaign}, also on this machine"
     if home is None:
-        raise InputError(f"its campaign was not brought home: {seen(campaign)} names no folder of a campaign")
+        raise InputError(f"its campaign was not brought home: {describe_value(campaign)} names no folder of a campaign")
     hindrance = in_the_way(home, job, server.address)
     if hindrance is not None:
         raise InputError(f"its campaign was not brought home: {hindrance}")

@@ -17,7 +17,7 @@ from workers.record.verdict import Judgement
 from workers.run.process import prepare_process
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial, run_trial
-from workers.shrink.shrinker import Tried
+from workers.shrink.shrinker import TriedCandidates
 from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 
@@ -86,7 +86,7 @@ def read_answer(job: AnyJob, text: str) -> Answer:
     kinds: dict[type[AnyJob], type[Answer]] = {
         Job: Judgement,
         ShardJob: ShardReport,
-        TryJob: Tried,
+        TryJob: TriedCandidates,
         TrialJob: Trial,
     }
     return kinds[type(job)].model_validate_json(text)

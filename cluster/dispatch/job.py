@@ -30,7 +30,7 @@ from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 from workers.shrink.fingerprint import Signature
-from workers.shrink.shrinker import Tried
+from workers.shrink.shrinker import TriedCandidates
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 WORKER = "workers.run.worker:Worker"
@@ -63,7 +63,9 @@ class ShardJudge(Judge, Protocol):
         `begin` is called with each trace.
         """
 
-    def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
+    def attempt(
+        self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG
+    ) -> TriedCandidates:
         """Run candidates in order until one fails like `target`."""
 
 
@@ -136,7 +138,7 @@ class TrialJob(Value):
 
 
 AnyJob: TypeAlias = Annotated[Job | ShardJob | TryJob | TrialJob, Field(discriminator="kind")]
-Answer: TypeAlias = Judgement | ShardReport | Tried | Trial
+Answer: TypeAlias = Judgement | ShardReport | TriedCandidates | Trial
 
 
 def job_key(trace: Trace, sweep: bool, code: str, config: RunConfig = DEFAULT_CONFIG) -> str:
@@ -202,7 +204,7 @@ def _from_here(path: Path) -> str:
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
 
 
-def typed(what: str, file: Path | str, config: RunConfig) -> str:
+def typed_command(what: str, file: Path | str, config: RunConfig) -> str:
     """Return the command that a user can type in the working directory.
 
     It is never written into a file.

@@ -38,7 +38,7 @@ def death(error: Exception, started: bool) -> str:
     return _DEATHS.get(type(error).__name__, "its process died")
 
 
-def raised(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """Describe an exception that a worker's own code raised."""
     return f"the worker raised {type(error).__name__}: {first_line(str(error))}"
 
@@ -107,7 +107,7 @@ class InProcessPool:
             try:
                 answer = read_answer(job, self._host.perform(job.model_dump_json()))
             except Exception as error:  # any exception of the worker's own code becomes an event, as on a cluster
-                self._events.append(AttemptRaised(job.key, attempt, raised(error)))
+                self._events.append(AttemptRaised(job.key, attempt, exception_text(error)))
             else:
                 self._events.append(ResultArrived(job.key, attempt, answer))
         assert self._waiting is None, "every attempt is run to its end"
@@ -271,8 +271,8 @@ class RayPool:
             value = self._ray.get(call, timeout=60)
         except errors.RayTaskError as error:
             if seat.job is None or not seat.has_begun:
-                return WorkerLost(slot, seat.worker, raised(error.cause), had_begun=False)
-            return AttemptRaised(seat.job.key, seat.attempt, raised(error.cause))
+                return WorkerLost(slot, seat.worker, exception_text(error.cause), had_begun=False)
+            return AttemptRaised(seat.job.key, seat.attempt, exception_text(error.cause))
         except deaths as error:
             # Workers also die with Ray itself, which must not count against a job.
             self._liveness.check()

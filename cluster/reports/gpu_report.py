@@ -6,7 +6,7 @@ from cluster.reports.terminal import show
 from scenarios.events import Delay
 from scenarios.visible import visible_json
 from workers.record.words import finding_lines, missing_order_text
-from workers.run.widening import Tries, Way, Widened
+from workers.run.widening import DelayedRuns, Tries, Way
 
 _WAYS: dict[Way, str] = {
     "plain": "as it is",
@@ -16,7 +16,7 @@ _WAYS: dict[Way, str] = {
 }
 
 
-def print_confirmed(found: Iterable[Widened], as_json: bool) -> int:
+def print_confirmed(found: Iterable[DelayedRuns], as_json: bool) -> int:
     """Print each race's result as soon as it is known, as a JSON line or in words.
 
     Return the number of harmful ones.
@@ -32,7 +32,7 @@ def print_confirmed(found: Iterable[Widened], as_json: bool) -> int:
     return num_harmful
 
 
-def _lines(number: int, found: Widened) -> Iterator[str]:
+def _lines(number: int, found: DelayedRuns) -> Iterator[str]:
     yield f"RACE {number}    {missing_order_text(found.order)}"
     if found.num_races > 1:
         yield f"          and {found.num_races - 1} more with a first access at that place"

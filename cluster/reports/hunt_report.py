@@ -8,19 +8,19 @@ from statistics import median_high
 from typing import IO
 
 from cluster.campaigns.hunt.hunt import Hunt
-from cluster.campaigns.hunt.news import Confirmed, Dropped, Met, News
+from cluster.campaigns.hunt.news import ConfirmedFinding, DroppedFinding, NewFinding, News
 from cluster.campaigns.hunt.repeats import MismatchEntry
 from cluster.campaigns.hunt.seldom import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.nightly import PartEntry, RegressionEntry
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
 from cluster.campaigns.triage import Triage
-from cluster.dispatch.job import build, typed
+from cluster.dispatch.job import build, typed_command
 from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text, left_texts
 from cluster.reports.terminal import rewrite, show
 from cluster.statistics.fault_table import Document, FaultValues
 from cluster.storage.corpus import PARENTS_PER_SHARD
-from cluster.storage.pace import Left
+from cluster.storage.pace import RemainingTime
 from scenarios.generation.catalogue import situations_of
 from scenarios.generation.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.probes import PROBES
@@ -178,7 +178,7 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
         texts.append(f"{state.size} events, as it was met: a known bug is not shrunk")
     texts += unfixed_lines(state.bug, config)
     if state.artefact is not None:
-        texts += [state.artefact, f"replay: {typed('replay', folder / state.artefact, config)}"]
+        texts += [state.artefact, f"replay: {typed_command('replay', folder / state.artefact, config)}"]
     yield from (f"{INDENT}{part}" for text in texts for part in text.splitlines())
 
 
@@ -345,13 +345,13 @@ class NightDocument(Value):
 def news_text(news: News) -> str:
     """Return a line on news about a finding."""
     match news:
-        case Met(trace=trace, bug=bug, verdict=verdict):
+        case NewFinding(trace=trace, bug=bug, verdict=verdict):
             why = unconfirmed_reason(verdict)
             text = f"found by trace {trace}: {verdict.kind}, {bug}"
             return text if why is None else f"{text}; UNCONFIRMED: {shown_text(why)}"
-        case Confirmed(trace=trace, bug=bug):
+        case ConfirmedFinding(trace=trace, bug=bug):
             return f"confirmed, of trace {trace}: {bug}"
-        case Dropped(trace=trace, bug=bug, reason=reason):
+        case DroppedFinding(trace=trace, bug=bug, reason=reason):
             return f"dropped, of trace {trace}: {bug}: {reason}"
 
 
@@ -398,7 +398,7 @@ class HuntLine(LineProgress):
         """
         if self._seconds is not None:
             left = self._seconds - seconds
-            return left_texts(Left(low=left, high=left)) if left > 0 else ["finishing"]
+            return left_texts(RemainingTime(low=left, high=left)) if left > 0 else ["finishing"]
         if self._num_traces is not None and counts.done >= self._num_traces:
             return ["finishing"]
         return left_texts(self.pace.left(self._num_traces))

@@ -6,7 +6,7 @@ The text of the finding's page is preferred to the text of the verdict.
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from cluster.reports.markdown import block, inline, span, unwrapped
+from cluster.reports.markdown import block, inline, join_paragraph_lines, span
 from cluster.statistics.fault_table import Document
 from scenarios.scenario_file import RunOn
 from scenarios.visible import visible_text
@@ -50,7 +50,7 @@ def sections_of(page: str) -> dict[str, str]:
     found = {}
     for section in page.split(_SECTION)[1:]:
         name, _, text = section.partition("\n")
-        found[name] = unwrapped(text.strip())
+        found[name] = join_paragraph_lines(text.strip())
     return found
 
 

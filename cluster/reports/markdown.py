@@ -41,7 +41,7 @@ def block(language: str, text: str) -> str:
     return f"{fence}{language}\n{visible_text(text)}\n{fence}"
 
 
-def unwrapped(text: str) -> str:
+def join_paragraph_lines(text: str) -> str:
     """Join the lines of each paragraph and list item, as GitHub would keep line breaks."""
     lines: list[str] = []
     is_code = False

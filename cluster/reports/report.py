@@ -16,11 +16,11 @@ from rich.table import Table
 from cluster.campaigns.budget import duration_text
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.suite import Scenario, Suite
-from cluster.dispatch.job import build, typed
+from cluster.dispatch.job import build, typed_command
 from cluster.reports.terminal import console_on, printable, show, show_table
 from cluster.statistics.fault_table import Document
 from cluster.storage.artefact import portable
-from cluster.storage.pace import Left, Pace
+from cluster.storage.pace import Pace, RemainingTime
 from scenarios.spec import Value
 from workers.record.verdict import Agreed, Judgement, Lost, Outcome, Verdict, is_finding
 from workers.record.words import finding_lines, outcome_lines
@@ -63,9 +63,9 @@ def line_of(suite: Suite, scenario: Scenario, folder: Path) -> Line:
         return Line(name, None)
     replay = None
     if result.artefact is not None:
-        replay = typed("replay", folder / result.artefact, config)
+        replay = typed_command("replay", folder / result.artefact, config)
     elif isinstance(result.judgement.verdict, Lost):
-        replay = typed("run --ray off", folder / "running" / f"{key}.yaml", config)
+        replay = typed_command("run --ray off", folder / "running" / f"{key}.yaml", config)
     return Line(name, result.judgement, result.artefact, replay)
 
 
@@ -284,7 +284,7 @@ def findings_text(count: int, expected: int | None = None) -> str:
     return f"{count} {'finding' if count == 1 else 'findings'}"
 
 
-def left_texts(left: Left | None) -> list[str]:
+def left_texts(left: RemainingTime | None) -> list[str]:
     """Return in words how much time is left, as a range if uncertain.
 
     An empty list without an estimate.

@@ -15,7 +15,7 @@ from cluster.storage.database import check_version, connect_to_read
 from cluster.storage.errors import CampaignError, StoreError, is_damage, storing
 from cluster.storage.lock import is_locked, killed_run
 from cluster.storage.provenance import Run
-from cluster.storage.rows import checked
+from cluster.storage.rows import checked_row
 from cluster.storage.schema import TABLES, Cell, Row
 from cluster.storage.wal import absence_of_log, damage_of_log
 from workers.record.verdict import Judgement
@@ -211,7 +211,7 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
             with storing(self.path):
                 for sealed in self._connection.execute(query, values):
                     if shape.is_sound(sealed):
-                        yield checked(self.path, shape, sealed[:-1])
+                        yield checked_row(self.path, shape, sealed[:-1])
                     else:
                         num_bad += 1
         except StoreError as error:

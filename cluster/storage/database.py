@@ -13,10 +13,10 @@ from pathlib import Path
 
 from cluster.dispatch.inside import inside
 from cluster.storage.errors import CampaignError, StoreError, is_damage, store_error, storing
-from cluster.storage.rows import checked
+from cluster.storage.rows import checked_row
 from cluster.storage.schema import META, SCHEMA_VERSION, TABLES, Cell, Row, Table
 from cluster.storage.wal import damage_of_log, log_of
-from scenarios.input_file import check_regular, opened
+from scenarios.input_file import check_regular, open_regular_file
 
 PAGE_BYTES = 4096
 BUSY_SECONDS = 10.0
@@ -101,7 +101,7 @@ class Database:
                 if not shape.is_sound(sealed):
                     what = f"{self._path}: a row of {table} was altered while it was open"
                     raise StoreError(f"{what}; the next command that opens it drops it", is_damage=True)
-                yield checked(self._path, shape, sealed[:-1])
+                yield checked_row(self._path, shape, sealed[:-1])
 
     def get(self, table: str, key: Row) -> Row | None:
         """Return the row of a table with a primary key, None without one."""
@@ -190,7 +190,7 @@ def _inspect(path: Path) -> str | None:
     Raises:
         CampaignError: it is not a campaign of this version.
     """
-    with opened(path) as descriptor:
+    with open_regular_file(path) as descriptor:
         header = os.read(descriptor, len(_HEADER))
     if sum(one == other for one, other in zip(header[:_MAGIC_BYTES], _HEADER, strict=False)) < _MAGIC_ALIKE_MIN:
         raise CampaignError(f"{path}: is not a campaign database; give another --out")

@@ -18,7 +18,7 @@ _SAMPLES_MAX = 256
 Seconds: TypeAlias = Annotated[float, Field(ge=-1e12, le=1e12)]
 
 
-class Left(Value):
+class RemainingTime(Value):
     """Remaining time of a campaign in seconds: minimum and maximum."""
 
     low: Seconds
@@ -46,7 +46,7 @@ class Pace:
         if len(self._samples) > _SAMPLES_MAX:
             del self._samples[1:-1:2]
 
-    def left(self, total: int | None) -> Left | None:
+    def left(self, total: int | None) -> RemainingTime | None:
         """Return the remaining time at the slowest and at the fastest rate so far.
 
         None without a reliable estimate.
@@ -63,7 +63,7 @@ class Pace:
         rates = [(after - before) / seconds for before, after in pairwise(units)]
         if min(rates) <= 0 or max(rates) > SPREAD_MAX * min(rates):
             return None
-        return Left(low=(total - done) / max(rates), high=(total - done) / min(rates))
+        return RemainingTime(low=(total - done) / max(rates), high=(total - done) / min(rates))
 
     def _units_at(self, moment: float) -> float:
         """Return the units done at a moment before the last sample, interpolated."""

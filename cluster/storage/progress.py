@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from cluster.dispatch.inside import writing_inside
-from cluster.storage.pace import Left, Pace, Seconds
+from cluster.storage.pace import Pace, RemainingTime, Seconds
 from scenarios.input_file import read_file
 from scenarios.spec import Value
 from workers.record.names import Count
@@ -37,7 +37,7 @@ class Snapshot(Value):
     findings: Count
     shrinking: Count
     expected: Count | None = None
-    left: Left | None = None
+    left: RemainingTime | None = None
 
     @property
     def rate(self) -> float:

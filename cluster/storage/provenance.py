@@ -30,7 +30,7 @@ NOTIFY = "--notify"
 _ADDRESS = re.compile(r"(https?://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\"]*")
 
 
-class Planned(Value):
+class PlannedWork(Value):
     """Work that a process will judge.
 
     Without all of it a campaign is not judged completely.
@@ -75,7 +75,7 @@ class Run(Value):
     memory_bytes: int
     ended: Stamp | None = None
     engine: str = ""
-    planned: Planned = Planned()
+    planned: PlannedWork = PlannedWork()
 
     @property
     def seconds(self) -> float | None:

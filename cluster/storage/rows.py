@@ -38,7 +38,7 @@ _ROWS: Mapping[str, TypeAdapter[Any]] = {
 }
 
 
-def checked(path: Path, table: Table, row: Row) -> Row:
+def checked_row(path: Path, table: Table, row: Row) -> Row:
     """Return a stored row, or raise if a column has a value of a wrong type.
 
     Raises:

@@ -19,7 +19,7 @@ from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lock import Claim, claim
 from cluster.storage.progress import ProgressFile
-from cluster.storage.provenance import Planned, Run, after, this_run
+from cluster.storage.provenance import PlannedWork, Run, after, this_run
 from cluster.storage.schema import Cell, Row, text_digest
 from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import ShardReport
@@ -80,10 +80,10 @@ class Store(Contents, AbstractContextManager["Store"]):
         with storing(self.folder):
             self._claim.note_run(self.run.run)
 
-    def plan(self, planned: Planned) -> None:
+    def plan(self, planned: PlannedWork) -> None:
         """Record work that this process will judge, in addition to earlier calls."""
         before = self.run.planned
-        both = Planned(
+        both = PlannedWork(
             scenarios=before.scenarios | planned.scenarios,
             trials=(*before.trials, *planned.trials),
             traces=before.traces if planned.traces is None else planned.traces,

@@ -26,7 +26,7 @@ from scenarios.flat_traces import (
 from scenarios.generation.situation import (
     PREFIX_CACHE,
     Generated,
-    Need,
+    Requirement,
     Situation,
     allows,
     event,
@@ -85,15 +85,15 @@ class FlatTrace:
 
 def random_trace(seed: int) -> Trace:
     """Return the random trace of a seed, equal on all hosts and in all processes."""
-    return labelled(seed).trace
+    return labelled_trace(seed).trace
 
 
-def labelled(seed: int, weights: Weights = DEFAULT) -> Generated:
+def labelled_trace(seed: int, weights: Weights = DEFAULT) -> Generated:
     """Return the random trace of a seed, with the names of its situations."""
-    return generated(lambda site, index: Digits(seed, site, index), seed, weights)
+    return generate_trace(lambda site, index: Digits(seed, site, index), seed, weights)
 
 
-def generated(source: Source, seed: int, weights: Weights = DEFAULT) -> Generated:
+def generate_trace(source: Source, seed: int, weights: Weights = DEFAULT) -> Generated:
     """Return a random trace from a source of numbers; the seed decides prompts and schedule."""
     flat = FlatTrace(source, seed, weights)
     for step in _STEPS:
@@ -418,7 +418,7 @@ _STEPS: tuple[Callable[[FlatTrace], None], ...] = (
 )
 
 
-_NEEDS: Mapping[str, tuple[Need, ...]] = {
+_NEEDS: Mapping[str, tuple[Requirement, ...]] = {
     **{name: (event(kind),) for kind, name in EVENT_SITUATIONS.items()},
     "stop_tokens": (feature("stop"),),
     "last_match_taken": (allows("last_match", "taken"),),

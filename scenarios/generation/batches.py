@@ -26,7 +26,7 @@ from scenarios.generation.situation import (
     NO_DRAFTS,
     PREFIX_CACHE,
     RUNS,
-    Need,
+    Requirement,
     Situation,
     allows,
     allows_any,
@@ -113,7 +113,7 @@ def _interruption(trace: TraceBuilder, index: int, tick: int, name: str) -> list
 
 pause_while_chunking: Situation[TraceBuilder] = Situation(
     name="pause_while_chunking",
-    needs=(event("pause"), Need("no event preempt", engine=lambda engine: "preempt" not in engine.events)),
+    needs=(event("pause"), Requirement("no event preempt", engine=lambda engine: "preempt" not in engine.events)),
     part_of="preempt_while_chunking",
 )
 

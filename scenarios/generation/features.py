@@ -10,7 +10,7 @@ from scenarios.generation.control_plane import control_plane_events
 from scenarios.generation.situation import (
     HYBRID,
     OWN_DRAFTS,
-    Need,
+    Requirement,
     Situation,
     allows,
     allows_any,
@@ -57,7 +57,8 @@ def _defaults(*keys: str) -> Mapping[str, object]:
 
 
 @situation(
-    Need("hybrid models without some features", engine=lambda engine: bool(_not_with_hybrids(engine))), stage="feature"
+    Requirement("hybrid models without some features", engine=lambda engine: bool(_not_with_hybrids(engine))),
+    stage="feature",
 )
 def hybrid_model(trace: TraceBuilder) -> None:
     """Use a hybrid model (attention and recurrent layers), without features it excludes."""

@@ -30,7 +30,7 @@ def _fixed(trace: Trace, capabilities: Capabilities) -> Trace:
     """Apply the engine's limits once: to events, specification, then the whole trace."""
     sizes = capabilities.allowed("block_size")
     if sizes is not None and trace.spec.block_size not in sizes:
-        trace = rescaled(trace, sizes[0])
+        trace = with_block_size(trace, sizes[0])
     of_events = event_limits(capabilities, trace.spec)
     events = tuple(each for event in trace.events if (each := _fixed_by(of_events, event)) is not None)
     spec = _fixed_by(spec_limits(capabilities), trace.spec)
@@ -55,7 +55,7 @@ def _fixed_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T 
     return asked
 
 
-def rescaled(trace: Trace, block_size: int) -> Trace:
+def with_block_size(trace: Trace, block_size: int) -> Trace:
     """Return a trace with blocks of another size and prompts of the same number of blocks.
 
     A prompt that ends at the end of a block, or one token before or after it, does so again. Prompts that are written

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 from scenarios.capabilities import Capabilities
 from scenarios.draw import draw
 from scenarios.features import refusals
-from scenarios.generation.base import labelled
+from scenarios.generation.base import labelled_trace
 from scenarios.generation.catalogue import generated_for, weights_of
 from scenarios.generation.fitting import fitted_to
 from scenarios.generation.situation import Generated
@@ -88,7 +88,7 @@ class Shard(Value):
         """Generate the shard's traces, ignoring the corpus."""
         if self.generator == "labelled":
             first = self.number * TRACES_PER_SHARD + self.first
-            return [labelled(self.seed << 32 | first + index, weights) for index in range(self.traces)]
+            return [labelled_trace(self.seed << 32 | first + index, weights) for index in range(self.traces)]
         whole = _sampled(draw(self.seed, "hunt", "shard", self.number), TRACES_PER_SHARD, weights)
         return whole[self.first : self.first + self.traces]
 
@@ -135,7 +135,7 @@ def traces_of(seed: int, profile: Profile = "mixed") -> Iterator[Trace]:
         yield from Shard(profile=profile, seed=seed, number=number).generate()
 
 
-def fitted(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:
+def with_faults(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:
     """Return a trace with faults on, and the options they require, if that is valid.
 
     Keys that are refused together with the required ones get their default. If the result is not valid, the trace keeps

@@ -23,7 +23,7 @@ class Generated(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Requirement:
     """What a situation requires of an engine and of the specification of a trace.
 
     `text` is its name in lists.
@@ -34,42 +34,42 @@ class Need:
     spec: Callable[[Capabilities, EngineSpec], bool] = lambda *_: True
 
 
-def event(*kinds: str) -> Need:
+def event(*kinds: str) -> Requirement:
     """Require an engine that supports one of these kinds of events."""
-    return Need(f"event {' or '.join(kinds)}", engine=lambda engine: bool({*kinds} & {*engine.events}))
+    return Requirement(f"event {' or '.join(kinds)}", engine=lambda engine: bool({*kinds} & {*engine.events}))
 
 
-def feature(name: str) -> Need:
+def feature(name: str) -> Requirement:
     """Require an engine that supports a request feature."""
-    return Need(
+    return Requirement(
         f"feature {name}",
         engine=lambda engine: name in engine.features,
         spec=lambda engine, spec: name in engine.features_on(spec),
     )
 
 
-def allows(key: str, value: object) -> Need:
+def allows(key: str, value: object) -> Requirement:
     """Require an engine that allows a value of a specification key."""
-    return Need(f"{key}: {value}", engine=lambda engine: engine.allows(key, value))
+    return Requirement(f"{key}: {value}", engine=lambda engine: engine.allows(key, value))
 
 
-def when(text: str, holds: Callable[[EngineSpec], bool]) -> Need:
+def when(text: str, holds: Callable[[EngineSpec], bool]) -> Requirement:
     """Require a specification that satisfies a condition."""
-    return Need(text, spec=lambda _, spec: holds(spec))
+    return Requirement(text, spec=lambda _, spec: holds(spec))
 
 
-def is_set(key: str, value: object) -> Need:
+def is_set(key: str, value: object) -> Requirement:
     """Require a specification with this value of a key."""
-    return Need(
+    return Requirement(
         f"{key} {value}",
         engine=lambda engine: engine.allows(key, value),
         spec=lambda _, spec: getattr(spec, key) == value,
     )
 
 
-def allows_any(key: str) -> Need:
+def allows_any(key: str) -> Requirement:
     """Require an engine that allows any value of a specification key."""
-    return Need(f"any {key}", engine=lambda engine: engine.allowed(key) is None)
+    return Requirement(f"any {key}", engine=lambda engine: engine.allowed(key) is None)
 
 
 DRAFTS = when("drafts", lambda spec: spec.num_speculative_tokens > 0)
@@ -78,7 +78,7 @@ NO_DRAFTS = when("no drafts", lambda spec: spec.num_speculative_tokens == 0)
 ATTENTION = is_set("layers", "attention")
 HYBRID = is_set("layers", "hybrid")
 PREFIX_CACHE = is_set("prefix_cache", True)
-OWN_DRAFTS = Need("drafts that are not scripted", engine=lambda engine: not engine.scripts_drafts)
+OWN_DRAFTS = Requirement("drafts that are not scripted", engine=lambda engine: not engine.scripts_drafts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Situation(Generic[T]):
     """
 
     name: str
-    needs: tuple[Need, ...] = ()
+    needs: tuple[Requirement, ...] = ()
     change: Callable[[T], None] | None = None
     stage: Stage = "batch"
     part_of: str = ""
@@ -129,7 +129,7 @@ class Situation(Generic[T]):
 
 
 def situation(
-    *needs: Need,
+    *needs: Requirement,
     stage: Stage = "batch",
     part_of: str = "",
     along_with: str = "",

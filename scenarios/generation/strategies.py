@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
 from scenarios.capabilities import Capabilities
-from scenarios.generation.base import generated, random_trace
+from scenarios.generation.base import generate_trace, random_trace
 from scenarios.generation.catalogue import for_engine
 from scenarios.generation.fitting import fitted_to
 from scenarios.generation.situation import Generated
@@ -74,6 +74,6 @@ def generated_traces(weights: Weights = DEFAULT) -> st.SearchStrategy[Generated]
     @st.composite
     def sampled(draw: Any) -> Generated:
         seed = draw(st.integers(0, 2**32 - 1))
-        return generated(lambda site, index: _Drawn(draw), seed, weights)
+        return generate_trace(lambda site, index: _Drawn(draw), seed, weights)
 
     return sampled()

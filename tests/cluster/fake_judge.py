@@ -23,7 +23,7 @@ from workers.record.verdict import (
 )
 from workers.run.shard import ShardReport
 from workers.shrink.fingerprint import Signature
-from workers.shrink.shrinker import Tried
+from workers.shrink.shrinker import TriedCandidates
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 FAKE_JUDGE = "tests.cluster.fake_judge:FakeJudge"
@@ -85,7 +85,9 @@ class BlindJudge(FakeJudge):
             hits=(),
         )
 
-    def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
+    def attempt(
+        self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG
+    ) -> TriedCandidates:
         """Never called."""
         raise NotImplementedError
 

@@ -87,7 +87,7 @@ class Span:
     text: str
 
 
-def edited(source: str, edits: Sequence[Edit]) -> str:
+def apply_replacements(source: str, edits: Sequence[Edit]) -> str:
     """Return a module's source after its replacements and removals, without moving any line.
 
     Edits that insert statements are left out.
@@ -98,7 +98,7 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
     tree = ast.parse(source)
     parts = [(found(tree, edit), edit) for edit in edits if not edit.anchor]
     spans = [span_of(part, _kept_lines(part, edit)) for part, edit in parts]
-    text = replaced(source, spans, edits[0].at if edits else "")
+    text = replace_spans(source, spans, edits[0].at if edits else "")
     assert text.count("\n") == source.count("\n"), "no line moves"
     return text
 
@@ -107,9 +107,10 @@ def edited_tree(source: str, edits: Sequence[Edit]) -> ast.Module:
     """Return a module's syntax tree after all edits, with the original line numbers.
 
     Raises:
-        EditError: as `edited`, or statements are inserted into a Triton kernel, which Triton compiles from its text.
+        EditError: as `apply_replacements`, or statements are inserted into a Triton kernel, which Triton compiles from
+            its text.
     """
-    original, tree = ast.parse(source), _parsed(edited(source, edits), edits)
+    original, tree = ast.parse(source), _parsed(apply_replacements(source, edits), edits)
     anchored = [edit for edit in edits if edit.anchor]
     anchors = [_anchor(original, tree, edit) for edit in anchored]
     # Insertions next to one statement keep the order of the edits: those after it are made last first.
@@ -195,7 +196,7 @@ def span_of(node: Part, text: str) -> Span:
     return Span((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset), text)
 
 
-def replaced(source: str, spans: Sequence[Span], where: str) -> str:
+def replace_spans(source: str, spans: Sequence[Span], where: str) -> str:
     """Return a text after the replacement of ranges; `where` names the text in messages.
 
     Raises:

@@ -44,7 +44,7 @@ class Fix(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class SelectedEdits:
     """Edits to apply to an engine's sources, by module, and the fixes they belong to.
 
     `names` are the fixes that they belong to, `refused` says for each other fix why it is not applied.
@@ -72,7 +72,7 @@ def finding_of(file: Path) -> str:
     return folder.name if folder.parent == FINDINGS else ""
 
 
-def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
+def select_fixes(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
     """Select fixes by `names`: finding names, `all` or `races`, separated by commas.
 
     Raises:
@@ -92,7 +92,7 @@ def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
     return {name: fix for name, fix in fixes.items() if name in chosen}
 
 
-def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:
+def select_edits(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> SelectedEdits:
     """Select the fixes that match the sources; return their edits, and why others do not.
 
     Each file is read from the first folder in `roots` that has it. A fix is applied completely or not at all. It does
@@ -103,7 +103,7 @@ def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:
     sources = {edit.module: _source(edit, roots) for fix in fixes.values() for edit in fix.edits}
     everything = _with({}, [edit for fix in fixes.values() for edit in fix.edits])
     if all(_problem(sources[module], edits) == "" for module, edits in everything.items()):
-        return Applied(everything, tuple(fixes))
+        return SelectedEdits(everything, tuple(fixes))
     for name, fix in fixes.items():
         trial = _with(by_module, fix.edits)
         problems = [_problem(sources[module], trial[module]) for module in {edit.module for edit in fix.edits}]
@@ -111,7 +111,7 @@ def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:
             refused[name] = next(filter(None, problems))
         else:
             by_module.update(trial)
-    return Applied(by_module, tuple(name for name in fixes if name not in refused), refused)
+    return SelectedEdits(by_module, tuple(name for name in fixes if name not in refused), refused)
 
 
 def _with(by_module: Mapping[str, tuple[Edit, ...]], edits: Sequence[Edit]) -> dict[str, tuple[Edit, ...]]:

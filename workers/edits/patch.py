@@ -1,6 +1,6 @@
 """Edits as a unified diff that a maintainer can apply to the installed sources.
 
-The patched text and the edited syntax tree must be the same program; `patched` asserts that.
+The patched text and the edited syntax tree must be the same program; `patched_source` asserts that.
 """
 
 import ast
@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from workers.edits.edit import Edit, EditError, Span, edited_tree, found, replaced, span_of, statements_of
+from workers.edits.edit import Edit, EditError, Span, edited_tree, found, replace_spans, span_of, statements_of
 
 
-def patched(source: str, edits: Sequence[Edit]) -> str:
+def patched_source(source: str, edits: Sequence[Edit]) -> str:
     """Return a module's source after all edits, with inserted statements on lines of their own.
 
     Raises:
@@ -24,7 +24,7 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
     for edit in edits:
         span = _span(tree, source, edit)
         by_start.setdefault(span.start, []).append(span)
-    text = replaced(source, [_joined(spans, edits[0].at) for spans in by_start.values()], edits[0].at)
+    text = replace_spans(source, [_joined(spans, edits[0].at) for spans in by_start.values()], edits[0].at)
     if _bare(ast.parse(text)) != _bare(edited_tree(source, edits)):
         raise EditError(f"{edits[0].at}: the patch is not the same program as the edits; write them one after another")
     return text
@@ -36,7 +36,7 @@ def diff(file: str, source: str, edits: Sequence[Edit]) -> str:
     Raises:
         EditError: an edit cannot be made.
     """
-    before, after = source.splitlines(keepends=True), patched(source, edits).splitlines(keepends=True)
+    before, after = source.splitlines(keepends=True), patched_source(source, edits).splitlines(keepends=True)
     return "".join(difflib.unified_diff(before, after, f"a/{file}", f"b/{file}"))
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from workers.edits.edit import Edit, EditError, edited
+from workers.edits.edit import Edit, EditError, apply_replacements
 
 
 def overlay(edits: Sequence[Edit], installed: Path, folder: Path) -> Path:
@@ -28,7 +28,7 @@ def overlay(edits: Sequence[Edit], installed: Path, folder: Path) -> Path:
         path = installed / file
         if not path.is_file():
             raise EditError(f"{of_file[0].at}: there is no module {of_file[0].module} in {installed}")
-        text = edited(path.read_text(encoding="utf-8"), of_file)
+        text = apply_replacements(path.read_text(encoding="utf-8"), of_file)
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(text, encoding="utf-8")
     return folder

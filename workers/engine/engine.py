@@ -81,7 +81,7 @@ class Engine:
         It must be nothing once the engine has drained.
         """
         requests, drafts_of = self.requests.values(), self.runner.host_drafts.requests
-        return host_observations.drained(self.tick, self.scheduler, requests, drafts_of)
+        return host_observations.observe_drained(self.tick, self.scheduler, requests, drafts_of)
 
     def step(self, happen: Callable[[Hook], None]) -> None:
         """Schedule and launch a step; then process the oldest if `depth` steps are in flight.
@@ -107,7 +107,7 @@ class Engine:
         self._machine.point("schedule")
         begun = self._machine.step_begun
         plan = self.scheduler.schedule(self.tick)
-        self.log.append(host_observations.scheduled(self.tick, self.scheduler))
+        self.log.append(host_observations.observe_schedule(self.tick, self.scheduler))
         # If every running request has a row, there are no gaps.
         num_gaps = self._num_gaps() if len(plan.rows) < len(self.scheduler.running) else 0
         self.observer.scheduled(plan.rows, self._in_flight, begun, num_gaps)
@@ -154,7 +154,7 @@ class Engine:
         drafts = self.runner.host_drafts.propose(step, delivered, on_device)
         if drafts is not None:
             keep_drafts(step.rows, drafts)
-        self.log.append(host_observations.processed(step, delivered, wanted, drafts, self.scheduler))
+        self.log.append(host_observations.observe_results(step, delivered, wanted, drafts, self.scheduler))
 
     def _num_gaps(self) -> int:
         """Return how many running requests of the previous step this step skips."""

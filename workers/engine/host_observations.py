@@ -15,7 +15,7 @@ from workers.engine.step import Step
 from workers.record.observation import Observation
 
 
-def scheduled(tick: int, scheduler: Scheduler) -> Observation:
+def observe_schedule(tick: int, scheduler: Scheduler) -> Observation:
     """Observe the scheduler's counts (and prefix cache) after it has decided a step."""
     running = scheduler.running
     values: dict[str, Any] = {
@@ -28,7 +28,7 @@ def scheduled(tick: int, scheduler: Scheduler) -> Observation:
     return Observation("scheduled", tick, tuple([request.index for request in running]), values)
 
 
-def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observation:
+def observe_launch(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observation:
     """Observe the host's counts for each row at the launch of a step."""
     values = {
         "mirror_computed": [row.num_computed for row in rows],
@@ -39,14 +39,14 @@ def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observat
     return Observation("launched", step, tuple([row.key[0] for row in rows]), values)
 
 
-def corrected(step: Step, here: Mapping[Key, Row]) -> Observation:
+def observe_correction(step: Step, here: Mapping[Key, Row]) -> Observation:
     """Observe the host's computed counts after a step's rejected drafts were subtracted."""
     found = [here[key] for key in step.keys if key in here]
     values = {"corrected_computed": [row.num_computed for row in found]}
     return Observation("corrected", step.number, tuple([row.key[0] for row in found]), values)
 
 
-def processed(
+def observe_results(
     step: Step,
     delivered: Sequence[Sequence[int]],
     logprobs: Sequence[TokenLogprobs] | None,
@@ -72,7 +72,9 @@ def processed(
     return Observation("processed", step.number, tuple([request.index for request in requests]), values)
 
 
-def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts_of: Iterable[int]) -> Observation:
+def observe_drained(
+    tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts_of: Iterable[int]
+) -> Observation:
     """Observe the requests, blocks and slots that the host still holds after the last request.
 
     `drafts_of` are requests with kept draft tokens.

@@ -208,7 +208,7 @@ class ModelRunner:
         taken_over: Sequence[int] = ()
         if self.spec.prefix_cache and self._is_aligned:
             taken_over = tuple(functions.block_to_resume_from(row, self.spec.block_size) for row in step.rows)
-        self._log.append(host_observations.launched(plan.step, batch.rows, backups))
+        self._log.append(host_observations.observe_launch(plan.step, batch.rows, backups))
         fresh = blocks_to_poison(plan)
         before = previous.rows if previous is not None else ()
         with machine.host(staging.inputs.all, "w") as staged:
@@ -293,7 +293,7 @@ class ModelRunner:
                 row = here.get(key)
                 if row is not None:
                     row.num_computed = self._functions.true_count(step.computed[index], step.rows[index], valid[index])
-            self._log += (Corrected(step.number), host_observations.corrected(step, here))
+            self._log += (Corrected(step.number), host_observations.observe_correction(step, here))
         else:
             self._log.append(Corrected(step.number))
 

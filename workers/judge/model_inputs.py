@@ -34,7 +34,7 @@ Where = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
-class Computed:
+class ComputedTokens:
     """A request's true number of computed tokens (`count`), and what its last step scheduled.
 
     - `is_chunk`: whether the last step computed a prefill chunk that ends before the last known token.
@@ -130,7 +130,7 @@ class Steps:
         self._state_sizes = sizes.state_sizes
         # The number of blocks of a request of `max_model_len` tokens; None where only a scheduler is tested.
         self._blocks_max = -(-sizes.max_model_len // sizes.block_size) if sizes.max_model_len is not None else None
-        self._computed: dict[int, Computed] = {}
+        self._computed: dict[int, ComputedTokens] = {}
 
     def differences(self, steps: Mapping[int, Step]) -> Iterator[Difference]:
         """Yield the differences of all steps, in order."""
@@ -171,7 +171,7 @@ class Steps:
         """Set the true number of computed tokens of each request at the start of a step."""
         for request, turn in step.turns.items():
             if turn.last < 0:
-                self._computed[request] = Computed(turn.stay, turn.stay.hit)
+                self._computed[request] = ComputedTokens(turn.stay, turn.stay.hit)
                 continue
             state = self._computed[request]
             if not turn.has_lost:
@@ -345,7 +345,7 @@ class Steps:
         return state.count + state.num_scheduled < len(step.turns[request].known)
 
 
-def _progress(state: Computed, sampled: Sequence[int]) -> int:
+def _progress(state: ComputedTokens, sampled: Sequence[int]) -> int:
     """Return the number of tokens that the last step computed, without rejected drafts."""
     return state.num_scheduled - (state.num_drafts + 1 - len(sampled) if sampled else 0)
 

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from workers.lanes.lane import Buffer, EventRecord, OpArguments, Span, Watcher
 from workers.lanes.policies import Policy
-from workers.lanes.prepared import Function, Prepared, op_of
+from workers.lanes.prepared import Function, PreparedOp, op_of
 
 _PREPARED_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldOp:
     """An op that a schedule delays until another op has run, or the host has reached a point.
 
     Both are given by name and step.
@@ -37,16 +37,16 @@ class BaseLane:
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
-        self._prepared: dict[OpArguments, Prepared] = {}
+        self._prepared: dict[OpArguments, PreparedOp] = {}
 
-    def _prepare(self, op: Function, arguments: OpArguments) -> Prepared:
+    def _prepare(self, op: Function, arguments: OpArguments) -> PreparedOp:
         """Check an op's arguments; cache the result under the arguments object.
 
         A cached op with the same arguments object is replaced.
         """
         if len(self._prepared) > _PREPARED_MAX:
             self._prepared.clear()
-        prepared = self._prepared[arguments] = Prepared(self.name, op_of(op), arguments)
+        prepared = self._prepared[arguments] = PreparedOp(self.name, op_of(op), arguments)
         return prepared
 
 
@@ -72,7 +72,7 @@ class BaseMachine:
         self,
         policy: Policy,
         watcher: Watcher | None,
-        held: Sequence[Held],
+        held: Sequence[HeldOp],
         without: frozenset[tuple[str, str]],
         blame: bool,
     ) -> None:

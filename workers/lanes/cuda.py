@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
+from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, HeldOp, OpFailed
 from workers.lanes.lane import A, Buffer, EventRecord, Lane, LaneEvent, OpArguments, Span, Watcher
 from workers.lanes.policies import HOST, LaneOrder, Lazy, Policy, Random
-from workers.lanes.prepared import Capture, Function, Prepared
+from workers.lanes.prepared import Capture, Function, PreparedOp
 
 # Kernel launches; each can be repeated on another stream by its handle.
 Launches: TypeAlias = Sequence[Callable[[int], None]]
@@ -99,9 +99,9 @@ class CudaLane(BaseLane):
         self._handle: int = self.stream.cuda_stream
         # Kernel launches of an op that consists of kernels only; they are replayed without the op's Python code. Empty
         # if the op also copies memory.
-        self._launches: dict[Prepared, Launches] = {}
+        self._launches: dict[PreparedOp, Launches] = {}
 
-    def _prepare(self, op: Function, arguments: OpArguments) -> Prepared:
+    def _prepare(self, op: Function, arguments: OpArguments) -> PreparedOp:
         prepared = super()._prepare(op, arguments)
         if len(self._launches) > len(self._prepared):
             self._launches.clear()
@@ -214,7 +214,7 @@ class CudaMachine(BaseMachine):
         lanes: Sequence[str],
         policy: Policy,
         watcher: Watcher | None = None,
-        held: Sequence[Held] = (),
+        held: Sequence[HeldOp] = (),
         without: frozenset[tuple[str, str]] = frozenset(),
         blame: bool = False,
         *,

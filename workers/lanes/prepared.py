@@ -58,7 +58,7 @@ def op_of(function: Function) -> Op:
     )
 
 
-class Prepared:
+class PreparedOp:
     """An op with arguments that were checked once, for one lane.
 
     `function` is the op's function, `arguments` what it is called with, `accesses` its accesses to memory that other
@@ -123,7 +123,7 @@ class Launch:
 
     __slots__ = ("captures", "prepared", "step")
 
-    def __init__(self, prepared: Prepared, step: int) -> None:
+    def __init__(self, prepared: PreparedOp, step: int) -> None:
         self.prepared = prepared
         self.step = step
         self.captures: list[Capture] = []

@@ -12,10 +12,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
+from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, HeldOp, OpFailed
 from workers.lanes.lane import A, Buffer, Deadlock, EventRecord, Lane, LaneEvent, Observer, Span, Watcher
 from workers.lanes.policies import Eager, Policy
-from workers.lanes.prepared import Capture, Launch, Prepared
+from workers.lanes.prepared import Capture, Launch, PreparedOp
 
 _READABLE = attrgetter("_readable")
 
@@ -116,7 +116,7 @@ class SimulatedLane(BaseLane):
         if machine.held:
             machine.passed((launch.prepared.op.name, launch.step))
 
-    def _execute(self, prepared: Prepared, step: int) -> None:
+    def _execute(self, prepared: PreparedOp, step: int) -> None:
         machine, function = self._machine, prepared.function
         if step > machine.step_begun:
             machine.step_begun = step
@@ -203,7 +203,7 @@ class SimulatedMachine(BaseMachine):
         lanes: Sequence[str],
         policy: Policy,
         watcher: Watcher | None = None,
-        held: Sequence[Held] = (),
+        held: Sequence[HeldOp] = (),
         *,
         without: frozenset[tuple[str, str]] = frozenset(),
         blame: bool = False,

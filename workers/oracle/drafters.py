@@ -51,7 +51,7 @@ class Drafts(NamedTuple):
     drawn: tuple[Proposal, ...] = ()
 
 
-class Ask(NamedTuple):
+class ProposalRequest(NamedTuple):
     """What to propose: `k_step` draft tokens that follow `kept` tokens of a request.
 
     `num_drafts` of them are below max_model_len.
@@ -98,7 +98,7 @@ class DrafterTruth:
         deltas: Mapping[int, int],
         params: SamplingParams | None,
     ) -> Drafts:
-        """Return the draft tokens after `kept` tokens; see `Ask` for the arguments."""
+        """Return the draft tokens after `kept` tokens; see `ProposalRequest` for the arguments."""
         limit = self._spec.drafter_max_len
         if limit and kept + 1 + k_step > limit:
             return Drafts((NO_DRAFT,) * num_drafts)
@@ -106,10 +106,10 @@ class DrafterTruth:
         key = kept, k_step, params is None, *script[kept + 1 : kept + 1 + num_drafts], *deltas.items()
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._drafts(Ask(kept, k_step, num_drafts, script, deltas, params))
+            found = self._known[key] = self._drafts(ProposalRequest(kept, k_step, num_drafts, script, deltas, params))
         return found
 
-    def _drafts(self, ask: Ask) -> Drafts:
+    def _drafts(self, ask: ProposalRequest) -> Drafts:
         raise NotImplementedError
 
     def _append(self, word: int) -> None:
@@ -120,7 +120,7 @@ class DrafterTruth:
         self.sums.append((self._sum, self._sum_position))
 
 
-def _scripted(ask: Ask) -> tuple[int, ...]:
+def _scripted(ask: ProposalRequest) -> tuple[int, ...]:
     return tuple(ask.script[ask.kept + 1 : ask.kept + 1 + ask.num_drafts])
 
 
@@ -136,7 +136,7 @@ class Eagle(DrafterTruth):
         vector = model.draft_hidden(self._values.hidden[position], next_token)
         return model.kv_entry(vector, position, model.DRAFTER_LAYER)
 
-    def _drafts(self, ask: Ask) -> Drafts:
+    def _drafts(self, ask: ProposalRequest) -> Drafts:
         position, proposed = ask.kept - 1, _scripted(ask)
         sums, sums_position = self.sums[position]
         for at, word in ask.deltas.items():
@@ -163,7 +163,7 @@ class DraftModel(DrafterTruth):
         super().__init__(model_values, spec)
         self.words = model_values.kv
 
-    def _drafts(self, ask: Ask) -> Drafts:
+    def _drafts(self, ask: ProposalRequest) -> Drafts:
         model_values, kept = self._values, ask.kept
         sums = sum(model_values.kv[:kept])
         sums_position = sum(map(mul, model_values.kv, range(kept)))
@@ -207,7 +207,7 @@ class Mtp(DrafterTruth):
         vector = model.draft_hidden(before, self._values.tokens[position])
         self._append(model.kv_entry(vector, position, model.DRAFTER_LAYER))
 
-    def _drafts(self, ask: Ask) -> Drafts:
+    def _drafts(self, ask: ProposalRequest) -> Drafts:
         proposed = _scripted(ask)
         before, token = self._values.hidden[ask.kept - 1], self._values.tokens[ask.kept]
         sums, sums_position = self.sums[ask.kept - 1]
@@ -229,7 +229,7 @@ class Dflash(DrafterTruth):
     def follow(self, position: int) -> None:
         self._append(model.kv_entry(self._values.hidden[position], position, model.DRAFTER_LAYER))
 
-    def _drafts(self, ask: Ask) -> Drafts:
+    def _drafts(self, ask: ProposalRequest) -> Drafts:
         kept, mask = ask.kept, self._spec.vocab_size
         sums, sums_position = self.sums[kept - 1]
         ids = [self._values.tokens[kept]] + [mask] * ask.k_step
@@ -250,7 +250,7 @@ class HiddenStates(DrafterTruth):
         super().__init__(model_values, spec)
         self.words = model_values.hidden
 
-    def _drafts(self, ask: Ask) -> Drafts:
+    def _drafts(self, ask: ProposalRequest) -> Drafts:
         return Drafts((self._values.tokens[ask.kept],) * ask.num_drafts)
 
 
@@ -261,7 +261,7 @@ class History(DrafterTruth):
         super().__init__(model_values, spec)
         self.words = model_values.tokens
 
-    def _drafts(self, ask: Ask) -> Drafts:
+    def _drafts(self, ask: ProposalRequest) -> Drafts:
         history = self._values.tokens[: ask.kept + 1]
         for length in range(min(NGRAM_MAX, len(history) - 1), 0, -1):
             last = history[-length:]
@@ -276,7 +276,7 @@ class History(DrafterTruth):
 class Suffix(History):
     """Suffix drafter: proposes the most frequent continuation of the longest matching suffix."""
 
-    def _drafts(self, ask: Ask) -> Drafts:
+    def _drafts(self, ask: ProposalRequest) -> Drafts:
         history = self._values.tokens[: ask.kept + 1]
         for length in range(min(SUFFIX_MAX, len(history) - 1), 0, -1):
             ends = [end for end in range(length, len(history)) if history[end - length : end] == history[-length:]]
@@ -304,7 +304,7 @@ class Suffix(History):
 class Medusa(HiddenStates):
     """Medusa heads: each predicts from the hidden state of the last kept token; no KV cache."""
 
-    def _drafts(self, ask: Ask) -> Drafts:
+    def _drafts(self, ask: ProposalRequest) -> Drafts:
         hidden = self._values.hidden[ask.kept - 1]
         return Drafts(_scripted(ask), tuple(model.draft_hidden(hidden, head) for head in range(ask.num_drafts)))
 

@@ -34,7 +34,7 @@ def rules_of(event: Submit) -> Rules | None:
     return Rules(event.params, frozenset(event.stop) if event.params.min_tokens else frozenset())
 
 
-def processed(
+def processed_logits(
     logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_prompt: int, edges: Edges = ()
 ) -> list[float]:
     """Return the float32 logits after `tokens`, with penalties, masks and grammar applied.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scenarios.spec import EngineSpec
 from workers.oracle.derived import changes_logits, length_limit
 from workers.oracle.drafters import TRUTHS
-from workers.oracle.logits_processing import Edges, Rules, edges_after, edges_of, hash_of, logprobs_of, processed
+from workers.oracle.logits_processing import Edges, Rules, edges_after, edges_of, hash_of, logprobs_of, processed_logits
 from workers.oracle.random_sampling import choose, cuts_of
 from workers.record import model
 
@@ -89,7 +89,7 @@ class ModelValues:
             if mode == "processed" and self._rules is not None:
                 known = self.tokens[: position + 1]
                 whole = [*map(int, logits)]
-                logits = processed(whole, self._rules, known, self._first_logits + 1, self.edges)
+                logits = processed_logits(whole, self._rules, known, self._first_logits + 1, self.edges)
             found = self._logprobs[position, count, mode] = logprobs_of(logits, self.tokens[position + 1], count)
         return found
 
@@ -100,7 +100,7 @@ class ModelValues:
             logits[spoiled.token] = spoiled.value
         if self._rules is None:
             return [*map(float, logits)]
-        return processed(logits, self._rules, self.tokens[: position + 1], self._first_logits + 1, self.edges)
+        return processed_logits(logits, self._rules, self.tokens[: position + 1], self._first_logits + 1, self.edges)
 
     def _next(self) -> None:
         position, hidden = len(self.kv), self._compute()
@@ -138,7 +138,7 @@ class ModelValues:
 
     def _choose(self, hidden: int, rules: Rules) -> int:
         """Return the next token: argmax, or sampled with the noise of its position."""
-        logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1, self.edges)
+        logits = processed_logits(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1, self.edges)
         if changes_logits(rules.params):
             self.logits.append(hash_of(logits))
         largest, position = max(logits), len(self.tokens)

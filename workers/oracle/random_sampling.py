@@ -250,7 +250,7 @@ def propose(logits: Sequence[int], params: SamplingParams, position: int, index:
 Drawn: TypeAlias = tuple[Proposal, ...]
 
 
-def spoiled(proposal: Proposal, token: int, value: float) -> Proposal:
+def with_undefined_logit(proposal: Proposal, token: int, value: float) -> Proposal:
     """Return a draft proposal with one logit replaced by NaN or infinity."""
     logits = [*proposal.logits[:token], value, *proposal.logits[token + 1 :]]
     return proposal._replace(logits=logits, masses=())

@@ -126,7 +126,7 @@ def verify(
         return VerifiedTokens(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0, has_target=False)
     happened: tuple[str, ...] = ()
     if kept < len(known) and method in ("standard", "block"):
-        token, is_close, happened = recovered(known[kept], joint_ratio, params, position + kept, cuts)
+        token, is_close, happened = sample_recovered(known[kept], joint_ratio, params, position + kept, cuts)
     else:
         token, is_close = select(last.masses, noise(params, position + kept, SELECT_STREAM), cuts)
     is_ambiguous |= is_close or last.is_ambiguous
@@ -165,7 +165,7 @@ def accept_block(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int
     return kept, joint_ratio_kept, is_ambiguous or any(draft.target.is_ambiguous for draft in drafts)
 
 
-def recovered(
+def sample_recovered(
     draft: Draft, joint_ratio: Mass, params: SamplingParams, position: int, cuts: Cuts
 ) -> tuple[int, bool, tuple[str, ...]]:
     """Sample the recovered token after a rejected draft; also return if ambiguous, and probes.

@@ -23,7 +23,7 @@ from workers.oracle.incremental_values import (
 from workers.oracle.logits_processing import cut_off, rules_of
 from workers.oracle.model_values import ModelValueCache, ModelValues, SpoiledLogit, max_positions
 from workers.oracle.prefix_cache import BlockContents, CachedBlocks, Prefixes, cached_blocks
-from workers.oracle.random_sampling import Drawn, spoiled
+from workers.oracle.random_sampling import Drawn, with_undefined_logit
 from workers.oracle.truth import Planned, Release, RowTruth, StepTruth, Truth
 from workers.record.evidence import violation
 from workers.record.log import (
@@ -90,7 +90,7 @@ def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], d
             return [*drafts[:at], token, *drafts[at + 1 :]], drawn
         case "nan" | "inf" if at < len(drawn):
             value = inf if event.what == "inf" else nan
-            proposal = spoiled(drawn[at], event.token % spec.vocab_size, value)
+            proposal = with_undefined_logit(drawn[at], event.token % spec.vocab_size, value)
             return drafts, (*drawn[:at], proposal, *drawn[at + 1 :])
         case _:
             return drafts, drawn

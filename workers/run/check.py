@@ -40,7 +40,7 @@ from workers.record.verdict import (
     with_known_causes,
 )
 from workers.run.comparison import Comparison
-from workers.run.engine_run import DEFAULT_OPTIONS, Confirm, Ended, Options, Run, error_text, site_of
+from workers.run.engine_run import DEFAULT_OPTIONS, Confirm, FinishedRun, Options, Run, error_text, site_of
 from workers.run.references import References, requests_of, with_accepted_submits
 from workers.run.schedules import differs, has_lanes, schedules_on
 from workers.run.source_locations import crash_locations, ranked_locations, with_source_locations
@@ -94,7 +94,7 @@ def judgement(
     is_harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
     if is_harmless and worst is not None:
         trace = trace.model_copy(update={"schedule": worst})
-    verdict = explained(verdict, trace, value_cache, config, confirm)
+    verdict = explain_finding(verdict, trace, value_cache, config, confirm)
     verdict = with_detected_race(verdict, order or _race_before(verdict, trace, value_cache, config))
     verdict = with_known_causes(verdict, known_bugs(verdict, trace, config))
     return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
@@ -140,7 +140,7 @@ def _outcomes(
     return tuple(outcomes), worst
 
 
-def explained(
+def explain_finding(
     verdict: Verdict, trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now"
 ) -> Verdict:
     """Rerun a finding to record the last writers of its wrong value and the harm of its race.
@@ -190,7 +190,9 @@ def check(
     if unmet is not None:
         return Vacuous(stats=NO_STATS, missing=(unmet,))
     kind.prepare(config)
-    verdict = _repeated(trace, value_cache, options, kind, config) or judged(trace, value_cache, options, kind, config)
+    verdict = _repeated(trace, value_cache, options, kind, config) or judge_trace(
+        trace, value_cache, options, kind, config
+    )
     # A verdict must depend on the trace alone, not on earlier traces of the engine: judge again on a new engine.
     if not is_finding(verdict) or not kind.renew(config):
         return verdict
@@ -198,7 +200,7 @@ def check(
     races = options.races or options.confirm != "never" or isinstance(verdict, Crashed)
     until = options.compared.until if options.compared is not None else "all"
     again = replace(options, races=races, compared=References(until))
-    verdict = judged(trace, value_cache, again, kind, config)
+    verdict = judge_trace(trace, value_cache, again, kind, config)
     confirmation = kind.confirmation(config) if options.confirm != "never" else None
     if confirmation is None or not isinstance(verdict, Diverged | Crashed | Stuck):
         return verdict
@@ -233,7 +235,7 @@ def _repeated(
     return _as_expected(trace, stats) if stats is not None else None
 
 
-def judged(
+def judge_trace(
     trace: Trace, value_cache: ModelValueCache, options: Options, kind: TargetKind, config: RunConfig
 ) -> Verdict:
     """Run a trace with all judges; without a decision log, also compare with reference runs."""
@@ -246,7 +248,7 @@ def judged(
         made_at = ranked_locations(None, kind.places, crash_locations([where], kind.places))
         return Crashed(stats=NO_STATS, error=error_text(error), where=where, made_at=made_at)
     ended = run.finish()
-    if not isinstance(ended, Ended):
+    if not isinstance(ended, FinishedRun):
         return _with_locations(ended, kind.places, trace)
     found, stats = ended.found, ended.stats
     if kind.capabilities.logs_decisions:
@@ -297,10 +299,10 @@ def _confirmed(
         Unconfirmed: that run has no finding.
     """
     kind.renew(confirmation.config)
-    verdict = judged(trace, value_cache, options, kind, confirmation.config)
+    verdict = judge_trace(trace, value_cache, options, kind, confirmation.config)
     if not is_finding(verdict):
         kind.restart(config)
-        is_there = is_finding(judged(trace, value_cache, options, kind, config))
+        is_there = is_finding(judge_trace(trace, value_cache, options, kind, config))
         raise Unconfirmed(confirmation.otherwise if is_there else _LEFT_BEHIND)
     return verdict
 

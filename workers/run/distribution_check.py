@@ -37,7 +37,7 @@ WINDOWS = ((0, 1), (1, 2), (2, 3), (1, 3))
 _STEPS_MAX = 20_000
 
 
-def plain(trace: Trace, capabilities: Capabilities) -> Trace:
+def without_drafts(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return the trace without async scheduling and draft tokens, as far as the engine allows.
 
     Raises:
@@ -60,14 +60,14 @@ def check_distribution(
     The copies replace all events of the explicit trace.
 
     Raises:
-        ValueError: no request has a temperature, draft tokens are kept at synthetic rates, or `plain` fails.
+        ValueError: no request has a temperature, draft tokens are kept at synthetic rates, or `without_drafts` fails.
     """
     if trace.spec.sampling == "synthetic":
         raise ValueError("spec.sampling: synthetic accepts draft tokens at given rates: no distribution to check")
     submits = [submit for submit in trace.submits() if submit.params.temperature > 0]
     if not submits:
         raise ValueError("events: no request has a temperature")
-    without = plain(trace, kind.capabilities)
+    without = without_drafts(trace, kind.capabilities)
     runs = (_drawn(each, submits, role, num_copies) for role, each in enumerate((trace, without)))
     counts: list[dict[tuple[str, tuple[int, int]], Counter[Outcome]]] = []
     for traces in runs:

@@ -75,7 +75,7 @@ def digest_of(outputs: Outputs, *, is_exact: bool) -> str:
     return blake2b(repr(sorted(outputs.items())).encode(), digest_size=16).hexdigest()
 
 
-class Ended(NamedTuple):
+class FinishedRun(NamedTuple):
     """Result of a run to its end: first difference, statistics, outputs, accepted requests."""
 
     found: Difference | None
@@ -166,8 +166,8 @@ class Run:
         left_out = varying(self.trace, self._capabilities.scripts_drafts)
         return digest_of({name: outputs[name] for name in outputs if name not in left_out}, is_exact=self._is_exact)
 
-    def finish(self) -> Ended | Crashed | Diverged | Stuck:
-        """Run to the end and close the engine; return `Ended`, or the verdict of a hang or crash.
+    def finish(self) -> FinishedRun | Crashed | Diverged | Stuck:
+        """Run to the end and close the engine; return `FinishedRun`, or the verdict of a hang or crash.
 
         Raises:
             DeviceError: the trace cannot run on that device.
@@ -181,11 +181,11 @@ class Run:
             self.target.close()
         except EngineFailed as error:
             # Closing the engine failed; a difference found before is reported first.
-            if isinstance(ended, Ended) and ended.found is None:
+            if isinstance(ended, FinishedRun) and ended.found is None:
                 return Crashed(stats=ended.stats, error=error_text(error), where=error.where)
         return ended
 
-    def _run_to_end(self) -> Ended | Crashed | Diverged | Stuck:
+    def _run_to_end(self) -> FinishedRun | Crashed | Diverged | Stuck:
         compared, checker = self._options.compared, self.panel.checker
         kept = AgreedRun(self.trace, checker) if compared is not None and checker is not None else None
         self.panel.kept = kept.keep if kept is not None else None
@@ -198,7 +198,7 @@ class Run:
                 compared.agreed = kept
             explained = self._explained(found) if found is not None else None
             taken = self.panel.contracts.taken if self.panel.contracts is not None else []
-            return Ended(explained, self.stats(), self.target.outputs(), self.panel.history(), taken)
+            return FinishedRun(explained, self.stats(), self.target.outputs(), self.panel.history(), taken)
         except DeviceError:
             raise
         except Exception as error:

@@ -14,7 +14,7 @@ from workers.edits.fix import ALL, Fix, fixes_of
 from workers.edits.proofs import proofs_of
 from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Judgement, Verdict, known_causes, with_required_fixes
-from workers.run.check import judged
+from workers.run.check import judge_trace
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import target_kind
@@ -102,7 +102,7 @@ class KnownBugs:
         kind = target_kind(config.engine)
         kind.prepare(config)
         try:
-            verdict = judged(trace, self._value_cache, Options(confirm="never"), kind, config)
+            verdict = judge_trace(trace, self._value_cache, Options(confirm="never"), kind, config)
             ran.update(kind.newly_run(config))
         finally:
             kind.restart(config)

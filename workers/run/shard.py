@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from scenarios.capabilities import lacking
 from scenarios.events import Policy, Schedule
-from scenarios.generation.shards import Shard, fitted
+from scenarios.generation.shards import Shard, with_faults
 from scenarios.generation.situation import Generated
 from scenarios.spec import Value
 from scenarios.trace import Trace
@@ -34,7 +34,7 @@ from workers.run.engine_run import Confirm, Options
 from workers.run.references import References
 from workers.run.schedules import differs, has_lanes
 from workers.shrink.fingerprint import Signature, signature_of
-from workers.shrink.shrinker import Finding, Tried
+from workers.shrink.shrinker import Finding, TriedCandidates
 from workers.targets.registry import target_kind
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
@@ -117,7 +117,7 @@ def generated_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[G
     """Return a shard's explicit traces, each with the situations it was generated for."""
     requires = tuple(each for fault in shard.faults for each in FAULTS[fault].requires)
     found = shard.generated(target_kind(config.engine).capabilities_under(config))
-    return [each._replace(trace=fitted(each.trace, requires, shard.faults).explicit()) for each in found]
+    return [each._replace(trace=with_faults(each.trace, requires, shard.faults).explicit()) for each in found]
 
 
 def judge_shard(
@@ -184,7 +184,7 @@ def judge_shard(
 Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 
 
-class Judged(NamedTuple):
+class TraceVerdicts(NamedTuple):
     """Verdicts of one trace, one per schedule policy (eager, lazy ...)."""
 
     policies: tuple[Policy, ...]
@@ -192,7 +192,9 @@ class Judged(NamedTuple):
     trace: Trace
 
 
-def judged_by_sample(trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now") -> Judged:
+def judged_by_sample(
+    trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now"
+) -> TraceVerdicts:
     """Judge a trace; on a costly engine, run most traces under one schedule only."""
     if not target_kind(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
         return judged_in_full(trace, value_cache, config, confirm)
@@ -208,10 +210,12 @@ def judged_by_sample(trace: Trace, value_cache: ModelValueCache, config: RunConf
             return full
         verdict = check(sampled, value_cache, replace(options, confirm=confirm), config=config)
     assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
-    return Judged((policy,), [verdict], sampled)
+    return TraceVerdicts((policy,), [verdict], sampled)
 
 
-def judged_in_full(trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now") -> Judged:
+def judged_in_full(
+    trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now"
+) -> TraceVerdicts:
     """Run a trace under eager, lazy and a random schedule, until the first finding."""
     verdicts: list[Ended] = []
     compared = References()
@@ -229,7 +233,7 @@ def judged_in_full(trace: Trace, value_cache: ModelValueCache, config: RunConfig
         if verdict.stats.digest != first.stats.digest and _still_differs(trace, value_cache, config):
             verdicts[-1] = differs(verdict, first, schedule)
             break
-    return Judged(POLICIES[: len(verdicts)], verdicts, trace)
+    return TraceVerdicts(POLICIES[: len(verdicts)], verdicts, trace)
 
 
 def _schedule(trace: Trace, policy: Policy) -> Schedule:
@@ -251,7 +255,7 @@ def _still_differs(trace: Trace, value_cache: ModelValueCache, config: RunConfig
 
 def first_matching_candidate(
     candidates: list[Trace], target: Signature, value_cache: ModelValueCache, config: RunConfig = DEFAULT_CONFIG
-) -> Tried:
+) -> TriedCandidates:
     """Run candidates (smaller traces) until one has the same finding as `target`.
 
     Candidates that the engine cannot run are skipped.
@@ -266,8 +270,8 @@ def first_matching_candidate(
         signature = signature_of(verdict, candidate)
         if signature is not None and target.matches(signature):
             assert isinstance(verdict, Diverged | Crashed | Stuck), "only a finding has a signature"
-            return Tried(count=count, found=verdict)
-    return Tried(count=len(candidates))
+            return TriedCandidates(count=count, found=verdict)
+    return TriedCandidates(count=len(candidates))
 
 
 def _last_reference(target: Signature) -> Reference | Literal["all", "none"]:

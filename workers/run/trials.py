@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from scenarios.generation.shards import fitted, traces_of
+from scenarios.generation.shards import traces_of, with_faults
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
@@ -114,7 +114,7 @@ def run_trial(
     seconds, plane, variable = 0.0, "", ""
     detected = against_same = against_correct = None
     for count, fresh in enumerate(islice(traces_of(number), traces_max), 1):
-        trace = fitted(fresh, FAULTS[fault].requires, (fault,)).explicit()
+        trace = with_faults(fresh, FAULTS[fault].requires, (fault,)).explicit()
         if detected is None:
             start = clock()
             run = run_with_fault(fault, trace, value_cache, config)

@@ -45,7 +45,7 @@ class Tries(Value):
     verdict: Verdict | None = None
 
 
-class Widened(Value):
+class DelayedRuns(Value):
     """GPU result for one source location of races: the delay before it, and the delayed runs.
 
     `num_races` counts the races whose first access is at this location: one delay widens the windows of all of them.
@@ -99,7 +99,7 @@ def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None
     return Delay(at=at, step=first.step, microseconds=WIDENED_MICROSECONDS, of=of)
 
 
-def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[Widened]:
+def delay_source_lines(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[DelayedRuns]:
     """Delay each source location of the simulated races on a GPU; yield the results.
 
     The trace runs `times` in each way.
@@ -127,7 +127,7 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
             tries.append(_tries(way, runs(Schedule(delays=(delayed,)), times), trace, shown))
             if tries[-1].harmed:
                 break
-        yield Widened(order=order, num_races=num_races, delay=delay, tries=tuple(tries))
+        yield DelayedRuns(order=order, num_races=num_races, delay=delay, tries=tuple(tries))
 
 
 def _by_location(

@@ -11,7 +11,7 @@ from workers.run.engine_run import Confirm
 from workers.run.known_bugs import KnownBugs
 from workers.run.shard import ShardReport, first_matching_candidate, judge_shard
 from workers.shrink.fingerprint import Signature
-from workers.shrink.shrinker import Tried
+from workers.shrink.shrinker import TriedCandidates
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
@@ -41,6 +41,8 @@ class Worker:
         """Judge a shard of generated traces, see `judge_shard`."""
         return judge_shard(shard, self._value_cache, begin, config, to_first_finding=to_first_finding)
 
-    def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
+    def attempt(
+        self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG
+    ) -> TriedCandidates:
         """Run the shrinker's candidates in order until one has the target's finding."""
         return first_matching_candidate(candidates, target, self._value_cache, config)

@@ -23,7 +23,7 @@ _SEEKING = (2, 3)
 Finding = Annotated[Diverged | Crashed | Stuck, Field(discriminator="kind")]
 
 
-class Tried(Value):
+class TriedCandidates(Value):
     """Result of running `count` candidates in order, until one failed with verdict `found`.
 
     Only the last may have failed, with verdict `found`.
@@ -75,7 +75,7 @@ class Shrinking(Value):
         """Return the next candidates to run, in order; none once shrinking has ended."""
         return [trace for _, trace in self._next(most)]
 
-    def after(self, tried: Tried) -> "Shrinking":
+    def after(self, tried: TriedCandidates) -> "Shrinking":
         """Return the state after running proposals, up to the first accepted one."""
         (lap, index, slot), trace = self._next(tried.count)[-1]
         state = {"spent": self.spent + tried.count, "at": (lap, index, slot + 1)}
@@ -117,7 +117,7 @@ class Shrinking(Value):
                     yield (lap, 0, slot), candidate
 
 
-Try = Callable[[list[Trace], Signature], Tried]
+Try = Callable[[list[Trace], Signature], TriedCandidates]
 
 
 def shrink(state: Shrinking, attempt: Try, most: int = 1) -> Shrinking:

@@ -148,7 +148,7 @@ class _Reader:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if last in _LOADS + _STORES or last.startswith(_ATOMIC):
             return self._access(last, positional, named)
-        called = resolved(self.function, call.func)
+        called = called_function(self.function, call.func)
         if called is not None:
             return self._device_function(called, positional, named)
         found = own
@@ -190,7 +190,7 @@ class _Reader:
         return Value(from_here(accesses.returned.pointers), from_here(accesses.returned.loaded) | loaded)
 
 
-def resolved(function: Any, called: ast.expr) -> Any:
+def called_function(function: Any, called: ast.expr) -> Any:
     """Return the Triton device function that the expression `called` names, or None.
 
     In a process without Triton, a device function is a plain function with the decorator of Triton.

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from workers.simulated_torch.kernel_accesses import KernelError, resolved
+from workers.simulated_torch.kernel_accesses import KernelError, called_function
 
 Array: TypeAlias = NDArray[Any]
 # The arguments of a launch, as attributes: `Memory` or `Pointers` for the kernel's pointers, otherwise values.
@@ -218,7 +218,7 @@ def _sources(function: Any) -> Mapping[str, str]:
     found = {name_of(function): ast.unparse(tree)}
     for used in ast.walk(tree):
         if isinstance(used, ast.Name | ast.Attribute):
-            called = resolved(function, used)
+            called = called_function(function, used)
             if called is not None and called is not function:
                 found.update(_sources(called))
     found.update(_constants(function, tree))

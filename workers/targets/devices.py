@@ -18,7 +18,7 @@ from scenarios.events import Schedule
 from workers.engine.functions import EngineFunctions
 from workers.faults.fault import Fault
 from workers.faults.registry import FAULTS
-from workers.lanes.base import Held
+from workers.lanes.base import HeldOp
 from workers.lanes.lane import Machine
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import SimulatedMachine
@@ -105,7 +105,7 @@ def policy_of(schedule: Schedule) -> Policy:
 def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watch: Watch) -> Machine:
     """Return the machine (lanes, events, buffers) of one run, after `functions_on`."""
     policy = policy_of(schedule)
-    held = [Held((hold.op.name, hold.op.step), (hold.until.name, hold.until.step)) for hold in schedule.holds]
+    held = [HeldOp((hold.op.name, hold.op.step), (hold.until.name, hold.until.step)) for hold in schedule.holds]
     if config.device == "cuda":
         launches_of = import_module("workers.kernels.launch.triton").launches_of
         machine: Machine = import_module("workers.lanes.cuda").CudaMachine(

@@ -18,7 +18,7 @@ from scenarios.sampling import Output
 from scenarios.scenario_file import RunOn
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.edits.fix import Applied
+from workers.edits.fix import SelectedEdits
 from workers.lanes.lane import Observer, Watcher
 from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Access, Fact, MissingOrder, Site
@@ -129,7 +129,7 @@ class Watch:
     steps: bool = False
 
 
-class Edited(NamedTuple):
+class EditedFunctions(NamedTuple):
     """Functions that differ between an overlay and the installed sources, as `FILE:FUNCTION`.
 
     The run reports which `watched` functions were executed. It cannot do so for `compiled` ones, which are compiled
@@ -140,7 +140,7 @@ class Edited(NamedTuple):
     compiled: tuple[str, ...] = ()
 
 
-NOTHING_EDITED = Edited()
+NOTHING_EDITED = EditedFunctions()
 
 
 # Replaces the plane in a key of `Places`: the variable is then a key of a request or of a specification (followed by
@@ -343,7 +343,7 @@ class TargetKind(Protocol):
         """Return a text naming the overlaid source tree and the version; empty without overlay."""
         return ""
 
-    def edited(self, config: RunConfig) -> Edited:
+    def edited(self, config: RunConfig) -> EditedFunctions:
         """Return the functions of the overlay that differ from the installed package."""
         return NOTHING_EDITED
 
@@ -351,12 +351,12 @@ class TargetKind(Protocol):
         """Return the edited functions that ran in this process since the last call."""
         return ()
 
-    def fixed(self, config: RunConfig) -> Applied:
+    def fixed(self, config: RunConfig) -> SelectedEdits:
         """Return the edits of known-bug fixes that a configuration selects.
 
         The result also says why other fixes are not applied.
         """
-        return Applied()
+        return SelectedEdits()
 
     def installed(self, config: RunConfig) -> Path | None:
         """Return the folder of the engine's installed package, None if it is not installed."""

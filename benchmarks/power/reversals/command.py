@@ -12,7 +12,7 @@ from typing import NamedTuple
 from benchmarks.power.reversals.runs import Results, UsageError, run
 from benchmarks.power.reversals.table import Reversal, TableError
 from benchmarks.power.reversals.trial import Result, Source, Task, installed
-from workers.edits.edit import EditError, edited
+from workers.edits.edit import EditError, apply_replacements
 
 
 class Suite(NamedTuple):
@@ -130,7 +130,7 @@ def print_list(suite: Suite, reversals: Sequence[Reversal]) -> int:
         for file in dict.fromkeys(edit.file for edit in each.edits):
             try:
                 source = (sources / file).read_text(encoding="utf-8")
-                edited(source, [edit for edit in each.edits if edit.file == file])
+                apply_replacements(source, [edit for edit in each.edits if edit.file == file])
             except (EditError, FileNotFoundError) as error:
                 wrong += 1
                 print(f"REFUSED {each.id}: {error}")

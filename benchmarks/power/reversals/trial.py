@@ -23,7 +23,7 @@ from workers.edits.tree import overlay
 from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Site
 from workers.record.verdict import Verdict
-from workers.run.check import explained
+from workers.run.check import explain_finding
 from workers.run.shard import judged_by_sample, judged_in_full, shard_traces
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.child.process import Keeper
@@ -211,7 +211,7 @@ class EditedEngine:
     def _explained(self, trace: Trace, verdict: Verdict) -> Verdict:
         """Return a finding with the explanations that a user would get."""
         try:
-            return explained(verdict, trace, self._value_cache, self._config)
+            return explain_finding(verdict, trace, self._value_cache, self._config)
         except Unconfirmed:
             return verdict
 

@@ -9,7 +9,7 @@ from cluster.campaigns.commits import Changes, Repository
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.suite import Suite
-from cluster.storage.provenance import Planned
+from cluster.storage.provenance import PlannedWork
 from workers.record.verdict import is_finding
 from workers.shrink.fingerprint import signature_of
 
@@ -62,7 +62,7 @@ class Gate:
         self.planner = planner
         self.budget = budget
         self._traces_min = traces_min
-        planner.store.plan(Planned(traces=traces_min))
+        planner.store.plan(PlannedWork(traces=traces_min))
         planner.may_begin = lambda: budget.has_time(TRACES_END)
 
     @property

@@ -9,7 +9,7 @@ from workers.shrink.shrinker import Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class NewFinding:
     """News: a trace has a finding that is new in this hunt."""
 
     trace: int
@@ -18,7 +18,7 @@ class Met:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class ConfirmedFinding:
     """News: a slower run has confirmed a finding."""
 
     trace: int
@@ -26,7 +26,7 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedFinding:
     """News: an unconfirmed finding did not occur again, and is dropped."""
 
     trace: int
@@ -34,13 +34,13 @@ class Dropped:
     reason: str
 
 
-News: TypeAlias = Met | Confirmed | Dropped
+News: TypeAlias = NewFinding | ConfirmedFinding | DroppedFinding
 
 
 def news_of(before: FindingState, after: FindingState) -> list[News]:
     """Return the news in a change of a finding's state."""
     if after.judgement is not None and isinstance(after.judgement.verdict, Lost):
-        return [] if before.is_refuted else [Dropped(after.first, after.bug, after.judgement.verdict.reason)]
+        return [] if before.is_refuted else [DroppedFinding(after.first, after.bug, after.judgement.verdict.reason)]
     if before.is_unconfirmed and not after.is_unconfirmed:
-        return [Confirmed(after.first, after.bug)]
+        return [ConfirmedFinding(after.first, after.bug)]
     return []

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.hunt.hunt import Hunt
 from cluster.campaigns.hunt.jobs import HuntSettings
-from cluster.campaigns.hunt.news import Met, News
+from cluster.campaigns.hunt.news import NewFinding, News
 from cluster.campaigns.hunt.shard_reports import unjudged_report
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, ShardJob
 from cluster.storage.corpus import NO_CORPUS, Corpus
-from cluster.storage.provenance import Planned
+from cluster.storage.provenance import PlannedWork
 from cluster.storage.store import Store
 from scenarios.generation.shards import TRACES_PER_SHARD
 from workers.record.verdict import Lost
@@ -29,7 +29,7 @@ class HuntPlanner:
     ) -> None:
         settings = settings.model_copy(update={"corpus": corpus.digest})
         store.keep_settings(settings.plan().model_dump_json())
-        store.plan(Planned(traces=num_traces))
+        store.plan(PlannedWork(traces=num_traces))
         corpus.keep(store.folder)
         self.hunt = Hunt(settings, store, store.folder / "running", num_traces, corpus=corpus)
         self.may_begin: Callable[[], bool] = lambda: True
@@ -71,7 +71,7 @@ class HuntPlanner:
         for hit in report.hits:
             bug = hit.signature.bug
             if bug not in self._bugs_met and bug not in self.hunt.findings.by_bug:
-                self._met.append(Met(shard * TRACES_PER_SHARD + hit.index, bug, hit.verdict))
+                self._met.append(NewFinding(shard * TRACES_PER_SHARD + hit.index, bug, hit.verdict))
             self._bugs_met.add(bug)
 
     def take_news(self) -> list[News]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.campaigns.hunt.jobs import ShardJobs
-from cluster.campaigns.triage import killed
+from cluster.campaigns.triage import worker_loss_verdict
 from scenarios.events import Schedule
 from scenarios.generation.shards import GENERATORS, TRACES_PER_SHARD, Generator, Shard
 from workers.run.coverage import joined_coverage
@@ -94,7 +94,7 @@ def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
     """Return the finding that the only trace of a shard kills every worker."""
     ((trace, situations),) = generated_traces(shard)
     trace = trace.model_copy(update={"schedule": Schedule()})
-    return Hit.of(killed(deaths), trace, shard.first, situations)
+    return Hit.of(worker_loss_verdict(deaths), trace, shard.first, situations)
 
 
 def unjudged_report(*hits: Hit) -> ShardReport:
@@ -103,10 +103,10 @@ def unjudged_report(*hits: Hit) -> ShardReport:
     `hits` are the traces in it that kill their workers.
     """
     situations = dict(sum((Counter(hit.situations) for hit in hits), Counter[str]()))
-    return joined([]).model_copy(update={"traces": len(hits), "hits": hits, "situations": situations})
+    return join_reports([]).model_copy(update={"traces": len(hits), "hits": hits, "situations": situations})
 
 
-def joined(reports: list[ShardReport]) -> ShardReport:
+def join_reports(reports: list[ShardReport]) -> ShardReport:
     """Join the reports of consecutive traces of one shard."""
     tally = Tally()
     hits: dict[str, Hit] = {}

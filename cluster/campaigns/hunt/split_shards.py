@@ -5,7 +5,7 @@ finding continues with the next trace.
 """
 
 from cluster.campaigns.hunt.jobs import Ledger, ShardJobs
-from cluster.campaigns.hunt.shard_reports import joined
+from cluster.campaigns.hunt.shard_reports import join_reports
 from cluster.campaigns.planner import Task
 from scenarios.generation.shards import Shard
 from workers.run.shard import Hit, ShardReport
@@ -63,7 +63,7 @@ class SplitShards:
             return None
         del self._parts[shard.number]
         self._ended.pop(shard.number, None)
-        report = joined([parts[index] for index in sorted(parts)])
+        report = join_reports([parts[index] for index in sorted(parts)])
         self._ledger.keep_shard(whole, 0, report)
         return report
 
@@ -74,4 +74,4 @@ class SplitShards:
         """
         if self._parts.pop(number, None) is not None:
             self._given_up.add(number)
-        return joined(self._ended.pop(number, [])).hits
+        return join_reports(self._ended.pop(number, [])).hits

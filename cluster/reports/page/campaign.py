@@ -20,7 +20,7 @@ from cluster.storage.campaign import DATABASE
 from cluster.storage.campaign import Campaign as Stored
 from cluster.storage.errors import reading_values
 from cluster.storage.hunts import FindingState, HuntPlan
-from cluster.storage.provenance import Planned, Run
+from cluster.storage.provenance import PlannedWork, Run
 from cluster.storage.schema import Row as StoredRow
 from scenarios.generation.shards import TRACES_PER_SHARD
 from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
@@ -81,7 +81,7 @@ class Campaign:
     num_probed: int = 0
     coverage: Cells = field(default_factory=Counter)
     faults: set[str] = field(default_factory=set)
-    plan: Planned = field(default_factory=Planned)
+    plan: PlannedWork = field(default_factory=PlannedWork)
     seen: dict[str, tuple[bool, str]] = field(default_factory=dict)
     regressions: RegressionCounts | None = None
     known_missed: list[str] = field(default_factory=list)

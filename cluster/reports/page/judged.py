@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cluster.storage.provenance import Planned, Run
+from cluster.storage.provenance import PlannedWork, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Amount:
         return f"{self.done:,} of {self.planned:,} {units}"
 
 
-def plan_of(runs: Sequence[Run]) -> Planned:
+def plan_of(runs: Sequence[Run]) -> PlannedWork:
     """Return the plan of a campaign, from its processes in the order of their start.
 
     A later process replaces the jobs of a scenario of the same name, since it may have run edited sources. Hunts of
@@ -52,10 +52,10 @@ def plan_of(runs: Sequence[Run]) -> Planned:
         trials |= dict.fromkeys(run.planned.trials)
         if run.planned.traces is not None:
             traces[run.seed] = run.planned.traces
-    return Planned(scenarios=scenarios, trials=tuple(trials), traces=sum(traces.values()) if traces else None)
+    return PlannedWork(scenarios=scenarios, trials=tuple(trials), traces=sum(traces.values()) if traces else None)
 
 
-def jobs_of(plan: Planned, results: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+def jobs_of(plan: PlannedWork, results: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
     """Return the job keys of each scenario, from the plan and from stored results.
 
     A result has a key and a name.

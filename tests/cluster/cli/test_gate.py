@@ -22,7 +22,7 @@ from tests.cluster.documents import document_of
 from workers.targets import registry
 from workers.targets.executed import Executed
 from workers.targets.specstorm import Specstorm, SpecstormTarget
-from workers.targets.target import Edited, RunConfig, Watch
+from workers.targets.target import EditedFunctions, RunConfig, Watch
 
 CORE = """
 def tokens():
@@ -56,9 +56,9 @@ class Gated(Specstorm):
     def version(self, config: RunConfig) -> str:
         return "1.0"
 
-    def edited(self, config: RunConfig) -> Edited:
+    def edited(self, config: RunConfig) -> EditedFunctions:
         core = Path(config.engine_path, "seeds", "core.py").read_text()
-        return Edited((TOKENS, NEVER) if "other" in core else (TOKENS,))
+        return EditedFunctions((TOKENS, NEVER) if "other" in core else (TOKENS,))
 
     def newly_run(self, config: RunConfig) -> Sequence[str]:
         return (TOKENS,)

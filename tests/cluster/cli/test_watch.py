@@ -16,7 +16,7 @@ from cluster.dispatch.origin import ROOT
 from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
 from cluster.storage.campaign import Campaign
-from cluster.storage.pace import Left
+from cluster.storage.pace import RemainingTime
 from cluster.storage.progress import FILE, ProgressFile, Snapshot, read_progress
 from cluster.storage.store import Store
 
@@ -72,7 +72,7 @@ def test_progress_is_written_once_a_second_and_at_the_end_with_rate_and_time_lef
     third = Snapshot(run="r", begun=100, now=102, done=6, kept=2, total=10, findings=1, shrinking=0)
     assert (seen[2], third.rate) == (third, 2.0)
     assert seen[3] is not None
-    assert seen[3].left == Left(low=0, high=0)
+    assert seen[3].left == RemainingTime(low=0, high=0)
 
 
 @pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])

@@ -5,7 +5,7 @@ import pytest
 from cluster.reports.edited import edited_lines, never_run
 from workers.targets import registry
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import Edited, RunConfig
+from workers.targets.target import EditedFunctions, RunConfig
 
 CONFIG = RunConfig(engine="edited", engine_path="/src")
 
@@ -15,9 +15,9 @@ class EditedEngine(Specstorm):
 
     name = "edited"
     package = "ours"
-    functions = Edited()
+    functions = EditedFunctions()
 
-    def edited(self, config: RunConfig) -> Edited:
+    def edited(self, config: RunConfig) -> EditedFunctions:
         return self.functions
 
 
@@ -36,7 +36,7 @@ def test_edited_functions_that_never_ran_are_named(
     watched: str, compiled: str, ran: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(registry._KINDS, "edited", (__name__, "EditedEngine"))
-    monkeypatch.setattr(EditedEngine, "functions", Edited(tuple(watched), tuple(compiled)))
+    monkeypatch.setattr(EditedEngine, "functions", EditedFunctions(tuple(watched), tuple(compiled)))
     assert edited_lines(CONFIG, set(ran)) == lines
     assert never_run(CONFIG, set(ran)) == tuple(name for name in watched if name not in ran)
 

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.reports import hunt_report
 from workers.edits.edit import Edit
-from workers.edits.fix import Applied, Fix, applied
+from workers.edits.fix import Fix, SelectedEdits, select_edits
 from workers.edits.proofs import AGREES, Proof
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import RunConfig
@@ -18,9 +18,9 @@ class Refusing(Specstorm):
     def __init__(self, sources: Path) -> None:
         self._sources = sources
 
-    def fixed(self, config: RunConfig) -> Applied:
+    def fixed(self, config: RunConfig) -> SelectedEdits:
         edit = Edit(at="engine:run", find="x + 1", put="x + 2")
-        return applied({"engine_sums": Fix(summary="s", edits=(edit,))}, [self._sources])
+        return select_edits({"engine_sums": Fix(summary="s", edits=(edit,))}, [self._sources])
 
 
 @pytest.mark.parametrize(("bug", "is_named"), [("tokens tokens", True), ("kv attended", False)])

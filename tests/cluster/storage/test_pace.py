@@ -5,7 +5,7 @@ import random
 import pytest
 
 from cluster.reports.report import left_texts
-from cluster.storage.pace import Left, Pace
+from cluster.storage.pace import Pace, RemainingTime
 
 
 def pace_of(seconds: list[float], kept: int = 0) -> Pace:
@@ -34,7 +34,7 @@ def test_no_time_left_without_a_reliable_estimate(seconds: list[float], total: i
 
 def test_a_long_run_keeps_few_moments_and_the_same_pace() -> None:
     left = pace_of([0.25] * 5000).left(6000)
-    assert left == Left(low=250, high=250)
+    assert left == RemainingTime(low=250, high=250)
 
 
 def test_units_of_uneven_cost_mostly_stay_within_the_range() -> None:

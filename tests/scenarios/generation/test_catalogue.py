@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.capabilities import Capabilities, lacking
 from scenarios.events import CONTROL_EVENTS
-from scenarios.generation.base import labelled
+from scenarios.generation.base import labelled_trace
 from scenarios.generation.catalogue import for_engine, generated_for, situations_of, unknown_focus, weights_of
 from scenarios.generation.weights import AREAS, DEFAULT, WEIGHTS, Weight, Weights
 from scenarios.sampling import PARAMS, Feature
@@ -58,7 +58,7 @@ def test_every_situation_of_an_engine_is_generated_in_valid_traces(engine: str) 
     known = situations_of(ENGINES[engine])
     assert counts.keys() <= known.keys()
     assert known.keys() - counts.keys() <= RARE
-    assert generated_for(labelled(7), ENGINES[engine]) == generated(engine)[7]
+    assert generated_for(labelled_trace(7), ENGINES[engine]) == generated(engine)[7]
 
 
 def is_valid(trace: Trace) -> bool:
@@ -68,7 +68,7 @@ def is_valid(trace: Trace) -> bool:
 
 def test_traces_of_an_engine_with_small_blocks_and_few_features_are_valid() -> None:
     engine = Capabilities(events=("abort",), hooks=("before_schedule",), spec={"depth": (1, 2), "max_num_seqs": ()})
-    found = [generated_for(labelled(seed), engine) for seed in range(200)]
+    found = [generated_for(labelled_trace(seed), engine) for seed in range(200)]
     assert all(is_valid(each.trace) for each in found)
     assert any("outgrown_pool" in each.situations for each in found)
 
@@ -100,7 +100,7 @@ def test_situation_left_out_changes_only_traces_with_it(engine: str, name: str) 
     weights = Weights(without=frozenset((name,)))
     for seed in range(100):
         before = generated(engine)[seed]
-        after = generated_for(labelled(seed, weights), ENGINES[engine], weights)
+        after = generated_for(labelled_trace(seed, weights), ENGINES[engine], weights)
         assert name not in after.situations
         assert after == before or name in before.situations
 
@@ -108,7 +108,7 @@ def test_situation_left_out_changes_only_traces_with_it(engine: str, name: str) 
 def test_size_left_out_is_in_no_trace() -> None:
     weights = Weights(without=frozenset(("outgrown_pool", "preempt_as_last_chunk_is_stored")))
     for seed in range(100):
-        assert not weights.without & {*generated_for(labelled(seed, weights), ENGINES[VLLM], weights).situations}
+        assert not weights.without & {*generated_for(labelled_trace(seed, weights), ENGINES[VLLM], weights).situations}
 
 
 @pytest.mark.parametrize("focus", ["windows_with_draft_model", "sliding_window"])
@@ -117,7 +117,7 @@ def test_focus_raises_situation_or_area_with_its_whole(focus: str) -> None:
     assert {"windows_with_draft_model", "sliding_windows"} <= weights.focus
     assert weights["sliding_windows"] == Weight(4, 7)
     assert weights["handoff"] == DEFAULT["handoff"]
-    found = [generated_for(labelled(seed, weights), ENGINES[VLLM], weights) for seed in range(100)]
+    found = [generated_for(labelled_trace(seed, weights), ENGINES[VLLM], weights) for seed in range(100)]
     count = sum("windows_with_draft_model" in situations for _, situations in found)
     assert 2 * count > len(having(VLLM, "windows_with_draft_model"))
     assert all(problems(trace) == [] and lacking(trace, ENGINES[VLLM]) is None for trace, _ in found)

@@ -19,7 +19,7 @@ from scenarios.events import (
     Stall,
 )
 from scenarios.generation.connector_layouts import SHORT_BY
-from scenarios.generation.fitting import rescaled
+from scenarios.generation.fitting import with_block_size
 from scenarios.spec import Handoff
 from scenarios.trace import Trace
 from tests.scenarios.generated_traces import engine_traces, having, random_traces
@@ -293,7 +293,7 @@ def test_sglang_pause_preempts_after_request_of_last_step() -> None:
 def test_rescaled_trace_keeps_lengths_at_their_positions_in_a_block() -> None:
     compared = 0
     for trace in random_traces()[:200]:
-        old, new = trace.spec.block_size, rescaled(trace, 32)
+        old, new = trace.spec.block_size, with_block_size(trace, 32)
         for before, after in zip(prompts(trace), prompts(new), strict=True):
             if old > 2 and before.tokens < 4 * old and min(before.tokens % old, -before.tokens % old) <= 1:
                 expected = before.tokens % old if before.tokens % old <= 1 else -1

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.edits.edit import Edit, EditError, edited, edited_tree
-from workers.edits.patch import diff, patched
+from workers.edits.edit import Edit, EditError, apply_replacements, edited_tree
+from workers.edits.patch import diff, patched_source
 from workers.edits.tree import overlay
 
 MODULE = '''
@@ -57,7 +57,7 @@ def edit(function: str, find: str = "", put: str = "", *, without: str = "", wit
     ],
 )
 def test_edit_changes_the_named_part_and_moves_no_line(change: Edit, call: str, result: int) -> None:
-    text = edited(MODULE, [change])
+    text = apply_replacements(MODULE, [change])
     assert run(text, call) == result
     assert run(MODULE, call) != result
     assert [number for number, line in enumerate(text.splitlines()) if line.startswith(("def", "class"))] == [
@@ -68,8 +68,8 @@ def test_edit_changes_the_named_part_and_moves_no_line(change: Edit, call: str, 
 def test_within_selects_one_of_two_equal_statements() -> None:
     twice = "def f(a, b):\n    if a:\n        b += 1\n    else:\n        b += 1\n    return b\n"
     with pytest.raises(EditError, match="'b \\+= 1' matches 2 times; expected once"):
-        edited(twice, [edit("f", without="b += 1")])
-    text = edited(twice, [edit("f", without="b += 1", within="if a")])
+        apply_replacements(twice, [edit("f", without="b += 1")])
+    text = apply_replacements(twice, [edit("f", without="b += 1", within="if a")])
     assert (run(text, "f(True, 0)"), run(text, "f(False, 0)")) == (0, 1)
 
 
@@ -85,15 +85,15 @@ def test_within_selects_one_of_two_equal_statements() -> None:
 )
 def test_edit_without_one_match_is_refused_by_name(change: Edit, why: str) -> None:
     with pytest.raises(EditError, match=why):
-        edited(MODULE, [change])
+        apply_replacements(MODULE, [change])
 
 
 def test_two_edits_of_a_module_are_both_made_unless_they_overlap() -> None:
     both = [edit("outer", "total = 0", "total = 50"), edit("Box.size", "inner() * 2", "inner() * 4")]
-    text = edited(MODULE, both)
+    text = apply_replacements(MODULE, both)
     assert (run(text, "outer([])"), run(text, "Box().size()")) == (50, 12)
     with pytest.raises(EditError, match="overlap"):
-        edited(MODULE, [edit("outer", "item > 0 and item < 9", "True"), edit("outer", "item > 0", "True")])
+        apply_replacements(MODULE, [edit("outer", "item > 0 and item < 9", "True"), edit("outer", "item > 0", "True")])
 
 
 def test_overlay_holds_edited_modules_and_package_init(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def value(tree: ast.Module, call: str) -> object:
 )
 def test_insertion_runs_and_its_patch_is_the_same_program(change: Edit, call: str, result: int) -> None:
     assert value(edited_tree(MODULE, [change]), call) == result
-    assert run(patched(MODULE, [change]), call) == result
+    assert run(patched_source(MODULE, [change]), call) == result
     text = diff("package/module.py", MODULE, [change])
     assert text.startswith("--- a/package/module.py\n+++ b/package/module.py\n@@")
     assert "+" in [line[:1] for line in text.splitlines()[3:]]
@@ -166,17 +166,17 @@ def test_insertions_at_one_statement_keep_their_order() -> None:
         insertion("outer", "total += 4", after="total = 0"),
     ]
     assert value(edited_tree(MODULE, changes), "outer([])") == ((1 + 4) + 3) * 2
-    assert run(patched(MODULE, changes), "outer([])") == ((1 + 4) + 3) * 2
+    assert run(patched_source(MODULE, changes), "outer([])") == ((1 + 4) + 3) * 2
 
 
 def test_parameter_and_keyword_argument_are_edited() -> None:
     source = "def f(a, b=1):\n    return dict(a=a, b=b)\n"
     changes = [edit("f", "a", "a, c=5"), edit("f", "b=b", "b=b, c=c")]
     with pytest.raises(EditError, match="'a' matches 2 times"):
-        edited(source, changes)
+        apply_replacements(source, changes)
     source = "def f(a: int, b=1):\n    return dict(a=a, b=b)\n"
     changes = [edit("f", "a: int", "a: int, c=5"), edit("f", "b=b", "b=b, c=c")]
-    assert run(edited(source, changes), "f(1)") == {"a": 1, "b": 1, "c": 5}
+    assert run(apply_replacements(source, changes), "f(1)") == {"a": 1, "b": 1, "c": 5}
 
 
 def test_insertion_next_to_a_replaced_statement_is_refused() -> None:
@@ -192,7 +192,7 @@ def test_insertion_into_a_triton_kernel_is_refused() -> None:
     source = "@triton.jit\ndef kernel(x):\n    y = x\n"
     with pytest.raises(EditError, match="cannot be inserted into a Triton kernel"):
         edited_tree(source, [insertion("kernel", "y = 2", after="y = x")])
-    assert "y = 2" in edited(source, [edit("kernel", "y = x", "y = 2")])
+    assert "y = 2" in apply_replacements(source, [edit("kernel", "y = x", "y = 2")])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.strict_yaml import ScenarioError
-from workers.edits.fix import applied, fixes_of, selected
+from workers.edits.fix import fixes_of, select_edits, select_fixes
 
 SOURCE = "def f(a):\n    return a + 1\n\n\ndef g(a):\n    return a\n"
 
@@ -28,7 +28,7 @@ def installed(folder: Path, source: str = SOURCE) -> Path:
 def test_all_fixes_that_match_are_applied(tmp_path: Path) -> None:
     write(tmp_path, "package_a", replacing("f", "a + 1", "a + 2"))
     write(tmp_path, "package_b", replacing("g", "return a", "return -a"))
-    found = applied(fixes_of("package", tmp_path), [installed(tmp_path)])
+    found = select_edits(fixes_of("package", tmp_path), [installed(tmp_path)])
     assert (found.names, dict(found.refused)) == (("package_a", "package_b"), {})
     assert [edit.put for edit in found.by_module["package.module"]] == ["a + 2", "return -a"]
 
@@ -36,7 +36,7 @@ def test_all_fixes_that_match_are_applied(tmp_path: Path) -> None:
 def test_fix_with_one_edit_that_does_not_match_is_not_applied_at_all(tmp_path: Path) -> None:
     write(tmp_path, "package_a", replacing("f", "a + 1", "a + 2"), replacing("g", "a + 1", "a + 2"))
     write(tmp_path, "package_b", replacing("g", "return a", "return -a"))
-    found = applied(fixes_of("package", tmp_path), [installed(tmp_path)])
+    found = select_edits(fixes_of("package", tmp_path), [installed(tmp_path)])
     assert found.names == ("package_b",)
     assert found.refused["package_a"] == "package.module:g: 'a + 1' matches 0 times; expected once"
     assert [edit.put for edit in found.by_module["package.module"]] == ["return -a"]
@@ -45,7 +45,7 @@ def test_fix_with_one_edit_that_does_not_match_is_not_applied_at_all(tmp_path: P
 def test_later_fix_of_the_same_part_is_not_applied(tmp_path: Path) -> None:
     write(tmp_path, "package_a", replacing("f", "a + 1", "a + 2"))
     write(tmp_path, "package_b", replacing("f", "return a + 1", "return 7"))
-    found = applied(fixes_of("package", tmp_path), [installed(tmp_path)])
+    found = select_edits(fixes_of("package", tmp_path), [installed(tmp_path)])
     assert (found.names, set(found.refused)) == (("package_a",), {"package_b"})
 
 
@@ -53,7 +53,7 @@ def test_fix_must_match_the_overlay_if_there_is_one(tmp_path: Path) -> None:
     write(tmp_path, "package_a", replacing("f", "a + 1", "a + 2"))
     (tmp_path / "checkout").mkdir()
     laid_over = installed(tmp_path / "checkout", SOURCE.replace("a + 1", "a + 3"))
-    found = applied(fixes_of("package", tmp_path), [laid_over, installed(tmp_path)])
+    found = select_edits(fixes_of("package", tmp_path), [laid_over, installed(tmp_path)])
     assert (found.names, set(found.refused)) == ((), {"package_a"})
 
 
@@ -61,10 +61,10 @@ def test_selected_returns_all_named_or_no_fixes(tmp_path: Path) -> None:
     write(tmp_path, "package_a", replacing("f", "a + 1", "a + 2"))
     write(tmp_path, "package_b", replacing("g", "return a", "return -a"))
     fixes = fixes_of("package", tmp_path)
-    assert (set(selected(fixes, "all")), set(selected(fixes, ""))) == ({"package_a", "package_b"}, set())
-    assert set(selected(fixes, "package_b")) == {"package_b"}
+    assert (set(select_fixes(fixes, "all")), set(select_fixes(fixes, ""))) == ({"package_a", "package_b"}, set())
+    assert set(select_fixes(fixes, "package_b")) == {"package_b"}
     with pytest.raises(KeyError, match="package_c"):
-        selected(fixes, "package_c")
+        select_fixes(fixes, "package_c")
 
 
 def test_invalid_fix_file_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from workers.kernels.argument import (
     factors_of,
 )
 from workers.lanes.lane import Span
-from workers.lanes.prepared import Op, Prepared, op_of
+from workers.lanes.prepared import Op, PreparedOp, op_of
 from workers.oracle.model_values import ModelValueCache
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import specstorm_target
@@ -70,7 +70,7 @@ def test_swapped_buffers_of_a_launch_raise(name: str) -> None:
                 swapped += 1
                 swap = given.on({one: second, other: first})
                 with pytest.raises((TypeError, ValueError)):
-                    Prepared(lane, op, swap)
+                    PreparedOp(lane, op, swap)
                 with pytest.raises(TypeError, match=rf"{type(given).__name__}\.\w+: expected"):
                     swap.check(swap.values())
     assert swapped > 100
@@ -83,12 +83,12 @@ def spans(**sizes: int) -> dict[str, Span]:
 
 def test_check_accepts_span_by_argument_name_or_of() -> None:
     own = spans(one=6, other=6, spare=6, result=3)
-    Prepared("a", OP, Compare(own["one"], own["other"], own["result"], 2))
-    Prepared("a", OP, Compare(own["one"], own["spare"], own["result"], 2))
+    PreparedOp("a", OP, Compare(own["one"], own["other"], own["result"], 2))
+    PreparedOp("a", OP, Compare(own["one"], own["spare"], own["result"], 2))
     with pytest.raises(TypeError, match=r"Compare\.one: expected one, got spare"):
-        Prepared("a", OP, Compare(own["spare"], own["other"], own["result"], 2))
+        PreparedOp("a", OP, Compare(own["spare"], own["other"], own["result"], 2))
     with pytest.raises(TypeError, match=r"Compare\.one: expected one, got other"):
-        Prepared("a", OP, Compare(own["other"], own["one"], own["result"], 2))
+        PreparedOp("a", OP, Compare(own["other"], own["one"], own["result"], 2))
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_check_accepts_span_by_argument_name_or_of() -> None:
 def test_inconsistent_buffer_sizes_raise(sizes: tuple[int, int, int], width: int) -> None:
     own = spans(one=sizes[0], other=sizes[1], result=sizes[2])
     with pytest.raises(ValueError, match="elements, got"):
-        Prepared("a", OP, Compare(own["one"], own["other"], own["result"], width))
+        PreparedOp("a", OP, Compare(own["one"], own["other"], own["result"], width))
 
 
 def test_checked_arguments_are_cached_by_sizes_and_integers() -> None:
     own = spans(one=6, other=6, result=3)
-    Prepared("a", OP, Compare(own["one"], own["other"], own["result"], 2))
+    PreparedOp("a", OP, Compare(own["one"], own["other"], own["result"], 2))
     with pytest.raises(ValueError, match=r"result: expected B elements, got 3"):
-        Prepared("a", OP, Compare(own["one"], own["other"], own["result"], 1))
+        PreparedOp("a", OP, Compare(own["one"], own["other"], own["result"], 1))
 
 
 def test_disagreement_binds_lengths_in_any_order() -> None:

@@ -13,7 +13,7 @@ from workers.engine.params_line import params_line
 from workers.engine.request import Request
 from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, line_of, write_history
 from workers.kernels.process_logits.numpy import process_logits
-from workers.oracle.logits_processing import Rules, hash_of, processed
+from workers.oracle.logits_processing import Rules, hash_of, processed_logits
 
 LENGTH = 24
 
@@ -59,7 +59,9 @@ def test_process_logits_uses_the_history_before_each_column(
                 wanted = before[row, column].tolist()
                 if row in rows and column <= drafts[row]:
                     tokens = texts[row][: known[row] + column]
-                    wanted = processed([int(x) for x in wanted], Rules(params[row], stops[row]), tokens, prompts[row])
+                    wanted = processed_logits(
+                        [int(x) for x in wanted], Rules(params[row], stops[row]), tokens, prompts[row]
+                    )
                 assert logits[row, column].tolist() == wanted
                 assert hashes(logits[row, column], vocab_size)[0] == hash_of(wanted)
 
@@ -86,5 +88,5 @@ def test_process_logits_uses_the_history_before_each_column(
 def test_oracle_processes_logits_by_sampling_parameters(
     params: SamplingParams, tokens: list[int], wanted: list[float]
 ) -> None:
-    found = processed([1 << 20] * 4, Rules(params, frozenset({0})), tokens, 2)
+    found = processed_logits([1 << 20] * 4, Rules(params, frozenset({0})), tokens, 2)
     assert [logit / (1 << 16) for logit in found] == wanted

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.kernels.argument import ANY_NAME, Arguments, In, InOut, Memory, Out, arguments
-from workers.lanes.base import Held
+from workers.lanes.base import HeldOp
 from workers.lanes.lane import Buffer, Span, Watcher
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import SimulatedMachine as Machine
@@ -76,7 +76,7 @@ def noting(name: str, order: list[str]) -> Callable[[Note], None]:
 def machine(
     policy: Policy | None = None,
     watcher: Watcher | None = None,
-    held: Sequence[Held] = (),
+    held: Sequence[HeldOp] = (),
     without: frozenset[tuple[str, str]] = frozenset(),
     blame: bool = False,
 ) -> Machine:

@@ -11,7 +11,7 @@ from tests.workers.targets.sampler_box import SamplerBoxKind
 from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Fact, fact
 from workers.record.verdict import Agreed, Diverged, Verdict
-from workers.run.distribution_check import check_distribution, plain
+from workers.run.distribution_check import check_distribution, without_drafts
 from workers.shrink.fingerprint import signature_of
 from workers.targets.specstorm import Specstorm
 
@@ -96,6 +96,6 @@ def test_distribution_check_refuses_unsuitable_traces() -> None:
 
 def test_plain_changes_only_supported_keys() -> None:
     trace = trace_of()
-    ours, box = (plain(trace, kind.capabilities).spec for kind in (Specstorm(), SamplerBoxKind()))
+    ours, box = (without_drafts(trace, kind.capabilities).spec for kind in (Specstorm(), SamplerBoxKind()))
     assert (ours.depth, ours.num_speculative_tokens) == (1, 0)
     assert (box.depth, box.num_speculative_tokens) == (1, 2)

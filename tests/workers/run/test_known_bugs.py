@@ -13,7 +13,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.edits.edit import Edit
-from workers.edits.fix import ALL, Applied, Fix
+from workers.edits.fix import ALL, Fix, SelectedEdits
 from workers.edits.functions import name_of
 from workers.edits.proofs import AGREES, Proof
 from workers.oracle.model_values import ModelValueCache
@@ -44,9 +44,9 @@ class FixableKind(SamplerBoxKind):
     broken: str = ""
     runs: list[frozenset[str]] = field(default_factory=list)
 
-    def fixed(self, config: RunConfig) -> Applied:
+    def fixed(self, config: RunConfig) -> SelectedEdits:
         names = NAMES if config.fixes == ALL else tuple(name for name in config.fixes.split(",") if name)
-        return Applied(names=names)
+        return SelectedEdits(names=names)
 
     def newly_run(self, config: RunConfig) -> Sequence[str]:
         return [name_of("box.py", name) for name in sorted(self.run_names)]

@@ -11,7 +11,7 @@ import pytest
 
 from scenarios.codec import dumps
 from scenarios.events import Schedule
-from scenarios.generation.shards import TRACES_PER_SHARD, Profile, Shard, fitted
+from scenarios.generation.shards import TRACES_PER_SHARD, Profile, Shard, with_faults
 from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
@@ -136,5 +136,5 @@ def test_shard_with_fault_has_traces_that_allow_it() -> None:
 
 def test_impossible_requirement_leaves_trace_unchanged() -> None:
     trace = random_trace(1)
-    assert fitted(trace, (("max_model_len", 2),), (BACKUP,)) == trace.model_copy(update={"faults": (BACKUP,)})
-    assert problems(fitted(trace, (("depth", 1),), (BACKUP,))) == []
+    assert with_faults(trace, (("max_model_len", 2),), (BACKUP,)) == trace.model_copy(update={"faults": (BACKUP,)})
+    assert problems(with_faults(trace, (("depth", 1),), (BACKUP,))) == []

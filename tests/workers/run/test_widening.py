@@ -9,7 +9,7 @@ from scenarios.trace import Trace
 from workers.record.evidence import HOST, Access, MissingOrder, Site
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Verdict
 from workers.run import widening
-from workers.run.widening import WIDENED_MICROSECONDS, Widened, delay_of, widened
+from workers.run.widening import WIDENED_MICROSECONDS, DelayedRuns, delay_of, delay_source_lines
 from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM_V1
 
@@ -29,7 +29,7 @@ def widened_by(
     monkeypatch: pytest.MonkeyPatch,
     verdict_under: Callable[[Schedule], Verdict],
     races: Sequence[MissingOrder] = (ORDER,),
-) -> list[Widened]:
+) -> list[DelayedRuns]:
     def check(trace: Trace, *_: object, config: RunConfig) -> Verdict:
         assert config.device == "cuda"
         return verdict_under(trace.schedule)
@@ -37,7 +37,7 @@ def widened_by(
     monkeypatch.setattr(widening, "check", check)
     monkeypatch.setattr(widening, "races_of", lambda trace, config: list(races))
     config = RunConfig(engine=VLLM_V1)
-    return list(widened(Trace(events=()), config, config.model_copy(update={"device": "cuda"}), 2))
+    return list(delay_source_lines(Trace(events=()), config, config.model_copy(update={"device": "cuda"}), 2))
 
 
 def test_delay_has_location_of_first_access_and_callers() -> None:

@@ -22,7 +22,7 @@ from workers.record.verdict import Crashed, Diverged, Stats, Stuck, plane
 from workers.run.check import check
 from workers.run.shard import first_matching_candidate
 from workers.shrink.fingerprint import Signature
-from workers.shrink.shrinker import Finding, Shrinking, Tried, num_exceptions, shrink
+from workers.shrink.shrinker import Finding, Shrinking, TriedCandidates, num_exceptions, shrink
 from workers.targets.registry import target_kind
 from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM
@@ -34,7 +34,7 @@ NOTHING = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, dig
 CRASH = Crashed(stats=NOTHING, error="KeyError: 3", where=Site(function="condense", file="engine.py", line=9))
 
 
-def attempt(candidates: list[Trace], target: Signature) -> Tried:
+def attempt(candidates: list[Trace], target: Signature) -> TriedCandidates:
     """Try candidates on the engine."""
     return first_matching_candidate(candidates, target, VALUE_CACHE)
 
@@ -59,12 +59,12 @@ class FailsWith:
         self.kinds = kinds
         self.tried: list[Trace] = []
 
-    def __call__(self, candidates: list[Trace], target: Signature) -> Tried:
+    def __call__(self, candidates: list[Trace], target: Signature) -> TriedCandidates:
         for count, candidate in enumerate(candidates, 1):
             self.tried.append(candidate)
             if set(self.kinds) <= {event.do for event in candidate.events}:
-                return Tried(count=count, found=CRASH)
-        return Tried(count=len(candidates))
+                return TriedCandidates(count=count, found=CRASH)
+        return TriedCandidates(count=len(candidates))
 
 
 def test_faults_shrink_to_few_events_within_a_small_budget() -> None:
@@ -86,7 +86,9 @@ def test_shrinker_skips_traces_that_the_engine_cannot_run() -> None:
     strict = random_trace(0).explicit().model_copy(update={"spec": EngineSpec()})
     assert lacking(strict, target_kind(VLLM).capabilities) is not None
     target = Signature(plane="tokens", variable="tokens", writer="")
-    assert first_matching_candidate([strict, strict], target, VALUE_CACHE, RunConfig(engine=VLLM)) == Tried(count=2)
+    assert first_matching_candidate([strict, strict], target, VALUE_CACHE, RunConfig(engine=VLLM)) == TriedCandidates(
+        count=2
+    )
 
 
 @pytest.mark.parametrize("fault", ["vllm-28787-resumed-tokens", ACCEPTED])
@@ -151,12 +153,12 @@ def test_parameters_are_removed_singly_and_rates_with_their_method() -> None:
     params = SamplingParams(temperature=0.5, min_tokens=2)
     submit = Submit(tick=0, request="r", prompt=(1,), max_tokens=3, accept="1", params=params)
 
-    def attempt_needing_temperature(candidates: list[Trace], target: Signature) -> Tried:
+    def attempt_needing_temperature(candidates: list[Trace], target: Signature) -> TriedCandidates:
         for count, candidate in enumerate(candidates, 1):
             drawn = any(event.params.temperature for event in candidate.submits())
             if drawn and candidate.spec.max_num_seqs == 2:
-                return Tried(count=count, found=CRASH)
-        return Tried(count=len(candidates))
+                return TriedCandidates(count=count, found=CRASH)
+        return TriedCandidates(count=len(candidates))
 
     end = shrink(Shrinking.of(Trace(spec=spec, events=(submit,)), CRASH), attempt_needing_temperature, 8)
     assert end.trace.spec == EngineSpec(max_num_seqs=2)
@@ -180,11 +182,11 @@ def test_race_without_effect_shrinks_as_a_bare_race() -> None:
     race = Diverged(stats=NOTHING, difference=bare)
     wanted = []
 
-    def attempt_of_race(candidates: list[Trace], target: Signature) -> Tried:
+    def attempt_of_race(candidates: list[Trace], target: Signature) -> TriedCandidates:
         wanted.append(target.plane)
         if target == start.target.harm:
-            return Tried(count=len(candidates))
-        return Tried(count=1, found=race)
+            return TriedCandidates(count=len(candidates))
+        return TriedCandidates(count=1, found=race)
 
     start = Shrinking.of(random_trace(3).explicit(), race)
     end = shrink(start, attempt_of_race, 8)
@@ -193,14 +195,14 @@ def test_race_without_effect_shrinks_as_a_bare_race() -> None:
     assert wanted[-1] == start.target.harm.plane
 
 
-def failing_where(needed: Callable[[Trace], bool]) -> Callable[[list[Trace], Signature], Tried]:
+def failing_where(needed: Callable[[Trace], bool]) -> Callable[[list[Trace], Signature], TriedCandidates]:
     """Return a trial without an engine: a candidate fails iff it has the needed parts."""
 
-    def attempting(candidates: list[Trace], target: Signature) -> Tried:
+    def attempting(candidates: list[Trace], target: Signature) -> TriedCandidates:
         for count, candidate in enumerate(candidates, 1):
             if needed(candidate):
-                return Tried(count=count, found=CRASH)
-        return Tried(count=len(candidates))
+                return TriedCandidates(count=count, found=CRASH)
+        return TriedCandidates(count=len(candidates))
 
     return attempting
 

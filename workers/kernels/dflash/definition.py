@@ -7,7 +7,13 @@ from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
 from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_entry, mix
-from workers.kernels.drafting.definition import attended, cached_entries, cleared_rows, scripted, write_scratch
+from workers.kernels.drafting.definition import (
+    attention_output,
+    cached_entries,
+    cleared_rows,
+    script_entry,
+    write_scratch,
+)
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 
@@ -64,9 +70,9 @@ def _propose(a: DflashBlock, row: int) -> None:
         block.append(kv_entry(vectors[place], first + place, DRAFTER_LAYER))
         write_scratch(a, row, block[place], first + place)
     for place in range(1, 1 + a.num_proposed):
-        seen = attended(context, first + place)
+        seen = attention_output(context, first + place)
         for other, word in enumerate(block):
             seen += word * (2 * abs(place - other) + 1)
         a.raw[row * k + place - 1] = mix(vectors[place] + seen)
         if a.valid[row] > 0:
-            a.draft_tokens[row * k + place - 1] = scripted(a, row, first + place)
+            a.draft_tokens[row * k + place - 1] = script_entry(a, row, first + place)

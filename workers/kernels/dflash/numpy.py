@@ -19,7 +19,7 @@ from workers.kernels.arithmetic.numpy import (
     tiled,
 )
 from workers.kernels.dflash.definition import DflashBlock, DflashContext
-from workers.kernels.drafting.numpy import cached_sums, scripted, withhold, write_raw, write_scratch
+from workers.kernels.drafting.numpy import cached_sums, scripted_drafts, withhold, write_raw, write_scratch
 
 
 def dflash_context(a: DflashContext) -> None:
@@ -42,7 +42,7 @@ def dflash_block(a: DflashBlock) -> None:
     seen += vectors.reshape(stored.shape)
     write_raw(a, mix(seen)[1:], num_real)
     tokens = a.draft_tokens.reshape(num_rows, a.num_speculative_tokens)
-    scripted(a, last, tokens)
+    scripted_drafts(a, last, tokens)
     withhold(tokens, a.num_proposed, a.valid)
     write_scratch(a, stored, last, num_real)
 

@@ -11,7 +11,13 @@ import numpy as np
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.arithmetic.definition import advance, after_attention, after_recurrent, embed, kv_entry, logit
 from workers.kernels.attention.definition import Attention, attention
-from workers.kernels.drafting.definition import attended, cached_entries, cleared_rows, scripted, write_scratch
+from workers.kernels.drafting.definition import (
+    attention_output,
+    cached_entries,
+    cleared_rows,
+    script_entry,
+    write_scratch,
+)
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 from workers.kernels.kv_write.definition import KvWrite, kv_write
 from workers.kernels.recurrent_update.definition import RecurrentUpdate, recurrent_update
@@ -163,12 +169,12 @@ def _run_row(a: DraftModelChain, row: int, predict: Predict) -> None:
         hidden = embed(token)
         cached.append(kv_entry(hidden, position, 0))
         write_scratch(a, row, cached[-1], position)
-        hidden = after_attention(hidden, attended(cached, position))
+        hidden = after_attention(hidden, attention_output(cached, position))
         if width:
             window = [*window, hidden][-width:]
             state = advance(state, window)
             hidden = after_recurrent(hidden, state)
-        own, token = predict(row, index, hidden, scripted(a, row, position + 1))
+        own, token = predict(row, index, hidden, script_entry(a, row, position + 1))
         a.raw[row * k + index] = hidden
         a.own[row * k + index] = own
         if a.valid[row] > 0:

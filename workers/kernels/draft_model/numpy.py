@@ -9,7 +9,7 @@ from workers.kernels.arithmetic.definition import DECAY, POSITION, WORDS
 from workers.kernels.arithmetic.numpy import arange, embed, embeddings, mix_number, scores_of, window_weights
 from workers.kernels.attention.numpy import attention
 from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
-from workers.kernels.drafting.numpy import cached_sums, scripted
+from workers.kernels.drafting.numpy import cached_sums, scripted_drafts
 from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.numpy import kv_write
 from workers.kernels.recurrent_update.numpy import recurrent_update
@@ -53,7 +53,7 @@ def run_chain(a: DraftModelChain, choose: Choose) -> None:
         embed(a.next_tokens).tolist(),
         seen.tolist(),
         sums.tolist(),
-        scripted(a, last).tolist(),
+        scripted_drafts(a, last).tolist(),
         strict=True,
     )
     for row, (num_scheduled, last_of_row, hidden, seen_by_last, sum_of_row, wrong) in enumerate(rows):

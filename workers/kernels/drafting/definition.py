@@ -33,7 +33,7 @@ def cached_entries(a: CachedDrafts, row: int, last: int) -> list[int]:
     return words
 
 
-def attended(words: Sequence[int], position: int) -> int:
+def attention_output(words: Sequence[int], position: int) -> int:
     """Return the attention output at a position over KV entries `words`, from position 0 on."""
     total = 0
     for at, word in enumerate(words):
@@ -50,7 +50,7 @@ def write_scratch(a: CachedDrafts, row: int, word: int, position: int) -> None:
         a.drafter_kv[block * a.block_size + offset] = word
 
 
-def scripted(a: ScriptedDrafts, row: int, position: int) -> int:
+def script_entry(a: ScriptedDrafts, row: int, position: int) -> int:
     """Return the script's entry for a position of a row.
 
     Past the end of the model, its last entry.

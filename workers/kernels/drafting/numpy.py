@@ -77,7 +77,7 @@ def write_scratch(a: CachedDrafts, stored: Words, last: Integers, num_real: Any)
     store(a.drafter_kv, slots, stored[:, :num_real].ravel())
 
 
-def scripted(a: ScriptedDrafts, last: Integers, out: Integers | None = None) -> Integers:
+def scripted_drafts(a: ScriptedDrafts, last: Integers, out: Integers | None = None) -> Integers:
     """Return the K scripted draft tokens after each row's next token: [num_rows, K].
 
     The result is written to `out` if given.

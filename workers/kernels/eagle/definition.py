@@ -7,7 +7,7 @@ from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_entry, mix
-from workers.kernels.drafting.definition import attended, cached_entries, cleared_rows, scripted
+from workers.kernels.drafting.definition import attention_output, cached_entries, cleared_rows, script_entry
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 from workers.kernels.sentinels import NO_DRAFT
 
@@ -82,7 +82,7 @@ def _propose(a: DraftChain, row: int) -> None:
             slot = int(a.draft_slots[row * k + index - 1])
             if slot >= 0:
                 a.drafter_kv[slot] = cached[-1]
-        raw = mix(vector + attended(cached, position))
-        draft = scripted(a, row, position + 2) if a.valid[row] > 0 else NO_DRAFT
+        raw = mix(vector + attention_output(cached, position))
+        draft = script_entry(a, row, position + 2) if a.valid[row] > 0 else NO_DRAFT
         a.raw[row * k + index] = raw
         a.draft_tokens[row * k + index] = draft

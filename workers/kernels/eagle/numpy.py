@@ -17,7 +17,7 @@ from workers.kernels.arithmetic.numpy import (
     shared,
     store,
 )
-from workers.kernels.drafting.numpy import cached_sums, scripted, withhold
+from workers.kernels.drafting.numpy import cached_sums, scripted_drafts, withhold
 from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 
 _STEP = int(PLACE_STEP)
@@ -35,7 +35,7 @@ def draft_first_pass(a: DraftFirstPass) -> None:
 def draft_chain(a: DraftChain) -> None:
     k, num_rows, num_real = a.num_speculative_tokens, len(a.token_index), np.count_nonzero(a.num_scheduled)
     last, tokens = a.positions[a.token_index], a.draft_tokens.reshape(num_rows, k)
-    scripted(a, last, tokens)
+    scripted_drafts(a, last, tokens)
     withhold(tokens, a.num_proposed, a.valid)
     seen, sums = cached_sums(a, last)
     a.raw.fill(0)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from workers.kernels.argument import In, Memory, arguments
 from workers.kernels.arithmetic.definition import draft_hidden
-from workers.kernels.drafting.definition import scripted
+from workers.kernels.drafting.definition import script_entry
 from workers.kernels.drafting.shared_arguments import ScriptedDrafts
 from workers.kernels.sentinels import NO_DRAFT
 
@@ -33,6 +33,6 @@ def medusa_heads(a: MedusaHeads) -> None:
                 last = a.token_index[row]
                 raw = draft_hidden(int(a.hidden[last]), head)
                 if a.valid[row] > 0:
-                    draft = scripted(a, row, int(a.positions[last]) + 2 + head)
+                    draft = script_entry(a, row, int(a.positions[last]) + 2 + head)
             a.raw[row * k + head] = raw
             a.draft_tokens[row * k + head] = draft

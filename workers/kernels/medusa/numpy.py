@@ -3,7 +3,7 @@
 import numpy as np
 
 from workers.kernels.arithmetic.numpy import draft_hidden, repeated, tiled
-from workers.kernels.drafting.numpy import scripted, withhold, write_raw
+from workers.kernels.drafting.numpy import scripted_drafts, withhold, write_raw
 from workers.kernels.medusa.definition import MedusaHeads
 
 
@@ -14,5 +14,5 @@ def medusa_heads(a: MedusaHeads) -> None:
     raws = draft_hidden(hidden, repeated(heads, num_rows)).reshape(heads, num_rows)
     write_raw(a, raws, np.count_nonzero(a.num_scheduled))
     tokens = a.draft_tokens.reshape(num_rows, a.num_speculative_tokens)
-    scripted(a, a.positions[a.token_index], tokens)
+    scripted_drafts(a, a.positions[a.token_index], tokens)
     withhold(tokens, heads, a.valid)

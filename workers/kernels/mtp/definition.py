@@ -7,7 +7,13 @@ from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
 from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_entry, mix
-from workers.kernels.drafting.definition import attended, cached_entries, cleared_rows, scripted, write_scratch
+from workers.kernels.drafting.definition import (
+    attention_output,
+    cached_entries,
+    cleared_rows,
+    script_entry,
+    write_scratch,
+)
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 
@@ -79,8 +85,8 @@ def _propose(a: MtpChain, row: int) -> None:
         vector = draft_hidden(raw, token)
         cached.append(kv_entry(vector, position, DRAFTER_LAYER))
         write_scratch(a, row, cached[-1], position)
-        raw = mix(vector + attended(cached, position))
-        token = scripted(a, row, position + 1)
+        raw = mix(vector + attention_output(cached, position))
+        token = script_entry(a, row, position + 1)
         a.raw[row * k + index] = raw
         if a.valid[row] > 0:
             a.draft_tokens[row * k + index] = token

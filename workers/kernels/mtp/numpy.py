@@ -12,7 +12,7 @@ from workers.kernels.arithmetic.numpy import (
     mix,
     store,
 )
-from workers.kernels.drafting.numpy import cached_sums, extend_sums, propose, scripted, write_raw, write_scratch
+from workers.kernels.drafting.numpy import cached_sums, extend_sums, propose, scripted_drafts, write_raw, write_scratch
 from workers.kernels.mtp.definition import MtpChain, MtpPass
 
 
@@ -32,7 +32,7 @@ def mtp_chain(a: MtpChain) -> None:
     num_rows, num_real = len(a.token_index), np.count_nonzero(a.num_scheduled)
     last = a.positions[a.token_index]
     seen, sums = cached_sums(a, last)
-    proposed = scripted(a, last)[:, : a.num_proposed]
+    proposed = scripted_drafts(a, last)[:, : a.num_proposed]
     # Ordered by draft index, then by row.
     raws, stored = np.empty((2, a.num_proposed, num_rows), np.uint64)
     place, before, token = kv_terms(last, DRAFTER_LAYER), a.hidden[a.token_index], a.next_tokens

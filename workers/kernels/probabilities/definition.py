@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.probabilities.shared_arguments import Distributions, Verified
+from workers.kernels.probabilities.shared_arguments import Distributions, VerifiedDrafts
 
 LOG2E = np.float32(1.4426950408889634)
 NEVER = np.float32(-np.inf)
@@ -114,13 +114,13 @@ def num_blocks_of(a: Distributions) -> int:
     return int(-(-a.vocab_size // a.block_size))
 
 
-def target_blocks(a: Verified, row: int, column: int) -> slice:
+def target_blocks(a: VerifiedDrafts, row: int, column: int) -> slice:
     """Return the slice of block statistics for the target logits of a row's column."""
     line = row * (1 + a.num_speculative_tokens) + column
     return slice(line * num_blocks_of(a), (line + 1) * num_blocks_of(a))
 
 
-def target_of(a: Verified, row: int, column: int) -> LogitsLine | None:
+def target_of(a: VerifiedDrafts, row: int, column: int) -> LogitsLine | None:
     """Return the target distribution of a row's column; None if undefined.
 
     None if undefined.
@@ -130,7 +130,7 @@ def target_of(a: Verified, row: int, column: int) -> LogitsLine | None:
     return logits_line(logits, a.floors[line], scale_of(a.temperature[row]), a.block_max[blocks], a.block_sum[blocks])
 
 
-def proposal_of(a: Verified, row: int, column: int) -> LogitsLine | PointMass | None:
+def proposal_of(a: VerifiedDrafts, row: int, column: int) -> LogitsLine | PointMass | None:
     """Return the distribution from which a draft token was sampled; None if undefined."""
     k, num_blocks = a.num_speculative_tokens, num_blocks_of(a)
     if a.point_mass[row] != 0:
@@ -144,7 +144,7 @@ def proposal_of(a: Verified, row: int, column: int) -> LogitsLine | PointMass | 
     return logits_line(logits, NEVER, scale_of(a.temperature[row]), a.block_max[blocks], a.block_sum[blocks])
 
 
-def is_verifiable(a: Verified, row: int, column: int) -> bool:
+def is_verifiable(a: VerifiedDrafts, row: int, column: int) -> bool:
     """Return whether a draft token is a valid id, and has the distributions it needs.
 
     In a row of temperature 0 the draft distribution is not needed.
@@ -156,7 +156,7 @@ def is_verifiable(a: Verified, row: int, column: int) -> bool:
     return a.temperature[row] == 0 or proposal_of(a, row, column) is not None
 
 
-def num_usable(a: Verified, row: int) -> int:
+def num_usable(a: VerifiedDrafts, row: int) -> int:
     """Return the number of a row's draft tokens before the first that is not verifiable."""
     for column in range(a.num_drafts[row]):
         if not is_verifiable(a, row, column):
@@ -164,7 +164,7 @@ def num_usable(a: Verified, row: int) -> int:
     return int(a.num_drafts[row])
 
 
-def both_distributions(a: Verified, row: int, column: int) -> tuple[LogitsLine, LogitsLine | PointMass]:
+def both_distributions(a: VerifiedDrafts, row: int, column: int) -> tuple[LogitsLine, LogitsLine | PointMass]:
     """Return target and draft distribution of a verifiable draft token."""
     target, proposal = target_of(a, row, column), proposal_of(a, row, column)
     assert target is not None
@@ -182,7 +182,7 @@ def scaled_probabilities(
     return joint_ratio * target.weight(token) * proposal.total, proposal.weight(token) * target.total
 
 
-def joint_ratios(a: Verified, row: int, usable: int) -> list[np.float32]:
+def joint_ratios(a: VerifiedDrafts, row: int, usable: int) -> list[np.float32]:
     """Return block verification's ratios: r[0] = 1, r[i] = min(1, r[i - 1] * p / q).
 
     It is 1 after none. Only usable draft tokens count.

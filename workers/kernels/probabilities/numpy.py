@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.kernels.arithmetic.numpy import shared
-from workers.kernels.probabilities.shared_arguments import Verified
+from workers.kernels.probabilities.shared_arguments import VerifiedDrafts
 
 Floats = NDArray[np.float32]
 
@@ -79,7 +79,7 @@ class VerifiedRow:
     also sampled.
     """
 
-    def __init__(self, a: Verified, row: int) -> None:
+    def __init__(self, a: VerifiedDrafts, row: int) -> None:
         k, num_drafts, temperature = a.num_speculative_tokens, int(a.num_drafts[row]), a.temperature[row]
         self.num_blocks = -(-a.vocab_size // a.block_size)
         self.given = a

@@ -24,7 +24,7 @@ class Distributions(Arguments):
 
 
 @arguments
-class Verified(Distributions):
+class VerifiedDrafts(Distributions):
     """Draft tokens of each row, with the target and draft distributions that verify them.
 
     `sampler_stats` has added up their blocks.

@@ -15,11 +15,11 @@ from workers.kernels.probabilities.definition import (
     ordered_sum,
     residual_of,
 )
-from workers.kernels.probabilities.shared_arguments import Verified
+from workers.kernels.probabilities.shared_arguments import VerifiedDrafts
 
 
 @arguments
-class ResidualMass(Verified):
+class ResidualMass(VerifiedDrafts):
     """Block verification: sum max(joint_ratio * p - q, 0) per vocabulary block and draft token.
 
     Not after none and all of the usable draft tokens.

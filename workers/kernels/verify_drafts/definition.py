@@ -23,7 +23,7 @@ from workers.kernels.probabilities.definition import (
     target_of,
     weight,
 )
-from workers.kernels.probabilities.shared_arguments import Verified
+from workers.kernels.probabilities.shared_arguments import VerifiedDrafts
 from workers.kernels.sentinels import NO_TOKEN
 
 # A draft token is kept if it equals the token that the noise of its position samples from the target, so output tokens
@@ -42,7 +42,7 @@ DRAFT_UNDEFINED = 4
 
 
 @arguments
-class VerifyDrafts(Verified):
+class VerifyDrafts(VerifiedDrafts):
     """Emit each row's accepted draft tokens, then the recovered or bonus token.
 
     - Rows of temperature 0 keep a draft token if it is the target's best token, lowest index first.

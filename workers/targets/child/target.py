@@ -14,7 +14,7 @@ from scenarios.events import Abort, AnyEvent, EndSession, Hook, Pausing, Submit
 from scenarios.sampling import Output
 from scenarios.spec import ENGINE, Value
 from scenarios.trace import Trace
-from workers.edits.fix import Applied, applied, fixes_of, selected
+from workers.edits.fix import SelectedEdits, fixes_of, select_edits, select_fixes
 from workers.edits.functions import edits_of
 from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Access, MissingOrder
@@ -26,7 +26,7 @@ from workers.targets.target import (
     NOTHING_EDITED,
     Confirmation,
     DeviceError,
-    Edited,
+    EditedFunctions,
     EngineFailed,
     Progress,
     RunConfig,
@@ -47,9 +47,9 @@ A = TypeVar("A", bound=Value)
 
 
 @cache
-def _applied(package: str, names: str, roots: tuple[Path, ...]) -> Applied:
+def _applied(package: str, names: str, roots: tuple[Path, ...]) -> SelectedEdits:
     """Return the edits of the selected fixes that match the sources in `roots`; cached."""
-    return applied(selected(fixes_of(package), names), roots)
+    return select_edits(select_fixes(fixes_of(package), names), roots)
 
 
 # Finish reasons of a part after which its session continues.
@@ -314,7 +314,7 @@ class ChildKind(TargetKind):
         interpreted = config.model_copy(update={"kernels": "interpreted"})
         return Confirmation(interpreted, self.definition_is_wrong, CONFIRMED_STEPS_MAX)
 
-    def edited(self, config: RunConfig) -> Edited:
+    def edited(self, config: RunConfig) -> EditedFunctions:
         home = self.installed(config)
         if not config.engine_path or home is None:
             return NOTHING_EDITED
@@ -332,10 +332,10 @@ class ChildKind(TargetKind):
     def installed(self, config: RunConfig) -> Path | None:
         return site_packages_of(self.home(config), self.package) if self.package else None
 
-    def fixed(self, config: RunConfig) -> Applied:
+    def fixed(self, config: RunConfig) -> SelectedEdits:
         installed = self.installed(config) if config.fixes else None
         if installed is None:
-            return Applied()
+            return SelectedEdits()
         laid_over = (Path(config.engine_path),) if config.engine_path else ()
         return _applied(self.package, config.fixes, (*laid_over, installed))
 
@@ -349,7 +349,7 @@ class ChildKind(TargetKind):
 
 
 @cache
-def edited_functions(tree: Path, installed: Path, package: str) -> Edited:
+def edited_functions(tree: Path, installed: Path, package: str) -> EditedFunctions:
     """Return the functions that differ between a source tree and an installed package.
 
     `installed` is the folder in which the package is installed.
@@ -363,6 +363,6 @@ def edited_functions(tree: Path, installed: Path, package: str) -> Edited:
             text = installed_source.decode(errors="replace") if installed_source is not None else None
             edits += edits_of(name, text, source.decode(errors="replace"))
     run = [edit for edit in edits if edit.change != "gone"]
-    return Edited(
+    return EditedFunctions(
         tuple(edit.name for edit in run if not edit.is_compiled), tuple(edit.name for edit in run if edit.is_compiled)
     )

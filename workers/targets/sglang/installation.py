@@ -74,10 +74,12 @@ def keeper_of(home: Path, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
 def overlay_text(tree: str, home: Path) -> str:
     """Return a text: how many files of a source tree overlay which version of SGLang."""
     count = len([*Path(tree, "sglang").rglob("*.py")])
-    return f"{count} file{'s' * (count != 1)} of {tree} over SGLang {installed(home) or 'of an unknown version'}"
+    return (
+        f"{count} file{'s' * (count != 1)} of {tree} over SGLang {installed_version(home) or 'of an unknown version'}"
+    )
 
 
-def installed(home: Path) -> str:
+def installed_version(home: Path) -> str:
     """Return the version of SGLang installed in a folder; empty if it is unknown."""
     for found in home.glob("lib/python*/site-packages/sglang-*.dist-info"):
         return found.name.removesuffix(".dist-info").partition("-")[2]

@@ -97,7 +97,7 @@ FEATURES = RequestFeatures(
 )
 
 
-def delivered(output: Any, row: int) -> Output:
+def delivered_output(output: Any, row: int) -> Output:
     """Return the output tokens, logprobs and finish reason of one row of an output batch."""
     reason = _reason(output.finished_reasons[row])
     # SGLang's front end reports only the error for a refused request, although a step has computed output tokens.

@@ -10,7 +10,7 @@ from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
 from workers.targets.sglang import limits
 from workers.targets.sglang.export.test_file import exported_test
-from workers.targets.sglang.installation import SGLANG, home_of, installed, keeper_of, overlay_text, python_at
+from workers.targets.sglang.installation import SGLANG, home_of, installed_version, keeper_of, overlay_text, python_at
 from workers.targets.sglang.request_features import FEATURES
 from workers.targets.sglang.situations import AREAS
 from workers.targets.target import Kernels, RunConfig
@@ -79,4 +79,4 @@ class Sglang(ChildKind):
         return exported_test(finding, FEATURES, limits.CONTEXT_MARGIN)
 
     def version(self, config: RunConfig) -> str:
-        return installed(home_of(config))
+        return installed_version(home_of(config))

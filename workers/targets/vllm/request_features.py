@@ -175,7 +175,7 @@ def _less_one(number: int) -> int | None:
     return number - 1 if number else None
 
 
-def delivered(output: Any, width: int) -> Output:
+def delivered_output(output: Any, width: int) -> Output:
     """Return the tokens, logprobs, finish reason and stop reason of an `EngineCoreOutput`.
 
     Rows of logprobs are as wide as the widest request of the batch needs: the first `width` columns are the request's.

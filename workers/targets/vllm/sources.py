@@ -24,7 +24,7 @@ def version(tree: str, home: Path) -> str:
     return named[1] if named else ""
 
 
-def described(tree: str, home: Path) -> str:
+def overlay_text(tree: str, home: Path) -> str:
     """Return a text that names the overlay and the version that it overlays."""
     below = _installed(home) or "an unknown version"
     if not is_complete(Path(tree)):

@@ -88,7 +88,7 @@ class Vllm(ChildKind):
         return keeper_of(installation, config.engine_path, config.kernels, config.fixes)
 
     def overlay_description(self, config: RunConfig) -> str:
-        return sources.described(config.engine_path, home_of(config)) if config.engine_path else ""
+        return sources.overlay_text(config.engine_path, home_of(config)) if config.engine_path else ""
 
     def version(self, config: RunConfig) -> str:
         return sources.version(config.engine_path, home_of(config))

@@ -16,7 +16,7 @@ from workers.record.evidence import Difference
 from workers.record.verdict import Diverged, Judgement, Lost, Stats
 from workers.run.shard import Hit, ShardReport
 from workers.shrink.fingerprint import signature_of
-from workers.shrink.shrinker import Tried
+from workers.shrink.shrinker import TriedCandidates
 from workers.targets.target import RunConfig
 
 NOTHING = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
@@ -137,8 +137,8 @@ def buggy(job: AnyJob) -> Answer | Lost:
         case TryJob(candidates=candidates, target=target):
             for count, candidate in enumerate(candidates, 1):
                 if candidate.events:
-                    return Tried(count=count, found=diverged(target.variable))
-            return Tried(count=len(candidates))
+                    return TriedCandidates(count=count, found=diverged(target.variable))
+            return TriedCandidates(count=len(candidates))
         case Job(trace=asked):
             return Judgement(verdict=diverged("x" if len(asked.events) != 2 else "y"), trace=asked, schedules=1)
         case TrialJob():

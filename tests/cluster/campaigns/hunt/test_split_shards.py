@@ -17,7 +17,7 @@ from tests.cluster.campaigns.hunt.fakes import (
 )
 from workers.record.verdict import Agreed, Crashed, Judgement, Lost
 from workers.run.shard import shard_traces
-from workers.shrink.shrinker import Tried
+from workers.shrink.shrinker import TriedCandidates
 
 
 def test_trace_that_kills_its_worker_is_found_and_shrunk_alone() -> None:
@@ -33,7 +33,7 @@ def test_trace_that_kills_its_worker_is_found_and_shrunk_alone() -> None:
                 return report(shard)
             case TryJob(candidates=candidates):
                 assert len(candidates) == 1
-                return DEATH if candidates[0].events else Tried(count=1)
+                return DEATH if candidates[0].events else TriedCandidates(count=1)
             case _:
                 return DEATH
 
@@ -60,7 +60,7 @@ def test_workers_killed_from_outside_leave_a_shard_unjudged() -> None:
             case ShardJob(shard=shard):
                 return report(shard)
             case TryJob(candidates=candidates):
-                return Tried(count=len(candidates))
+                return TriedCandidates(count=len(candidates))
             case Job(trace=trace):
                 return Judgement(verdict=Agreed(stats=NOTHING), trace=trace, schedules=1)
             case _:

@@ -17,7 +17,7 @@ from cluster.reports.junit import junit_xml
 from cluster.reports.page.campaign import Campaign, read_campaigns
 from cluster.reports.page.judged import Amount, plan_of
 from cluster.reports.page.render import overall
-from cluster.storage.provenance import Planned, this_run
+from cluster.storage.provenance import PlannedWork, this_run
 from cluster.storage.store import Store
 from tests.cluster.fake_judge import FakeJudge, trace
 from tests.cluster.reports.page.campaigns import Page, judged, page_of
@@ -46,7 +46,7 @@ def gate_of(folder: Path, num_planned: int, num_judged: int, num_shards: int) ->
     with Store(folder) as store:
         suite_of(store, num_planned, num_judged)
         planner = HuntPlanner(HuntSettings(canary=""), store, None)
-        store.plan(Planned(traces=200))
+        store.plan(PlannedWork(traces=200))
         for number in range(num_shards):
             job = planner.hunt.jobs.job("hunt", number)
             store.begin_attempt(job.key, 1, 0)
@@ -116,7 +116,7 @@ def test_campaign_that_judged_nothing_has_no_number_of_findings(tmp_path: Path) 
 def test_measurement_of_faults_has_no_number_of_findings(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         keep_trial(store, trial(COUNTS, 0, 1, "counts"))
-        store.plan(Planned(trials=tuple(map(str, range(39)))))
+        store.plan(PlannedWork(trials=tuple(map(str, range(39)))))
     (campaign,) = read_campaigns(tmp_path)
     assert [each.text for each in campaign.amounts] == ["1 of 39 trials"]
     labels = [each.whole for each in Page(page_of(tmp_path)).all("dt")]
@@ -217,8 +217,8 @@ def test_night_that_ends_before_its_regressions_agrees_as_far_as_judged(tmp_path
 
 
 def test_plan_of_a_later_process_replaces_scenarios_of_its_name_and_seeds_add_up() -> None:
-    first = this_run(1).model_copy(update={"planned": Planned(scenarios={"a": ("1",), "b": ("2",)}, traces=24)})
-    second = this_run(2).model_copy(update={"planned": Planned(scenarios={"a": ("3",)}, traces=12)})
-    third = this_run(2).model_copy(update={"planned": Planned(traces=36)})
+    first = this_run(1).model_copy(update={"planned": PlannedWork(scenarios={"a": ("1",), "b": ("2",)}, traces=24)})
+    second = this_run(2).model_copy(update={"planned": PlannedWork(scenarios={"a": ("3",)}, traces=12)})
+    third = this_run(2).model_copy(update={"planned": PlannedWork(traces=36)})
     plan = plan_of([first, second, third])
-    assert plan == Planned(scenarios={"a": ("3",), "b": ("2",)}, traces=60)
+    assert plan == PlannedWork(scenarios={"a": ("3",), "b": ("2",)}, traces=60)

@@ -11,7 +11,7 @@ from types import FunctionType, ModuleType
 import pytest
 
 from workers.edits.edit import Edit
-from workers.edits.fix import Applied
+from workers.edits.fix import SelectedEdits
 from workers.edits.functions import MODULE
 from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.notes import Notes, all_functions_of, note_edits, notes_of_process
@@ -105,7 +105,7 @@ def test_edited_functions_of_an_overlay_are_recorded_once(folder: Path) -> None:
     edited = INSTALLED.replace('return "installed"', 'return "laid over"').replace("requests[:1]", "requests[:2]")
     (over / "scheduler.py").write_text(edited)
     sys.meta_path.insert(0, Overlay("noted_engine", folder / "over"))
-    note_edits("noted_engine", Applied())
+    note_edits("noted_engine", SelectedEdits())
     notes = notes_of_process()
     assert notes is not None
     module, other = import_module("noted_engine.scheduler"), import_module("noted_engine.other")
@@ -124,7 +124,7 @@ def test_fixed_functions_are_recorded_or_else_the_module(folder: Path) -> None:
     ]
     by_module = {edit.module: (edit,) for edit in edits}
     sys.meta_path.insert(0, edited_modules.EditedModules(by_module))
-    note_edits("noted_engine", Applied(by_module))
+    note_edits("noted_engine", SelectedEdits(by_module))
     notes = notes_of_process()
     assert notes is not None
     module = import_module("noted_engine.scheduler")

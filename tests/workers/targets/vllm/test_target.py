@@ -9,7 +9,7 @@ from scenarios.capabilities import CONTINUES, FEATURES, lacking
 from scenarios.codec import load, loads
 from scenarios.events import PromptDraw, SetK, Submit
 from scenarios.generation.catalogue import for_engine
-from scenarios.generation.fitting import fitted_to, rescaled
+from scenarios.generation.fitting import fitted_to, with_block_size
 from scenarios.generation.strategies import random_trace
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -62,7 +62,7 @@ def test_generated_traces_cover_features_prefixes_and_short_pools() -> None:
 )
 def test_rescaled_prompt_keeps_its_position_in_a_block(before: int, after: int) -> None:
     submit = Submit(tick=0, request="a", prompt=PromptDraw(tokens=before), max_tokens=3)
-    trace = rescaled(Trace(events=(submit,)), BLOCK)
+    trace = with_block_size(Trace(events=(submit,)), BLOCK)
     assert trace.spec.block_size == BLOCK
     assert trace.submits()[0].prompt == PromptDraw(tokens=after)
 
@@ -70,7 +70,9 @@ def test_rescaled_prompt_keeps_its_position_in_a_block(before: int, after: int) 
 def test_rescaled_prompt_keeps_own_and_common_blocks() -> None:
     for own, after in ((0, 0), (1, 1), (2, 16), (4, 32), (5, 33)):
         prompt = PromptDraw(tokens=13, common=4, own=own)
-        (submit,) = rescaled(Trace(events=(Submit(tick=0, request="a", prompt=prompt, max_tokens=2),)), BLOCK).submits()
+        (submit,) = with_block_size(
+            Trace(events=(Submit(tick=0, request="a", prompt=prompt, max_tokens=2),)), BLOCK
+        ).submits()
         assert submit.prompt == PromptDraw(tokens=97, common=32, own=after)
 
 

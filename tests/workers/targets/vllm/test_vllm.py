@@ -23,7 +23,7 @@ from workers.judge.proposals import first_different_draft
 from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Site
 from workers.record.verdict import Agreed, Crashed, Diverged
-from workers.run.check import check, judged
+from workers.run.check import check, judge_trace
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import UNJUDGED, Options, Run
 from workers.targets.registry import target_kind
@@ -199,7 +199,7 @@ def test_error_of_the_engine_is_a_crash_with_its_location() -> None:
 
 
 def check_without_limits(trace: Trace) -> Agreed | Crashed | Diverged:
-    verdict = judged(trace, VALUE_CACHE, Options(), KIND, CONFIG)
+    verdict = judge_trace(trace, VALUE_CACHE, Options(), KIND, CONFIG)
     assert isinstance(verdict, Agreed | Crashed | Diverged)
     return verdict
 

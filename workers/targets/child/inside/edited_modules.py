@@ -10,21 +10,21 @@ from importlib.util import decode_source
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from workers.edits.edit import Edit, edited, edited_tree
-from workers.edits.fix import Applied, applied, fixes_of, selected
+from workers.edits.edit import Edit, apply_replacements, edited_tree
+from workers.edits.fix import SelectedEdits, fixes_of, select_edits, select_fixes
 
 
-def install(package: str, names: str, overlays: Sequence[Path]) -> Applied:
+def install(package: str, names: str, overlays: Sequence[Path]) -> SelectedEdits:
     """Install the import hook for fixes of findings; return the edits that it applies.
 
     A fix is applied if it matches the sources. `names` is `all`, comma-separated names of findings, or empty.
     `overlays` are source trees over the installed package, in order of precedence.
     """
-    fixes = selected(fixes_of(package), names)
+    fixes = select_fixes(fixes_of(package), names)
     spec = PathFinder.find_spec(package)
     assert spec is not None, f"{package} is installed"
     roots = [Path(folder).parent for folder in spec.submodule_search_locations or ()]
-    found = applied(fixes, [*overlays, *roots])
+    found = select_edits(fixes, [*overlays, *roots])
     if found.by_module:
         sys.meta_path.insert(0, EditedModules(found.by_module))
     return found
@@ -80,6 +80,6 @@ class Loader(SourceFileLoader):
         """
         source = decode_source(self.get_data(self.path))
         # Triton's interpreter and `inspect` read the source text of a function; edits change no line numbers.
-        text = edited(source, self._edits)
+        text = apply_replacements(source, self._edits)
         linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
         return edited_tree(source, self._edits)

@@ -13,7 +13,7 @@ from workers.targets.child.inside.replacements import Replacement
 _INTERPRETER = "triton.runtime.interpreter"
 
 
-def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
+def interpreter_replacements(definitions: Definitions) -> tuple[Replacement, ...]:
     """Return replacements in Triton that make each kernel launch a device task.
 
     A kernel that has a definition runs as that definition instead of being interpreted.

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeAlias
 
-from workers.edits.fix import Applied
+from workers.edits.fix import SelectedEdits
 from workers.edits.functions import MODULE, edits_of, functions_of, is_docstring, name_of
 from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.overlay import Overlay
@@ -148,7 +148,7 @@ def all_functions_of(file: str, source: bytes) -> Mapping[str, int]:
     return {MODULE: 1, **{name: len(function.blocks) for name, function in functions_of(source).items()}}
 
 
-def note_edits(package: str, fixes: Applied) -> None:
+def note_edits(package: str, fixes: SelectedEdits) -> None:
     """Install a recorder for the functions that an overlay or a fix changes, if any.
 
     No module of the package may be imported yet. An edit outside all functions is recorded as `MODULE`.

@@ -11,7 +11,7 @@ import torch
 from workers.simulated_torch.backend import DEVICE_NAME
 from workers.simulated_torch.kernel_definitions import Definitions
 from workers.simulated_torch.triton_tasks import remember_pointers
-from workers.targets.child.inside.interpreter import interpreted
+from workers.targets.child.inside.interpreter import interpreter_replacements
 from workers.targets.child.inside.layers import LAYERS, ONE_KERNEL
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.sglang.inside import attention, verification
@@ -253,4 +253,4 @@ REPLACEMENTS: tuple[Replacement, ...] = (
 
 def replacements(definitions: Definitions) -> list[Replacement]:
     """Return all replacements, in Triton's interpreter and in SGLang."""
-    return [*interpreted(definitions), *REPLACEMENTS]
+    return [*interpreter_replacements(definitions), *REPLACEMENTS]

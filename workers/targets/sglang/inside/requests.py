@@ -9,7 +9,7 @@ from scenarios.events import Submit
 from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
-from workers.targets.sglang.request_features import FEATURES, delivered
+from workers.targets.sglang.request_features import FEATURES, delivered_output
 
 # Requests have no text. SGLang reads the tokenizer's end-of-sequence tokens for `min_new_tokens`; it has none.
 NO_TOKENIZER = SimpleNamespace(eos_token_id=None, additional_stop_token_ids=None)
@@ -74,4 +74,4 @@ def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
     if isinstance(output, BatchTokenIDOutput):
         for row, request_id in enumerate(output.rids):
             if request_id in names:
-                yield Delivery(request=names[request_id], output=delivered(output, row), is_late=False)
+                yield Delivery(request=names[request_id], output=delivered_output(output, row), is_late=False)

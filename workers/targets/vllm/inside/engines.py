@@ -40,7 +40,7 @@ from workers.targets.vllm.inside.transfer.engine import (
     observe_own_connector,
     on_stream,
     transfer_config,
-    unconnected,
+    without_connector,
 )
 from workers.targets.vllm.inside.transfer.flights import discard_observation
 from workers.targets.vllm.names import RunnerName
@@ -245,7 +245,7 @@ class Engines:
         prepare_graphs(spec)
         # Producer and consumer work at the same time, hence have streams of their own, like two machines.
         stream = new_stream() if is_producer and self._device != "cpu" else None
-        with unconnected(), on_stream(stream):
+        with without_connector(), on_stream(stream):
             EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=True)
             observe_own_connector(engine, spec)
         if self._ranks is not None:

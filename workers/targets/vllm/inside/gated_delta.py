@@ -13,7 +13,7 @@ import torch
 
 from workers.simulated_torch.device import activate
 from workers.simulated_torch.kernel_definitions import Array
-from workers.targets.vllm.inside.kernels.delta_rule import advanced
+from workers.targets.vllm.inside.kernels.delta_rule import advance_state
 
 
 def allow_no_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -90,7 +90,7 @@ def advance_rows(
     after[:] = before
     for row, state in enumerate(after):
         for token in range(starts[row], starts[row + 1]):
-            output[token] = advanced(state, queries[token], keys[token], values[token], gates[token], betas[token])
+            output[token] = advance_state(state, queries[token], keys[token], values[token], gates[token], betas[token])
 
 
 def exponential(before: Any) -> Callable[[Any], Any]:

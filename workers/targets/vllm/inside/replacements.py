@@ -11,7 +11,7 @@ import torch
 from workers.simulated_torch.device import activate
 from workers.simulated_torch.kernel_definitions import Definitions
 from workers.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
-from workers.targets.child.inside.interpreter import interpreted
+from workers.targets.child.inside.interpreter import interpreter_replacements
 from workers.targets.child.inside.layers import LAYERS, ONE_KERNEL
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.vllm.inside import gated_delta
@@ -318,5 +318,5 @@ def replacements_on(device: str, runner: RunnerName, definitions: Definitions) -
     """Return all replacements on a device for a model runner, those of Triton kernels first."""
     of_kernels: Sequence[Replacement] = ()
     if device == "sim":
-        of_kernels = interpreted(definitions) if runner == "v2" else _without_triton(definitions)
+        of_kernels = interpreter_replacements(definitions) if runner == "v2" else _without_triton(definitions)
     return [*of_kernels, *(each for each in REPLACEMENTS if device in each.devices and runner in each.runners)]

@@ -20,7 +20,7 @@ from workers.targets.vllm.inside.recorder import StepRecorder, runner_of, runner
 from workers.targets.vllm.inside.requests import add_to_engine, request_of
 from workers.targets.vllm.inside.transfer.engine import flights_of
 from workers.targets.vllm.inside.transfer.flights import discard_observation
-from workers.targets.vllm.request_features import Text, delivered, has_text
+from workers.targets.vllm.request_features import Text, delivered_output, has_text
 
 # Bounds on running requests; releases before 0.31.0 have only the first.
 _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
@@ -366,7 +366,7 @@ class Session:
     def _delivery_of(self, output: Any) -> Delivery:
         """Convert an engine output to a delivery to the client; end the request if it finished."""
         request_id = output.request_id
-        new = delivered(output, self._width[request_id])
+        new = delivered_output(output, self._width[request_id])
         text = self._texts.get(request_id)
         if text is not None:
             new = text.delivered(new)

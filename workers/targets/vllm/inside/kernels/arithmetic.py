@@ -17,7 +17,7 @@ _RAND_MIN = np.float32(4.6566127342e-10)
 _SALT = 0x9E3779B9
 
 
-def padded(line: Array, width: int, value: Any) -> Array:
+def pad_line(line: Array, width: int, value: Any) -> Array:
     """Return `line`, extended by copies of `value` to length `width`."""
     block = np.full(width, value, dtype=line.dtype)
     block[: len(line)] = line
@@ -30,7 +30,7 @@ def highest(line: Array, width: int) -> tuple[Any, int]:
     place = int(line.argmax()) if len(line) else 0
     # With -0 and +0, or with NaN, the result depends on the order of lanes: reduce the whole block.
     if value == 0 or not len(line) or line[place] != value:
-        block = padded(line, width, LOWEST)
+        block = pad_line(line, width, LOWEST)
         return np.nanmax(block), int(np.nanargmax(block))
     return value, place
 
@@ -38,7 +38,7 @@ def highest(line: Array, width: int) -> tuple[Any, int]:
 def total(line: Array, width: int) -> Any:
     """Return the sum of a block; lanes past the line count as 0."""
     enough = max(_ADDED_AT_ONCE, 1 << (len(line) - 1).bit_length())
-    return np.sum(line if len(line) == width else padded(line, min(enough, width), 0))
+    return np.sum(line if len(line) == width else pad_line(line, min(enough, width), 0))
 
 
 def uniform(seed: int, offset: int) -> Any:

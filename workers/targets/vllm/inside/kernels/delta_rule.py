@@ -10,7 +10,7 @@ from workers.simulated_torch.kernel_definitions import Array
 EPSILON = np.float32(1e-6)
 
 
-def advanced(state: Array, query: Array, key: Array, value: Array, gate: Array, beta: Array) -> Array:
+def advance_state(state: Array, query: Array, key: Array, value: Array, gate: Array, beta: Array) -> Array:
     """Advance each head's recurrent state by one token, in place; return each head's output.
 
     The state decays by the gate; then its value for the key is replaced by `value`, in the proportion `beta`.

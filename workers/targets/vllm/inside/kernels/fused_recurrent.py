@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from workers.simulated_torch.kernel_definitions import Definition, Given
-from workers.targets.vllm.inside.kernels.delta_rule import advanced, decay, sigmoid, squares
+from workers.targets.vllm.inside.kernels.delta_rule import advance_state, decay, sigmoid, squares
 
 MODULE = "vllm.third_party.flash_linear_attention.ops.fused_recurrent"
 
@@ -33,7 +33,7 @@ def packed_decode(programs: tuple[int, ...], args: Given) -> None:
         beta = sigmoid(args.b.span(row * args.stride_b_tok, heads))
         before = args.h0.span(slot * args.stride_init_state_token, heads * args.V * size)
         state = before.reshape(heads, args.V, size).copy()
-        output[:] = advanced(state, query, key, value, gate, beta)
+        output[:] = advance_state(state, query, key, value, gate, beta)
         args.ht.span(slot * args.stride_final_state_token, state.size)[:] = state.reshape(-1)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from workers.simulated_torch.kernel_definitions import Definition, Given
-from workers.targets.vllm.inside.kernels.delta_rule import advanced, decay, sigmoid, squares
+from workers.targets.vllm.inside.kernels.delta_rule import advance_state, decay, sigmoid, squares
 from workers.targets.vllm.inside.kernels.fused_recurrent import is_in_float32
 
 MODULE = "vllm.third_party.flash_linear_attention.ops.fused_sigmoid_gating"
@@ -39,7 +39,7 @@ def delta_rule_update(programs: tuple[int, ...], args: Given) -> None:
                 one = np.float32(1)
                 query, key = query * (one / np.sqrt(squares(query))), key * (one / np.sqrt(squares(key)))
             query, key = (each.repeat(share, axis=0) for each in (query * np.float32(args.scale), key))
-            output = advanced(state, query, key, value, gate, beta)
+            output = advance_state(state, query, key, value, gate, beta)
             args.o.span(token * heads * args.V, heads * args.V)[:] = output.reshape(-1)
             left = args.ssm_state_indices[slots + token - start]
             if left > 0:

@@ -50,12 +50,12 @@ def _sample(programs: tuple[int, ...], args: Given, of_steps: bool) -> None:
             if args.APPLY_TEMPERATURE and temperature != 0:
                 line = line / temperature
             position = args.pos_ptr[row] + (_DRAFT_SALT if args.IS_DRAFTING else 0)
-            value, place = noised(line, first, args.BLOCK_SIZE, temperature, (seed, position), args.USE_FP64)
+            value, place = noisy_maximum(line, first, args.BLOCK_SIZE, temperature, (seed, position), args.USE_FP64)
             args.local_argmax_ptr[row * args.local_argmax_stride + block] = first + place
             args.local_max_ptr[row * args.local_max_stride + block] = value
 
 
-def noised(
+def noisy_maximum(
     line: Array, first: int, width: int, temperature: Any, drawn_at: tuple[int, int], in_float64: bool
 ) -> tuple[Any, int]:
     """Return maximum and index of a logits block with Gumbel noise (none for temperature 0)."""

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workers.simulated_torch.kernel_definitions import Array, Definition, Given, Memory
-from workers.targets.vllm.inside.kernels.arithmetic import LOWEST, highest, padded, total, uniform
-from workers.targets.vllm.inside.kernels.gumbel import noised
+from workers.targets.vllm.inside.kernels.arithmetic import LOWEST, highest, pad_line, total, uniform
+from workers.targets.vllm.inside.kernels.gumbel import noisy_maximum
 
 MODULE = "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils"
 _ZERO = np.float32(0)
@@ -72,8 +72,8 @@ class _Sums(NamedTuple):
 
     def of(self, line: int, num_blocks: int, width: int) -> Any:
         """Return the log-sum-exp of a logits row over its vocabulary blocks."""
-        maxima = padded(self.maxima.span(line * self.maxima_stride, num_blocks), width, LOWEST)
-        masses = padded(self.masses.span(line * self.masses_stride, num_blocks), width, _ZERO)
+        maxima = pad_line(self.maxima.span(line * self.maxima_stride, num_blocks), width, LOWEST)
+        masses = pad_line(self.masses.span(line * self.masses_stride, num_blocks), width, _ZERO)
         most = np.nanmax(maxima)
         return most + np.log(np.sum(masses * np.exp(maxima - most)))
 
@@ -158,7 +158,7 @@ def resample(programs: tuple[int, ...], args: Given) -> None:
                 logits = _residual(row, state, first, logits, temperature, args)
             elif first <= rejected < first + count:
                 logits[rejected - first] = LOWEST
-            value, place = noised(logits, first, args.BLOCK_SIZE, temperature, drawn_at, args.USE_FP64)
+            value, place = noisy_maximum(logits, first, args.BLOCK_SIZE, temperature, drawn_at, args.USE_FP64)
             at = row * args.resampled_local_argmax_stride + block
             args.resampled_local_argmax_ptr[at] = first + place
             args.resampled_local_max_ptr[row * args.resampled_local_max_stride + block] = value

@@ -120,7 +120,7 @@ def begin_producer(producer: Any, consumer: Any, handoff: Handoff, probes: Count
 
 
 @contextmanager
-def unconnected() -> Iterator[None]:
+def without_connector() -> Iterator[None]:
     """Disconnect the worker-side KV connector while another engine is created or stepped."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
