@@ -45,7 +45,7 @@ def recurrence(
 def recurrence_lines(
     result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], is_night: bool = True
 ) -> Iterator[str]:
-    """Yield report lines on new, earlier and known findings, and for a night on those not met."""
+    """Yield report lines on new, earlier and known findings; for a night, also on missing ones."""
     counts = f"{len(result.new)} new, {len(result.again)} seen before, {len(result.known)} known"
     gone = f", {len(result.gone)} not met tonight" if is_night else ""
     yield f"findings over nights: {counts}{gone}"

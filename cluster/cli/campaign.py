@@ -109,7 +109,7 @@ def open_store(place: Path | Claim, seed: int | None = None, engine: str = "") -
 
 
 def code_of(store: Store, code: int) -> int:
-    """Return the exit code, but not 0 if a store's results are not on disk."""
+    """Return an exit code that is never 0 while a store's results are not on disk."""
     return code if store.is_kept else code or EXIT_NOT_JUDGED
 
 

@@ -61,7 +61,7 @@ class LostLog:
 
 
 def lost_log(folder: Path) -> LostLog | None:
-    """Return the loss of a campaign's write-ahead log; None if nothing is lost.
+    """Return which killed run lost its write-ahead log, with a message; None if no log is lost.
 
     Call this before the database is opened, which may create a new log.
     """

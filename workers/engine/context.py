@@ -61,9 +61,9 @@ class Context:
     def bound(
         self, op: type[B], view: ShapeView, own: Mapping[str, Span | int] | None = None, /, **named: Span | int
     ) -> B:
-        """Build an op's arguments by name: from `named`, `own`, the view or the memory.
+        """Build an op's arguments by name: a given value, a span of the view, a buffer or a size.
 
-        Such a value is one of the caller's `own`, a span of the view, a buffer, or a number of memory or specification.
+        Given values are in `own` and `named`; buffers and sizes are those of the memory and of the specification.
 
         Raises:
             TypeError: no value has the name of an argument, or the op allows several span names and none is given here.

@@ -37,7 +37,7 @@ def cached_difference(cache: CachedBlocks, names: dict[int, int], observed: Obse
 
 
 def processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
-    """Return the results expected of a processed step, by row; ended requests have no counts."""
+    """Return the expected results of a processed step by row; ended requests have no counts."""
     truths = [row.truth for row in rows]
     ends = [truth.finish_reason for truth in truths]
     computed: list[Any] = [truth.sched_computed for truth in truths]

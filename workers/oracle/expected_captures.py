@@ -284,7 +284,7 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _num_compared(spec: EngineSpec) -> int:
-    """Return how many blocks at most 1 + K verified tokens and the one before span."""
+    """Return how many blocks the tokens verified in a step and the one before them can span."""
     return 1 + (spec.num_speculative_tokens + spec.block_size) // spec.block_size
 
 

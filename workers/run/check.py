@@ -103,7 +103,7 @@ def judgement(
 def _swept(
     trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm
 ) -> tuple[Trace, Verdict, int]:
-    """Run a trace under schedules until one has a finding; return it, its trace, and the count."""
+    """Run a trace under schedules until one has a finding; return trace, verdict, number tried."""
     first: Agreed | None = None
     ahead = 0
     compared = References()

@@ -275,7 +275,7 @@ def first_matching_candidate(
 
 
 def _last_reference(target: Signature) -> Reference | Literal["all", "none"]:
-    """Return the last kind of reference run that this bug needs to be detected."""
+    """Return the last kind of reference run needed to detect the finding, or `all`, `none`."""
     if target.reference is not None:
         return target.reference
     return "all" if target.plane == "liveness" else "none"

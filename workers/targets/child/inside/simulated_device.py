@@ -60,7 +60,7 @@ class SimulatedDevice:
         self._names.__enter__()
 
     def queue_ops(self, library: str, names: Iterable[str]) -> None:
-        """Make calls of operators device tasks if they have one kernel for every device."""
+        """Queue calls of operators as device tasks, for operators with one kernel for all devices."""
         for name in names:
             self._device.queue_op(library, name)
 

@@ -77,7 +77,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
             module.get_mem_allocator_instance = before
 
     def _parts(self) -> Mapping[str, Sequence[torch.Tensor]]:
-        """Return the tensors of each tag: the worker's pools; on a GPU weights and KV caches."""
+        """Return the tensors of each tag, from the worker's pools if it has any."""
         pools = getattr(self._worker, "pools", None)
         return {"weights": self._weights(), "kv_cache": self._caches()} if pools is None else pools.parts()
 
