@@ -176,7 +176,7 @@ def reversals_of(engine: str) -> list[Reversal]:
 
 @lru_cache(maxsize=4096)
 def trace_of(engine: str, seed: int, index: int, without: str = "", focus: tuple[str, ...] = ()) -> Trace:
-    """Return a labelled trace of a hunt's seed by its index, with_faults to an engine."""
+    """Return a labelled trace of a hunt's seed by its index, fitted to an engine."""
     number, first = divmod(index, TRACES_PER_SHARD)
     shard = Shard(profile="labelled", seed=seed, number=number, first=first, traces=1, focus=focus)
     shard = shard.model_copy(update={"without": (without,) if without else ()})
