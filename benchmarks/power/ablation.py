@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, lru_cache
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -30,10 +31,6 @@ from typing import NamedTuple, TypeAlias
 
 from benchmarks.power.reversals.table import Reversal
 from benchmarks.power.reversals.trial import edited_engine
-from benchmarks.power.sglang_power.reversals import ENGINES as SGLANG_ENGINES
-from benchmarks.power.sglang_power.reversals import all_reversals as reversals_of_sglang
-from benchmarks.power.vllm_power.reversals import ENGINES as VLLM_ENGINES
-from benchmarks.power.vllm_power.reversals import all_reversals as reversals_of_vllm
 from cluster.campaigns.hunt.selection import focus_of
 from scenarios.events import Submit
 from scenarios.generation.catalogue import situations_of
@@ -170,8 +167,9 @@ def _reversal(study: Study) -> Iterator[tuple[Finds, Callable[[], float]]]:
 
 def reversals_of(engine: str) -> list[Reversal]:
     """Return the reversals whose edited code the engine has."""
-    tables = ((VLLM_ENGINES, reversals_of_vllm()), (SGLANG_ENGINES, reversals_of_sglang()))
-    return [each for engines, every in tables for each in every if engine in (engines[name] for name in each.runners)]
+    tables = [import_module(f"benchmarks.power.{package}_power.reversals") for package in ("vllm", "sglang")]
+    every = [(table.ENGINES, each) for table in tables for each in table.all_reversals()]
+    return [each for engines, each in every if engine in (engines[name] for name in each.runners)]
 
 
 @lru_cache(maxsize=4096)

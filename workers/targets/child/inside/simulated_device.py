@@ -32,9 +32,9 @@ class SimulatedDevice:
     the session names and follows attributes of objects with classes in modules with a prefix in `own`. All items of a
     list named in `pools` share one name: such buffers are used in turn, and the buffer that a trace starts with depends
     on earlier traces. Lines of overlay `sources` are named like lines of the installed files, because known bugs
-    identify races by these names. Reports skip lines in the folder `stand_in`, which replaces functions of the engine,
-    in `launchers`, folders of code that launches kernels, and in the layers that are one task each; they name the lines
-    that call them.
+    identify races by these names. Reports skip lines in the folder `stand_in`, which replaces functions of the engine.
+    They also skip lines in `launchers`, folders of code that launches kernels, and in the layers that are one task
+    each. Instead, they name the lines that call the skipped ones.
     """
 
     def __init__(
