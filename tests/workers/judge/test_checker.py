@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from scenarios.draw import below
-from scenarios.events import Preempt, ResetPrefixCache, Submit
+from scenarios.events import AnyEvent, Preempt, ResetPrefixCache, Submit
 from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
@@ -391,7 +391,7 @@ def test_checker_ignores_captured_values_outside_domains() -> None:
 def test_blocks_of_the_reset_before_that_are_not_poisoned_are_reported() -> None:
     reset = [ResetPrefixCache(tick=4, at="after_launch", running=running) for running in (False, True)]
     submit = Submit(tick=0, request="a", prompt=(0,), max_tokens=5, accept="010")
-    events = (submit, Preempt(tick=4, request="a", mode="drop"), *reset)
+    events: tuple[AnyEvent, ...] = (submit, Preempt(tick=4, request="a", mode="drop"), *reset)
     trace = Trace(spec=EngineSpec(layers="attention", prefix_cache=True), events=events)
     forgetful = replace(EngineFunctions(), blocks_still_lost=lambda earlier, lost: list(lost))
     assert Run(trace, VALUE_CACHE, Options(), Specstorm(EngineFunctions())).to_end() is None
