@@ -87,18 +87,13 @@ class Meeting:
 
 
 class Network:
-    """All groups of the ranks of this process: open collectives, and every call since `begin`."""
+    """All groups of the ranks of this process, and their open collectives."""
 
     def __init__(self, device: Device, waiter: Waiter) -> None:
         self.device, self.waiter = device, waiter
-        self.calls: list[Call] = []
         self._open: dict[tuple[Any, ...], Meeting] = {}
 
         native().give_way_by(self._give_way)
-
-    def begin(self) -> None:
-        """Forget the calls so far, at the begin of a trace."""
-        self.calls = []
 
     def forget(self) -> None:
         """Forget all open collectives, whose ranks have ended."""
@@ -130,7 +125,6 @@ class Network:
                 self.waiter.fail(error)
                 raise error
         meeting.calls[member] = call
-        self.calls.append(call)
         if meeting.is_complete:
             del self._open[key]
         return meeting

@@ -11,7 +11,7 @@ from workers.simulated_torch.backend import Stream, current_stream, stream
 from workers.simulated_torch.device import Device
 from workers.simulated_torch.native import native
 from workers.simulated_torch.process_group import Disagreement, Network, RankGroup
-from workers.targets.child.inside.ranks import Hosts, Stuck
+from workers.targets.child.inside.ranks import Hosts, Rank, Stuck
 
 SIM = "sim"
 SCHEDULES = (Schedule(), Schedule(policy="lazy"), *(Schedule(policy="random", seed=seed) for seed in range(4)))
@@ -19,7 +19,7 @@ SCHEDULES = (Schedule(), Schedule(policy="lazy"), *(Schedule(policy="random", se
 Program: TypeAlias = Callable[[RankGroup], None]
 
 
-def _run(on: Device, schedule: Schedule, *programs: Program) -> Network:
+def _run(on: Device, schedule: Schedule, *programs: Program) -> None:
     """Run one program for each rank, until all have ended."""
     on.begin(schedule, new_streams=True)
     hosts = Hosts([], native().default_generator())
@@ -27,18 +27,17 @@ def _run(on: Device, schedule: Schedule, *programs: Program) -> Network:
     hosts.begin(schedule)
     over = []
 
-    def start(rank: int, program: Program) -> None:
+    def start(rank: Rank, program: Program) -> None:
         def run() -> None:
-            native().enter_rank(1 + rank)
-            program(RankGroup(rank, len(programs), "all", range(len(programs)), network))
+            native().enter_rank(1 + rank.number)
+            program(RankGroup(rank.number, len(programs), "all", range(len(programs)), network))
             over.append(rank)
 
-        hosts.start(f"rank {rank}", rank, run)
+        hosts.start(f"rank {rank.number}", rank, run)
 
-    for rank, program in enumerate(programs):
-        start(rank, program)
+    for number, program in enumerate(programs):
+        start(Rank(number), program)
     hosts.wait(lambda: len(over) == len(programs), "the ranks")
-    return network
 
 
 def all_reduce_adds_the_tensors_of_all_ranks(device: Device) -> None:

@@ -46,6 +46,13 @@ class Generator(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class Rank:
+    """One rank of one engine, with its number in that engine."""
+
+    number: int
+
+
+@dataclass(slots=True, eq=False)
 class HostThread:
     """One thread of a rank; `rank` is None for the thread that drives the engine.
 
@@ -54,7 +61,7 @@ class HostThread:
     """
 
     name: str
-    rank: int | None
+    rank: Rank | None
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     is_awaited: Callable[[], bool] | None = None
     awaited: str = ""
@@ -71,8 +78,8 @@ class Hosts:
     def __init__(self, variables: Sequence[tuple[ModuleType, str]], generator: Generator) -> None:
         self._variables, self._generator = variables, generator
         self._initial = {(module.__name__, name): _copy(getattr(module, name)) for module, name in variables}
-        self._values: dict[int, Mapping[tuple[str, str], Any]] = {}
-        self._random: dict[int, Any] = {}
+        self._values: dict[Rank | None, Mapping[tuple[str, str], Any]] = {}
+        self._random: dict[Rank | None, Any] = {}
         self._driver = HostThread("engine", None)
         self._threads = [self._driver]
         self._here = threading.local()
@@ -103,7 +110,7 @@ class Hosts:
         """Begin a trace: its schedule also selects which thread runs next."""
         self._schedule, self._num_choices = schedule, 0
 
-    def start(self, name: str, rank: int, run: Callable[[], None]) -> HostThread:
+    def start(self, name: str, rank: Rank, run: Callable[[], None]) -> HostThread:
         """Start a thread of a rank, which runs once another thread waits."""
         thread = HostThread(name, rank)
         self._threads.append(thread)
@@ -126,14 +133,17 @@ class Hosts:
         threading.Thread(target=main, name=name, daemon=True).start()
         return thread
 
-    def end(self, threads: Sequence[HostThread]) -> None:
-        """End threads, each at the point where it waits."""
+    def end(self, ranks: Sequence[Rank]) -> None:
+        """End all threads of ranks, each at the point where it waits, and forget the values of the ranks."""
         self._is_ending = True
-        for thread in threads:
-            if thread in self._threads:
+        for thread in self.threads:
+            if thread.rank in ranks:
                 thread.is_over = True
                 self.wait(partial(self._has_ended, thread), f"the end of {thread.name}", thread)
         self._is_ending = False
+        for rank in ranks:
+            self._values.pop(rank, None)
+            self._random.pop(rank, None)
 
     def _has_ended(self, thread: HostThread) -> bool:
         return thread not in self._threads
@@ -201,25 +211,18 @@ class Hosts:
                 self._num_choices += 1
                 return able[below(len(able), self._schedule.seed, "host", "turn", self._num_choices)]
 
-    def _exchange(self, rank: int | None, following: int | None) -> None:
+    def _exchange(self, rank: Rank | None, following: Rank | None) -> None:
         """Keep the module variables and random states of one rank, and set those of the following one."""
-        if rank == following:
+        if rank is following:
             return
-        old, new = _key(rank), _key(following)
-        self._values[old] = {(module.__name__, name): getattr(module, name) for module, name in self._variables}
-        self._random[old] = self._random_states()
-        values = self._values.get(new)
+        self._values[rank] = {(module.__name__, name): getattr(module, name) for module, name in self._variables}
+        self._random[rank] = self._random_states()
+        values = self._values.get(following)
         for module, name in self._variables:
             place = module.__name__, name
             setattr(module, name, values[place] if values is not None else _copy(self._initial[place]))
-        if new in self._random:
-            self._set_random_states(self._random[new])
-
-    def forget(self, ranks: Sequence[int]) -> None:
-        """Forget the module variables and random states of ranks that have ended."""
-        for rank in ranks:
-            self._values.pop(rank, None)
-            self._random.pop(rank, None)
+        if following in self._random:
+            self._set_random_states(self._random[following])
 
     def _random_states(self) -> Any:
         return torch.get_rng_state(), random.getstate(), np.random.get_state(), self._generator.get_state()
@@ -229,10 +232,6 @@ class Hosts:
         random.setstate(states[1])
         np.random.set_state(states[2])
         self._generator.set_state(states[3])
-
-
-def _key(rank: int | None) -> int:
-    return -1 if rank is None else rank
 
 
 def _copy(value: Any) -> Any:

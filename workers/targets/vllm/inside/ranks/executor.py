@@ -10,8 +10,8 @@ from vllm.v1.executor.multiproc_executor import FutureWrapper, MultiprocExecutor
 
 from workers.simulated_torch import process_group
 from workers.simulated_torch.native import native
-from workers.targets.child.inside.ranks import HostThread
-from workers.targets.vllm.inside.ranks.queues import MessageQueue, hosts
+from workers.targets.child.inside.ranks import Rank
+from workers.targets.vllm.inside.ranks.queues import MessageQueue, forget_groups, hosts
 
 
 class RankProcess(WorkerProc):  # type: ignore[misc]
@@ -31,13 +31,13 @@ class RankExecutor(MultiprocExecutor):  # type: ignore[misc]
         self.rpc_broadcast_mq = MessageQueue(self.world_size)
         self.response_mqs: list[MessageQueue] = []
         self.processes: dict[int, RankProcess] = {}
-        self.threads: list[HostThread] = []
+        self.ranks = [Rank(number) for number in range(self.world_size)]
         self.futures_queue: deque[FutureWrapper] = deque()
         self.output_rank = self._get_output_rank()
         store = process_group.new_store()
-        hosts().forget(range(self.world_size))
-        for rank in range(self.world_size):
-            self.threads.append(hosts().start(f"rank {rank}", rank, partial(self._serve, rank, store)))
+        forget_groups()
+        for rank in self.ranks:
+            hosts().start(f"rank {rank.number}", rank, partial(self._serve, rank.number, store))
         hosts().wait(lambda: len(self.processes) == self.world_size, "the ranks to load the model")
         self.response_mqs = [self.processes[rank].worker_response_mq for rank in range(self.world_size)]
         self._post_init_executor()
@@ -69,5 +69,4 @@ class RankExecutor(MultiprocExecutor):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """End the threads of all ranks."""
-        names = tuple(f"rank {rank}" for rank in range(self.world_size))
-        hosts().end([each for each in hosts().threads if each.name.startswith(names)])
+        hosts().end(self.ranks)

@@ -13,8 +13,8 @@ from workers.simulated_torch.native import NativeClock, native
 from workers.targets.child.inside.ranks import Hosts
 
 _HOSTS: list[Hosts] = []
-# Queues of a group, by its name: its ranks make them one after the other.
-_OF_GROUPS: dict[tuple[str, int], "MessageQueue"] = {}
+# Queues of the groups of the latest engine, by the group's name: its ranks ask for the queue one after the other.
+_OF_GROUPS: dict[str, "MessageQueue"] = {}
 
 
 def use_hosts(hosts: Hosts) -> None:
@@ -25,6 +25,11 @@ def use_hosts(hosts: Hosts) -> None:
 def hosts() -> Hosts:
     """Return the host threads of this process, which a first engine with ranks has created."""
     return _HOSTS[0]
+
+
+def forget_groups() -> None:
+    """Forget the queues of groups, whose names a new engine uses again."""
+    _OF_GROUPS.clear()
 
 
 class MessageQueue:
@@ -44,12 +49,9 @@ class MessageQueue:
     @staticmethod
     def create_from_process_group(pg: Any, *arguments: Any, **options: Any) -> "MessageQueue":
         """Return the queue from the first rank of a group to the others, for the calling rank."""
-        rank, size = pg.rank(), pg.size()
-        numbers = [number for name, number in _OF_GROUPS if name == pg.group_name]
-        key = pg.group_name, max(numbers, default=0)
-        if key not in _OF_GROUPS:
-            _OF_GROUPS[key] = MessageQueue(size)
-        return MessageQueue.create_from_handle(_OF_GROUPS[key], rank)
+        if pg.group_name not in _OF_GROUPS:
+            _OF_GROUPS[pg.group_name] = MessageQueue(pg.size())
+        return MessageQueue.create_from_handle(_OF_GROUPS[pg.group_name], pg.rank())
 
     def export_handle(self) -> "MessageQueue":
         return self
@@ -113,7 +115,7 @@ class RankThread:
         rank = here.rank
 
         def run() -> None:
-            native().enter_rank(1 + rank)
+            native().enter_rank(1 + rank.number)
             self._target()
 
         hosts().start(f"{here.name} {self._name}", rank, run)
