@@ -194,10 +194,8 @@ def run(
             code, twice = suite.exit_code(), store.contradictions()
             remarks += [f"two attempts of job {job} had different results: see table late" for job in twice]
         code = weightiest(code, least)
-        remarks += [
-            *_cut_short(suite, budget, stop, resume_sentence(context, store.folder)),
-            f"results: {store.folder}",
-        ]
+        remarks += _cut_short(suite, budget, stop, resume_sentence(context, store.folder))
+        remarks.append(f"results: {store.folder}")
         if as_json:
             show_json(document(lines, code))
             show(*remarks, to=sys.stderr)

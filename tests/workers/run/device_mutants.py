@@ -126,7 +126,7 @@ class Fed(NamedTuple):
 
 FED: Mapping[str, tuple[Fed, ...]] = {
     "poison": (Fed("the block below", "kv", "blocks", lambda a: np.maximum(a.blocks - 1, 0)),),
-    "poison_states": (Fed("the block below", "recurrent", "blocks", lambda a: np.maximum(a.blocks - 1, 0)),),
+    "poison_states": (Fed("the block below", "kv", "blocks", lambda a: np.maximum(a.blocks - 1, 0)),),
     "prepare_inputs": (
         Fed("nothing is taken over", "counts inputs drafts", "prev_position", lambda a: a.prev_position * 0 - 1),
         Fed("by the current row", "counts", "prev_position", lambda a: in_this_order(a.prev_position)),
@@ -338,8 +338,6 @@ EQUIVALENT = (
         "",
         fed("cascade_attention", num_common_blocks=lambda a: a.num_common_blocks - 1),
     ),
-    Mutant("poison is skipped: it only overwrites values that are never read", "", never("poison")),
-    Mutant("so is the poison of states kept with blocks", "", never("poison_states")),
     Mutant(
         "the chain caches nothing: its words are scratch, and the next first pass writes over them",
         "",

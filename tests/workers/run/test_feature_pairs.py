@@ -158,6 +158,8 @@ def test_features_cover_every_key_of_specification() -> None:
         "plan_stream",
         "relay_lengths",
         "mixed_chunks",
+        "tensor_ranks",
+        "pipeline_ranks",
         "tree_width",
     }
     for key in found.keys() & values_of_keys(EngineSpec).keys():

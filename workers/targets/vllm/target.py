@@ -102,6 +102,8 @@ class VllmV1(Vllm):
 
     name = VLLM_V1
     executed = Path(__file__).parent / "executed_v1.json"
+    # It supports one rank only.
+    areas = {area: patterns for area, patterns in AREAS.items() if area != "ranks"}
     releases = RELEASES
     runner = FIRST_RUNNER
     capabilities = limits.FIRST_RUNNER
