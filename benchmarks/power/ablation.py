@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, lru_cache
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -31,6 +30,8 @@ from typing import NamedTuple, TypeAlias
 
 from benchmarks.power.reversals.table import Reversal
 from benchmarks.power.reversals.trial import edited_engine
+from benchmarks.power.sglang_power import reversals as sglang
+from benchmarks.power.vllm_power import reversals as vllm
 from cluster.campaigns.hunt.selection import focus_of
 from scenarios.events import Submit
 from scenarios.generation.catalogue import situations_of
@@ -167,9 +168,8 @@ def _reversal(study: Study) -> Iterator[tuple[Finds, Callable[[], float]]]:
 
 def reversals_of(engine: str) -> list[Reversal]:
     """Return the reversals whose edited code the engine has."""
-    tables = [import_module(f"benchmarks.power.{package}_power.reversals") for package in ("vllm", "sglang")]
-    every = [(table.ENGINES, each) for table in tables for each in table.all_reversals()]
-    return [each for engines, each in every if engine in (engines[name] for name in each.runners)]
+    tables = ((vllm.ENGINES, vllm.all_reversals()), (sglang.ENGINES, sglang.all_reversals()))
+    return [each for engines, every in tables for each in every if engine in (engines[name] for name in each.runners)]
 
 
 @lru_cache(maxsize=4096)

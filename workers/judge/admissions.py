@@ -18,6 +18,7 @@ from scenarios.spec import ENGINE, EngineSpec
 from workers.judge.history import History
 from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
+from workers.oracle.derived import length_limit
 from workers.record.engine_records import OpenedValues, Waiting, WaitingValues
 from workers.record.evidence import Difference, fact
 
@@ -78,7 +79,7 @@ class Admissions(HistoryJudge):
         """Return the largest number of blocks that a request may hold, in all KV-cache groups."""
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
         drafts = self._spec.num_speculative_tokens
-        length = self._spec.length_limit(len(submit.prompt), submit.max_tokens) + 1 + drafts
+        length = length_limit(self._spec, len(submit.prompt), submit.max_tokens) + 1 + drafts
         of_tokens = [sizes.block_size, *(size for size, _ in sizes.windows)]
         # A group with recurrent states also holds one for each draft token.
         of_states = sum(-(-length // size) + 2 + drafts for size in sizes.state_sizes)

@@ -7,8 +7,10 @@ The calls of the ranks are compared: a difference of kind, size, dtype or root r
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -92,7 +94,6 @@ class Network:
     def __init__(self, device: Device, waiter: Waiter) -> None:
         self.device, self.waiter = device, waiter
         self._open: dict[tuple[Any, ...], Meeting] = {}
-
         native().give_way_by(self._give_way)
 
     def forget(self) -> None:
@@ -169,6 +170,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         super().__init__(member, size)
         self._member, self._size, self._key, self._ranks = member, size, key, tuple(ranks)
         self._network = network
+        self._is_on_current_stream = False
         self._num_calls = 0
         self._num_messages: dict[tuple[int, int], int] = {}
         self._streams: dict[str, torch.Stream] = {}
@@ -190,6 +192,15 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
     def group_name(self) -> str:
         return self._key
 
+    @contextmanager
+    def on_current_stream(self) -> Iterator[None]:
+        """Launch collectives in this context on the current stream, as if NCCL was called directly."""
+        self._is_on_current_stream = True
+        try:
+            yield
+        finally:
+            self._is_on_current_stream = False
+
     def collective(
         self,
         kind: str,
@@ -197,21 +208,15 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         outputs: Tensors,
         combine: Combine,
         options: tuple[Any, ...] = (),
-        *,
-        has_own_stream: bool = True,
-        are_equal: bool = True,
     ) -> RankWork:
-        """Take part in a collective of all members.
-
-        Without `has_own_stream` its tasks are of the current stream, as if NCCL was called directly. With `are_equal`
-        the inputs of all members must have equal shapes.
-        """
+        """Take part in a collective of all members, whose inputs must have equal shapes."""
         number, self._num_calls = self._num_calls, self._num_calls + 1
-        call = self._call(kind, number, inputs, options, are_equal=are_equal)
+        call = self._call(kind, number, inputs, options)
         meeting = self._network.meet((self._key, number), self._size, self._member, call)
         tensors = [*inputs, *outputs]
         if tensors and tensors[0].device.type == DEVICE_NAME:
-            return self._launched(kind, meeting, inputs, outputs, combine, "collectives" if has_own_stream else "")
+            stream = "" if self._is_on_current_stream else "collectives"
+            return self._launched(kind, meeting, inputs, outputs, combine, stream)
         meeting.inputs[self._member] = [tensor.clone() for tensor in inputs]
         meeting.clocks.append(native().host_clock())
         missing = f"{kind}, call {number} of group {self._key} of ranks {self._ranks}"
@@ -221,11 +226,10 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         combine(outputs, [meeting.inputs[member] for member in range(self._size)])
         return RankWork()
 
-    def _call(
-        self, kind: str, number: int, inputs: Tensors, options: tuple[Any, ...], *, are_equal: bool = True
-    ) -> Call:
-        shapes = tuple((tuple(tensor.shape), str(tensor.dtype)) for tensor in inputs) if are_equal else ()
-        return Call(self._ranks[self._member], self._key, number, kind, shapes, options, _place())
+    def _call(self, kind: str, number: int, inputs: Tensors, options: tuple[Any, ...]) -> Call:
+        shapes = tuple((tuple(tensor.shape), str(tensor.dtype)) for tensor in inputs)
+        place = line_in(sys._getframe(1), (__file__, "/torch/"))
+        return Call(self._ranks[self._member], self._key, number, kind, shapes, options, place)
 
     def _launched(
         self, kind: str, meeting: Meeting, inputs: Tensors, outputs: Tensors, combine: Combine, stream: str
@@ -381,15 +385,14 @@ def _reduced(reduce: Reduce) -> Combine:
     return combine
 
 
-def _place() -> str:
-    """Return the line of the program that called the group, as `file:line in function`."""
-    frame: Any = sys._getframe(1)
+def line_in(frame: FrameType | None, skipped: Sequence[str]) -> str:
+    """Return the innermost line of a stack whose file name has none of these parts, as `file:line in function`."""
     while frame is not None:
         file = frame.f_code.co_filename
-        if file != __file__ and "/torch/" not in file:
+        if not any(part in file for part in skipped):
             return f"{file.rpartition('/')[2]}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back
-    return "no Python code"
+    return "no line of the program"
 
 
 def install(network: Network) -> None:

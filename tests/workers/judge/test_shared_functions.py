@@ -42,7 +42,6 @@ EXCUSED = {
 # Attributes of other values with the name of a method in `scenarios`.
 NAMESAKES = {
     "allowed": "of a mask in memory, and of the tokens that a request allows; the method belongs to capabilities",
-    "length_limit": "of a request, which the oracle computes itself; the method belongs to specifications",
     "number": "of a step in a history, and of a session in an answer; the method belongs to draws of scenarios",
     "of": "of an op's argument, and of an access to memory; the method belongs to draws of scenarios",
     "trace": "of a case that judges are given, and of a report; the method belongs to edges and files of scenarios",

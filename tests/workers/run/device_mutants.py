@@ -329,6 +329,8 @@ DEVICE_MUTANTS = (
     Mutant("drafts follow rejected tokens too", "drafts", then("count_sampled", after_rejected)),
     Mutant("the drafter's tokens are not shifted", "drafts", instead("draft_first_pass", without_shift)),
     Mutant("the chain overwrites a kept word", "drafts", then("draft_chain", overwrites_the_last_kept)),
+    Mutant("blocks are given out without poison", "kv", never("poison")),
+    Mutant("states kept with blocks are given out without poison", "kv", never("poison_states")),
 )
 
 # Equivalent mutants, each with the reason why it cannot be found.

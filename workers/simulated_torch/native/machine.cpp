@@ -377,6 +377,8 @@ void Machine::drop() {
   Locked lock(*this);
   held_.clear();
   for (auto& stream : streams) {
+    for (auto& task : stream.queue)
+      if (task.kind == TaskKind::kRecord) finish(*task.record);
     // The destructor of a task may free memory, and so call the machine.
     auto dropped = std::move(stream.queue);
     stream.queue.clear();

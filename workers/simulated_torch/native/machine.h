@@ -128,7 +128,7 @@ class Machine {
   // existing ones are used again.
   void begin(const Settings& settings, bool new_streams);
   void drain();
-  // Forget all enqueued tasks.
+  // Forget all enqueued tasks; their records are done.
   void drop();
 
   int new_stream();

@@ -21,10 +21,10 @@ import torch
 
 from scenarios.draw import below
 from scenarios.events import Schedule
+from workers.simulated_torch.process_group import line_in
 
-# Files of this project: the place where a thread waits is the first line outside of them.
-_OWN = f"{Path(__file__).resolve().parents[3]}/"
-_LIBRARIES = ("/torch/", "/threading.py", "/queue.py")
+# Files of this project and of libraries: a thread waits in the innermost line outside of them.
+_SKIPPED = (f"{Path(__file__).resolve().parents[3]}/", "/torch/", "/threading.py", "/queue.py")
 
 
 class Stuck(RuntimeError):
@@ -67,6 +67,8 @@ class HostThread:
     awaited: str = ""
     step: int | None = None
     is_over: bool = False
+    # Of Python's thread, once it runs.
+    ident: int = 0
 
 
 class Hosts:
@@ -80,7 +82,7 @@ class Hosts:
         self._initial = {(module.__name__, name): _copy(getattr(module, name)) for module, name in variables}
         self._values: dict[Rank | None, Mapping[tuple[str, str], Any]] = {}
         self._random: dict[Rank | None, Any] = {}
-        self._driver = HostThread("engine", None)
+        self._driver = HostThread("engine", None, ident=threading.get_ident())
         self._threads = [self._driver]
         self._here = threading.local()
         self._here.thread = self._driver
@@ -90,11 +92,6 @@ class Hosts:
         self._is_ending = False
         # The latest step that the engine has planned.
         self.planned: int | None = None
-
-    @property
-    def threads(self) -> Sequence[HostThread]:
-        """All threads that have not ended."""
-        return tuple(self._threads)
 
     def step(self) -> int | None:
         """Return the engine step whose work the calling thread does."""
@@ -110,14 +107,14 @@ class Hosts:
         """Begin a trace: its schedule also selects which thread runs next."""
         self._schedule, self._num_choices = schedule, 0
 
-    def start(self, name: str, rank: Rank, run: Callable[[], None]) -> HostThread:
+    def start(self, name: str, rank: Rank, run: Callable[[], None]) -> None:
         """Start a thread of a rank, which runs once another thread waits."""
         thread = HostThread(name, rank)
         self._threads.append(thread)
 
         def main() -> None:
             torch.set_num_threads(1)
-            self._here.thread = thread
+            self._here.thread, thread.ident = thread, threading.get_ident()
             thread.turn.acquire()
             try:
                 if not thread.is_over:
@@ -131,12 +128,11 @@ class Hosts:
             self._hand_over()
 
         threading.Thread(target=main, name=name, daemon=True).start()
-        return thread
 
     def end(self, ranks: Sequence[Rank]) -> None:
         """End all threads of ranks, each at the point where it waits, and forget the values of the ranks."""
         self._is_ending = True
-        for thread in self.threads:
+        for thread in tuple(self._threads):
             if thread.rank in ranks:
                 thread.is_over = True
                 self.wait(partial(self._has_ended, thread), f"the end of {thread.name}", thread)
@@ -159,7 +155,7 @@ class Hosts:
             raise Ended
         if is_awaited() and self._schedule.policy == "eager":
             return
-        here.is_awaited, here.awaited = is_awaited, f"{awaited}, in {_place()}"
+        here.is_awaited, here.awaited = is_awaited, awaited
         self._hand_over(then)
         here.is_awaited = None
 
@@ -195,8 +191,7 @@ class Hosts:
             return self._driver
         able = [each for each in self._threads if each.is_awaited is None or each.is_awaited()]
         if not able:
-            waiting = "; ".join(f"{each.name} waits for {each.awaited}" for each in self._threads)
-            self.fail(Stuck(f"no rank can go on: {waiting}"))
+            self.fail(Stuck(f"no rank can go on: {'; '.join(self._waiting())}"))
             return self._driver
         here = self.here
         match self._schedule.policy:
@@ -210,6 +205,12 @@ class Hosts:
             case _:
                 self._num_choices += 1
                 return able[below(len(able), self._schedule.seed, "host", "turn", self._num_choices)]
+
+    def _waiting(self) -> Iterator[str]:
+        """Yield what each thread waits for, and in which line of the engine."""
+        frames = sys._current_frames()
+        for each in self._threads:
+            yield f"{each.name} waits for {each.awaited}, in {line_in(frames.get(each.ident), _SKIPPED)}"
 
     def _exchange(self, rank: Rank | None, following: Rank | None) -> None:
         """Keep the module variables and random states of one rank, and set those of the following one."""
@@ -236,19 +237,3 @@ class Hosts:
 
 def _copy(value: Any) -> Any:
     return type(value)(value) if isinstance(value, dict) else value
-
-
-def _place() -> str:
-    """Return the innermost line of the engine that called this, as `file:line in function`."""
-    for frame in _frames():
-        file = frame.f_code.co_filename
-        if not file.startswith(_OWN) and not any(part in file for part in _LIBRARIES):
-            return f"{file.rpartition('/')[2]}:{frame.f_lineno} in {frame.f_code.co_name}"
-    return "our own code"
-
-
-def _frames() -> Iterator[Any]:
-    frame = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back  # type: ignore[assignment]

@@ -109,7 +109,7 @@ class SimulatedDevice:
         self._device.step(tick)
 
     def abandon(self) -> None:
-        """Run the tasks of a failed engine, which may fail too, after saving the report."""
+        """Forget the enqueued tasks of a failed engine, after saving the report."""
         self._report = self._device.report()
         self._report_before_failure = _shown(self._report, self._passed_over)
         self._device.drop()

@@ -1,56 +1,29 @@
 """Communicator of a group on the simulated device: collectives on the current stream, as vLLM calls NCCL."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from vllm.distributed.device_communicators.base_device_communicator import DeviceCommunicatorBase
-
-Tensors = list[torch.Tensor]
 
 
 class Communicator(DeviceCommunicatorBase):  # type: ignore[misc]
     """vLLM's communicator of a group; `device_group` is a `RankGroup`."""
 
     def all_reduce(self, input_: torch.Tensor) -> torch.Tensor:
-        output = torch.empty_like(input_)
-
-        def combine(outputs: Tensors, every: Sequence[Tensors]) -> None:
-            outputs[0].copy_(torch.stack([each[0] for each in every]).sum(0))
-
-        self.device_group.collective("all_reduce", [input_], [output], combine, has_own_stream=False)
-        return output
+        """Return the sum in a tensor of its own, as NCCL's communicator does."""
+        with self.device_group.on_current_stream():
+            reduced: torch.Tensor = super().all_reduce(input_.clone())
+            return reduced
 
     def all_gather(self, input_: torch.Tensor, dim: int = -1) -> torch.Tensor:
-        dim = dim % input_.dim()
-        sizes = list(input_.shape)
-        sizes[dim] *= self.world_size
-        output = torch.empty(sizes, dtype=input_.dtype, device=input_.device)
-
-        def combine(outputs: Tensors, every: Sequence[Tensors]) -> None:
-            outputs[0].copy_(torch.cat([each[0] for each in every], dim))
-
-        self.device_group.collective("all_gather", [input_], [output], combine, has_own_stream=False)
-        return output
+        with self.device_group.on_current_stream():
+            gathered: torch.Tensor = super().all_gather(input_, dim)
+            return gathered
 
     def reduce_scatter(self, input_: torch.Tensor, dim: int = -1) -> torch.Tensor:
-        dim, rank = dim % input_.dim(), self.rank_in_group
-        sizes = list(input_.shape)
-        sizes[dim] //= self.world_size
-        output = torch.empty(sizes, dtype=input_.dtype, device=input_.device)
-
-        def combine(outputs: Tensors, every: Sequence[Tensors]) -> None:
-            total = torch.stack([each[0] for each in every]).sum(0)
-            outputs[0].copy_(total.chunk(len(every), dim)[rank])
-
-        self.device_group.collective("reduce_scatter", [input_], [output], combine, has_own_stream=False)
-        return output
+        with self.device_group.on_current_stream():
+            scattered: torch.Tensor = super().reduce_scatter(input_, dim)
+            return scattered
 
     def broadcast(self, tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
-        def combine(outputs: Tensors, every: Sequence[Tensors]) -> None:
-            for output in outputs:
-                output.copy_(every[src][0])
-
-        outputs: Any = [] if self.rank_in_group == src else [tensor]
-        self.device_group.collective("broadcast", [tensor], outputs, combine, (f"root {src}",), has_own_stream=False)
-        return tensor
+        with self.device_group.on_current_stream():
+            sent: torch.Tensor = super().broadcast(tensor, src)
+            return sent

@@ -29,7 +29,6 @@ class RankExecutor(MultiprocExecutor):  # type: ignore[misc]
         self.is_failed, self.failure_callback = False, None
         self._get_parallel_sizes()
         self.rpc_broadcast_mq = MessageQueue(self.world_size)
-        self.response_mqs: list[MessageQueue] = []
         self.processes: dict[int, RankProcess] = {}
         self.ranks = [Rank(number) for number in range(self.world_size)]
         self.futures_queue: deque[FutureWrapper] = deque()
@@ -62,10 +61,6 @@ class RankExecutor(MultiprocExecutor):  # type: ignore[misc]
     def driver_worker(self) -> Any:
         """The worker of the rank that returns the outputs."""
         return self.processes[self.output_rank].worker
-
-    def runner(self, rank: int) -> Any:
-        """Return the model runner of a rank."""
-        return self.processes[rank].worker.worker.model_runner
 
     def shutdown(self) -> None:
         """End the threads of all ranks."""

@@ -1,6 +1,5 @@
 """Begin and end of engines with several ranks in this process."""
 
-import importlib
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -10,29 +9,45 @@ from workers.simulated_torch import process_group
 from workers.simulated_torch.device import activate
 from workers.simulated_torch.native import native
 from workers.targets.child.inside.ranks import Hosts
-from workers.targets.child.inside.replacements import Version
+from workers.targets.child.inside.replacements import Replacement, Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.vllm.inside.ranks import queues
 from workers.targets.vllm.inside.ranks.variables import check_variables, own_variables
-
-# Modules with names of queues and threads that ranks replace.
-_EXECUTOR = "vllm.v1.executor.multiproc_executor"
-_BROADCAST = "vllm.distributed.device_communicators.shm_broadcast"
 
 
 class _FailingLogger:
     """Logger of a rank: an exception that the rank only logs ends the run, as its peers would wait for ever."""
 
-    def __init__(self, logger: Any, hosts: Hosts) -> None:
-        self._logger, self._hosts = logger, hosts
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
 
     def exception(self, *arguments: Any) -> None:
         error = sys.exc_info()[1]
         if error is not None:
-            self._hosts.fail(error)
+            queues.hosts().fail(error)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._logger, name)
+
+
+_EXECUTOR = "vllm.v1.executor.multiproc_executor"
+# Applied before the first engine with several ranks.
+REPLACEMENTS = (
+    *(
+        Replacement(
+            module, "MessageQueue", "it is shared memory that processes poll", lambda before: queues.MessageQueue
+        )
+        for module in (_EXECUTOR, "vllm.distributed.device_communicators.shm_broadcast")
+    ),
+    Replacement(_EXECUTOR, "Thread", "a rank's thread for outputs runs in its turn", lambda before: queues.RankThread),
+    Replacement(
+        _EXECUTOR,
+        "queue",
+        "a rank's thread for outputs waits by it",
+        lambda before: SimpleNamespace(Queue=queues.Inbox),
+    ),
+    Replacement(_EXECUTOR, "logger", "the peers of a rank that has failed would wait for ever", _FailingLogger),
+)
 
 
 class Ranks:
@@ -55,12 +70,8 @@ class Ranks:
             queues.use_hosts(self.hosts)
             self.network = process_group.Network(activate(), self.hosts)
             process_group.install(self.network)
-            executor: Any = importlib.import_module(_EXECUTOR)
-            executor.MessageQueue, executor.Thread = queues.MessageQueue, queues.RankThread
-            executor.queue = SimpleNamespace(Queue=queues.Inbox)
-            executor.logger = _FailingLogger(executor.logger, self.hosts)
-            broadcast: Any = importlib.import_module(_BROADCAST)
-            broadcast.MessageQueue = queues.MessageQueue
+            for replacement in REPLACEMENTS:
+                replacement.apply(self._version)
             self._device.hosts = self.hosts
         from workers.targets.vllm.inside.ranks.executor import RankExecutor  # noqa: PLC0415  after the replacements
 
