@@ -225,7 +225,7 @@ class Capabilities:
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """The lanes (host, streams) that a schedule advances, on the first device that has any."""
+        """The lanes (host, streams) of the first device that has lanes; a schedule advances them."""
         return next((lanes for lanes in self.devices.values() if lanes), ())
 
     @property

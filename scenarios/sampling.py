@@ -51,7 +51,7 @@ class Number(NamedTuple):
         return bool(self.number & bit)
 
     def pick(self, what: str, bound: int, index: int = 0) -> int:
-        """Return an integer below `bound` that depends on the number and the labels."""
+        """Return an integer below `bound` as a function of the label (number, site, what, index)."""
         return below(bound, self.number, self.site, what, index)
 
 

@@ -45,7 +45,7 @@ class Trace(Value):
 
     @model_validator(mode="after")
     def _is_possible(self, info: ValidationInfo) -> "Trace":
-        """Raise ValueError for the first problem, unless the caller lists problems itself."""
+        """Raise ValueError for the first problem of the trace, unless the caller collects all problems."""
         if not (info.context or {}).get("problems_listed"):
             for problem in problems(self):
                 raise ValueError(f"{'.'.join(map(str, problem.path))}: {problem.message}")

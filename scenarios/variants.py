@@ -57,7 +57,7 @@ def _mixed_spec(base: Trace, other: EngineSpec, seed: int) -> EngineSpec:
 
 
 def _nudged(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
-    """Yield the events: some removed, repeated, moved in time, or a token longer or shorter."""
+    """Yield the events with random changes: removed, repeated, moved, prompts one token off."""
     for index, event in enumerate(events):
         match below(16, seed, _SITE, "event", index):
             case 0:

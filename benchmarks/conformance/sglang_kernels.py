@@ -26,7 +26,7 @@ def _integers(values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.
 
 
 def _table(chance: random.Random, rows: int, width: int) -> torch.Tensor:
-    """Return random KV-cache slots without duplicates, a row per request."""
+    """Return a table of distinct random KV-cache slots, with one row for each request."""
     slots = list(range(rows * width))
     chance.shuffle(slots)
     return _integers(slots, torch.int32)

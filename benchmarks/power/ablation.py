@@ -83,7 +83,7 @@ class Search(Value):
 
 
 class Outcome(Value):
-    """Result of a study: searches for its bug, without and with its focus.
+    """Outcome of one study: how many traces find the bug, without and with a focus.
 
     `fewer` has the situations without which under half as many traces found the bug, and their number. `refused` says
     why the edited engine did not start.

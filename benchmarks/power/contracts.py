@@ -66,7 +66,7 @@ def observed_outputs(trace: Trace, value_cache: ModelValueCache) -> tuple[str | 
 
 
 def row_of(fault: str | None, num_traces: int, value_cache: ModelValueCache) -> Row:
-    """Run random traces with and without async scheduling, and count broken contracts."""
+    """Run random traces with and without async scheduling, and count violated output rules."""
     at_depth_2, at_depth_1, num_different = Counter[str](), Counter[str](), 0
     requires, faults = (FAULTS[fault].requires, (fault,)) if fault is not None else ((), ())
     for seed in range(num_traces):

@@ -68,7 +68,7 @@ def _functions(code: CodeType, is_body: bool = True) -> Iterator[CodeType]:
 
 
 class Watch:
-    """A context manager that records each executed line of the watched files once."""
+    """Context manager that records which lines of the watched files are executed."""
 
     def __init__(self, watched: list[Path]) -> None:
         self.seen: dict[str, set[int]] = {str(path): set() for path in watched}

@@ -72,7 +72,7 @@ Put = Callable[[ast.AST], None]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A small change of a file: text of the line, the change, number among equal changes.
+    """A small change of one source line, such as `<` to `<=`.
 
     `index` is its position among the changes of the file, `lines` are the lines of its statement, `in_function` says
     whether it runs with a function or when the module is loaded.

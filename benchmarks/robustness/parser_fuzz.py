@@ -260,7 +260,7 @@ def playground() -> Iterator[Path]:
 
 
 def _furnish() -> None:
-    """Create `campaigns` again, with one real campaign, and links out of it at two depths."""
+    """Create the folder `campaigns` anew: a real campaign, and links that lead out of the folder."""
     shutil.rmtree(CAMPAIGNS, ignore_errors=True)
     (CAMPAIGNS / "inside").mkdir(parents=True)
     (CAMPAIGNS / "linked").symlink_to("../../outside")

@@ -128,7 +128,7 @@ def check_equal(num_rows: int) -> None:
 
 
 def main() -> int:
-    """Print microseconds of fused and separate operations by batch rows; 3 without a GPU."""
+    """Print the time of fused and separate operations, in microseconds by number of batch rows."""
     if not torch.cuda.is_available():
         print("this benchmark needs a GPU", file=sys.stderr)
         return 3

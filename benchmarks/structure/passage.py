@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(slots=True)
 class Passage:
-    """A walk along calls that pass a trace: modules entered, and parameters followed."""
+    """Follows a parameter through the calls that pass it on; lists the modules that it enters."""
 
     trees: Mapping[str, ast.Module]
     entered: list[str] = field(default_factory=list)

@@ -78,7 +78,7 @@ class _Driver:
         self._jobs: dict[str, AnyJob] = {}
 
     def add_tasks(self) -> None:
-        """Give the coordinator tasks of the planner: one more than there are slots."""
+        """Pass jobs from the planner to the coordinator: one more than there are worker slots."""
         slots = self._pool.slots
         for task in self._planner.tasks(slots, slots + 1 - self._coordinator.backlog):
             key = task.job.key

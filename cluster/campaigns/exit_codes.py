@@ -20,7 +20,7 @@ def exit_code(verdicts: Iterable[Verdict | None]) -> int:
 
 
 def weightiest(*codes: int) -> int:
-    """Return the most severe of several exit codes.
+    """Return the exit code that outweighs the others.
 
     A finding outweighs a missing verdict, a signal outweighs both.
     """

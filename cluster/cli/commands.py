@@ -238,7 +238,7 @@ def _carry_out(
     budget: Budget,
     context: typer.Context,
 ) -> int:
-    """Judge the scenarios without a result; return 0, or an interruption's exit code."""
+    """Judge the scenarios that have no result yet; return 0, or the exit code of an interruption."""
     try:
         if not suite.missing:
             return EXIT_AGREED

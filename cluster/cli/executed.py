@@ -1,4 +1,4 @@
-"""Record which functions and blocks of an engine each scenario executes.
+"""Record which functions and branches of an engine each scenario executes.
 
 Run it once per release: `python -m cluster.cli.executed --engine NAME` writes the file that `specstorm gate` uses to
 select scenarios for a change of that engine. Each scenario runs once, under the eager schedule, on new engines; code

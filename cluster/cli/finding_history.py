@@ -35,7 +35,7 @@ def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Pat
 
 
 class FindingHistory:
-    """Known findings and sightings of a folder, which may be missing; `lines` reports them.
+    """Known findings, and nights that saw them, from a folder that need not exist.
 
     A night writes its sightings; a hunt only reads them.
 

@@ -123,7 +123,7 @@ class NoteLoss:
 
 @dataclass(frozen=True, slots=True)
 class NoteLate:
-    """Instruction: record a late answer, which must equal the stored one."""
+    """Instruction to the driver: record a worker's late answer, which must equal the stored one."""
 
     job: str
     attempt: int

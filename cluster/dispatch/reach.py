@@ -43,7 +43,7 @@ def check_address(address: str) -> None:
 
 
 def check_memory() -> None:
-    """Raise if this process may not use enough memory for a private Ray.
+    """Check that the memory limit of this process allows a Ray cluster of its own.
 
     Raises:
         ReachError: the limit is too low.

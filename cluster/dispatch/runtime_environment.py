@@ -84,7 +84,7 @@ class Requirements:
                 yield wanted, version
 
     def installable(self) -> list[str]:
-        """Return the requirements that a job may install: all but Ray."""
+        """Return the packages that a Ray job may install: all requirements except Ray."""
         return [str(wanted) for wanted in self.packages if wanted.name != RAY]
 
 

@@ -57,7 +57,7 @@ class SignalWatch:
         threading.Thread(target=self._end_after_second, daemon=True).start()
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt like Python, after setting a timer.
+        """Set the timer that ends a blocked process, then raise KeyboardInterrupt as Python does.
 
         The handling of the exception may hold the interpreter lock.
         """

@@ -190,7 +190,7 @@ def unfixed_lines(bug: str, config: RunConfig) -> list[str]:
 
 
 class CanaryEntry(Value):
-    """The search for the canary (planted fault): its first finding, after `traces` traces."""
+    """Result for the canary (a planted fault): the first finding, and how many traces it took."""
 
     fault: str
     blind: bool

@@ -59,7 +59,7 @@ class GuardedStream(io.TextIOBase):
 
     @property
     def lost(self) -> OSError | None:
-        """Return the error of a failed write; None without one, or if the reader has gone."""
+        """Return the error of a failed write; None if no write failed or the reader closed the pipe."""
         return None if self.error is None or self.error.errno in _READER_LEFT else self.error
 
     def isatty(self) -> bool:

@@ -58,7 +58,7 @@ class KnownFinding(Value):
 
     @property
     def standing(self) -> str:
-        """Return in words: status, assignee, end date, upstream link."""
+        """Return a finding's status, assignee, end date and upstream link as text."""
         status = "fixed upstream" if self.status == "fixed" else self.status
         whom = f" to {self.to}" if self.to else ""
         until = f" until {self.until}" if self.until is not None else ""

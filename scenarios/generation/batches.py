@@ -176,7 +176,7 @@ def multi_turn(trace: TraceBuilder) -> None:
 
 
 def _fill_blocks(trace: TraceBuilder) -> None:
-    """End most prompts K tokens before a block end, give or take one token."""
+    """Let most prompts end K - 1 to K + 1 tokens before the end of a block."""
     trace.set_if_allowed(drafter="dflash", draft_sampling="greedy")
     block, k = trace.spec.block_size, trace.spec.num_speculative_tokens
     for index, submit in trace.submits():

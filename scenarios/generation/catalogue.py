@@ -60,7 +60,7 @@ def unknown_focus(focus: Iterable[str], engine: Capabilities) -> str:
 
 
 def generated_for(generated: Generated, engine: Capabilities, weights: Weights = DEFAULT) -> Generated:
-    """Return a random trace changed by an engine's situations, with their names.
+    """Apply an engine's situations to a random trace; return the trace and their names.
 
     For an engine with a real drafter, the trace is also fitted to the engine's limits.
     """

@@ -13,7 +13,7 @@ AGREES = "agrees"
 
 
 class Proof(Value):
-    """Verdicts, as text, of a finding's trace on one engine version: unfixed, fixed, all fixed.
+    """Verdicts of a finding's trace on one version: released, with its own fix, with all fixes.
 
     `bug` is the fingerprint of the unfixed release's failure, empty if it does not fail.
     """

@@ -41,7 +41,7 @@ def gather_counts(
 
 
 def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
-    """Return the index of the token from which a row's drafter continues if none is sampled.
+    """Return the index of the token from which a drafter continues if its row samples no token.
 
     The drafter continues from the backup token if nothing is sampled.
     Source: vLLM PR #38556.

@@ -29,7 +29,7 @@ def observe_schedule(tick: int, scheduler: Scheduler) -> Observation:
 
 
 def observe_launch(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observation:
-    """Observe the host's counts for each row at the launch of a step."""
+    """Observe the host's token counts of each batch row at the launch of a step."""
     values = {
         "mirror_computed": [row.num_computed for row in rows],
         "mirror_no_spec": [row.num_tokens_no_spec for row in rows],

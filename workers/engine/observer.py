@@ -195,7 +195,7 @@ class EngineObserver:
         self.probes["dummy_step"] += is_dummy
 
     def rows_moved(self, permuted: bool) -> None:
-        """Count batch rows that moved, into holes or by an event."""
+        """Count that batch rows moved: into holes, or because an event permuted them."""
         what = "reorder" if permuted else "condense"
         self.probes[what] += 1
         self.probes[what + "_in_flight"] += self._spec.depth > 1
@@ -264,7 +264,7 @@ class EngineObserver:
         self.probes["no_logit"] += 1
 
     def ended(self, request: Request, row: PlanRow, sampled: Sequence[int], count: int) -> None:
-        """Count how a request ended: at the `count`-th token that its row sampled."""
+        """Count the probes of a request's end, which `count` of the row's sampled tokens reach."""
         for probe in _end_edges(request, row, sampled, count, self._spec):
             self.probes[probe] += 1
 
@@ -284,7 +284,7 @@ def _prompt_edges(length: int, spec: EngineSpec) -> list[str]:
 
 
 def _end_edges(request: Request, row: PlanRow, sampled: Sequence[int], count: int, spec: EngineSpec) -> Iterator[str]:
-    """Yield the probes of how a request ended: inside accepted drafts, at a block end ..."""
+    """Yield the probes that a request's end hits: end inside accepted drafts, at a block end ..."""
     if count < len(sampled):
         yield f"{request.finish_reason}_inside_run"
     if row.scheduled.d and len(sampled) <= row.scheduled.d and len(request.tokens) % spec.block_size == 0:

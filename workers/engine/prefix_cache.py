@@ -1,4 +1,4 @@
-"""Block pool with a prefix cache: a full block is found by the hash of its token prefix."""
+"""Block pool with a prefix cache, which finds a full block by the hash of its token prefix."""
 
 from collections.abc import Sequence
 

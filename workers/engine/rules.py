@@ -37,7 +37,7 @@ def clip_to_block(request: Request, n: int, block_size: int) -> int:
 
 
 def block_to_resume_from(row: PlanRow, block_size: int) -> int:
-    """Return the last block of a row's prefix-cache hit, for its recurrent state, or PAD_BLOCK.
+    """Return the block with a row's recurrent state: the last of its prefix-cache hit, or PAD_BLOCK.
 
     It is the last shared block.
     """

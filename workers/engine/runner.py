@@ -1,4 +1,4 @@
-"""Model runner: writes a step's inputs on the host and enqueues its ops on streams."""
+"""Model runner: the host writes a step's inputs, and enqueues the step's ops on streams."""
 
 from collections.abc import Callable, Sequence
 

@@ -69,7 +69,7 @@ class EventObligations:
         self._now: Moment = (-1, len(HOOKS) - 1)
 
     def advance_to(self, tick: int, hook: Hook) -> Violation | None:
-        """Apply all events up to a hook of a tick; return a violation if one was skipped, or None."""
+        """Apply all events that are due by a hook of a tick; return a violation if the engine skipped one."""
         self._now = (tick, HOOKS.index(hook))
         if not self._apply_until(self._now):
             return None

@@ -133,7 +133,7 @@ class Steps:
         self._computed: dict[int, ComputedTokens] = {}
 
     def differences(self, steps: Mapping[int, Step]) -> Iterator[Difference]:
-        """Yield the differences of all steps, in order."""
+        """Yield the differences that each step shows, in step order."""
         for step in steps.values():
             yield from self.step_differences(step)
 

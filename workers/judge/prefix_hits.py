@@ -119,7 +119,7 @@ class _Cache:
         return {index for end in ends for index in self._needed(group, end)}
 
     def _least(self, known: Sequence[int]) -> int:
-        """Return the length, in tokens, that a request's prefix-cache hit must have at least."""
+        """Return the minimum number of tokens of a request's prefix-cache hit."""
         step = self._step
         lengths = range((len(known) - 1) // step * step, 0, -step)
         return next((length for length in lengths if self._is_cached(known, length)), 0)

@@ -136,7 +136,7 @@ class Decision:
             self._num_free = self._cache.num_free
 
     def admit(self, queue: Iterable[int], state_of: Callable[[int], RequestState]) -> None:
-        """Admit waiting requests in order until one does not fit; some are skipped (`waits`)."""
+        """Admit waiting requests in queue order until one does not fit; `waits` says why others wait."""
         closed: SkipReason | None = "preempted" if self.victims else None
         for request in queue:
             reason = closed or self._try_admit(state_of(request))

@@ -111,7 +111,7 @@ class RequiredCaptures:
         return None
 
     def captured(self, capture: Observation) -> Fact | None:
-        """Accept a device capture; return the required one if it is another."""
+        """Accept a device capture if it is the required one; otherwise return the required one."""
         if not self._on_device or capture[:3] != self._on_device[0]:
             return self.next_capture() or fact("no_capture")
         self._on_device.popleft()

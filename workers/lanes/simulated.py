@@ -191,7 +191,7 @@ class SimulatedEvent(BaseEvent):
 
 
 class SimulatedMachine(BaseMachine):
-    """Lanes, events and buffers of one engine; a policy chooses when ops run.
+    """Simulated streams, events and memory of one engine; a policy decides when each op runs.
 
     `as_tensor` wraps an array in a tensor without a copy, for ops that take tensors. An observer replaces the watcher
     and turns `blame` on. `moved` says that other lanes may have become able to run: a queue has a new head, a record is

@@ -200,7 +200,7 @@ class DraftModel(DrafterTruth):
 
 
 class Mtp(DrafterTruth):
-    """MTP drafter: its input is a token with the preceding hidden state: target's, then its own."""
+    """MTP drafter: its layer reads a token and a hidden state, first the target's, then its own."""
 
     def follow(self, position: int) -> None:
         before = self._values.hidden[position - 1] if position else 0

@@ -43,7 +43,7 @@ def script_of(event: Submit, spec: EngineSpec, value_cache: ModelValueCache) -> 
 
 
 def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return a draft model's token offset by position: 0 keeps it right, 1 makes it wrong."""
+    """Return by position what is added to a draft token: 0 keeps it right, 1 makes it wrong."""
     after_prompt = cycle([int(bit == "0") for bit in bits])
     return [*islice(chain(repeat(0, num_prompt), after_prompt), spec.max_model_len)]
 
@@ -57,7 +57,7 @@ def samples_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
 
 
 class IncrementalValues(ModelValues):
-    """Model values of a request's known tokens, extended as each batch row is verified.
+    """The model's values for a request's known tokens; verification of each batch row adds more.
 
     The drafter's KV entries end one position earlier, because each of them also needs the next token.
     """
@@ -71,7 +71,7 @@ class IncrementalValues(ModelValues):
                 self.drafter.follow(position)
 
     def append(self, token: int, line: Sequence[float]) -> None:
-        """Append a sampled token, given the logits it was sampled from; compute its values."""
+        """Append a sampled token with its logits, and compute the model's values for it."""
         if self._rules is not None:
             if changes_logits(self._rules.params):
                 self.logits.append(hash_of(line))

@@ -60,7 +60,7 @@ class Draft:
         self._of_draft = total(proposal.masses) if proposal is not None else CERTAIN
 
     def scaled_probabilities(self, token: int, joint_ratio: Mass = CERTAIN) -> tuple[Mass, Mass]:
-        """Return `joint_ratio` times a token's target probability, and its draft probability."""
+        """Return two probabilities of a token: the target's times `joint_ratio`, and the drafter's."""
         if self.proposal is None:
             q = CERTAIN if token == self.token else NOTHING
         else:

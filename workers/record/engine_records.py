@@ -236,7 +236,7 @@ class DrainedValues(Value):
 
 
 class TransferValues(Value):
-    """Start, copy or end of one KV transfer (load, store or hand-off) of a request.
+    """One phase (start, copy or end) of a request's KV transfer (load, store or hand-off).
 
     `blocks` are blocks of the cache; `slots` has for each the slot of the store that it is copied from or to, or the
     producer's block that it is loaded from. `lost` holds indexes of blocks that were lost. The last `num_states` blocks

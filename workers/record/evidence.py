@@ -164,7 +164,7 @@ def _check_values(template: str, values: Mapping[str, EvidenceValue]) -> None:
 
 
 def violation(rule: Rule, **values: object) -> Violation:
-    """Return a `Violation` of a rule; its values become plain values."""
+    """Return a `Violation` of a rule, with values that evidence can store."""
     return Violation(rule=rule, values={name: _plain(plain_value(value)) for name, value in values.items()})
 
 

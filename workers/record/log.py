@@ -22,7 +22,7 @@ Cause: TypeAlias = Literal["event", "blocks", "reset"]
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A request entered the waiting queue; `submit` is its number among the trace's submits."""
+    """Log entry: a request entered the waiting queue; `submit` numbers the trace's submit events."""
 
     request: int
     submit: int

@@ -114,7 +114,7 @@ def _of_difference(difference: Difference) -> Signature:
 
 
 def _rule(broken: Violation) -> str:
-    """Return the text of a broken scheduling rule, with its log entry kind, without names."""
+    """Return the text of a broken scheduling rule and the kind of log entry, without request names."""
     rule = broken.rule.format(**broken.values)
     about = f"request R: {rule}" if broken.request else rule
     return f"{broken.entry}: {about}" if broken.entry else about

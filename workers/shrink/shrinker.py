@@ -34,7 +34,7 @@ class TriedCandidates(Value):
 
 
 class Shrinking(Value):
-    """Immutable state of shrinking a trace: the smallest one so far, the next candidate.
+    """Immutable state of the shrinker: the smallest failing trace so far, and the next candidate.
 
     - `trace`: the smallest so far; it fails with `verdict`.
     - `made_at`: the pass and slot that made it. Its candidates are those from there to the last pass (lap 0), then

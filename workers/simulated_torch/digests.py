@@ -106,7 +106,7 @@ def _tasks_of(sides: Sequence[Access], run: Sequence[TaskDigests]) -> list[TaskD
 
 
 def _host_copies(run: Sequence[TaskDigests], task: TaskDigests) -> Sequence[TaskDigests]:
-    """Return the copies to the host from `task` on; without any, the run's last task.
+    """Return `task`'s and all later device-to-host copies; if there are none, the run's last task.
 
     These are the copies to the host or, without any, the last task of the run.
     """

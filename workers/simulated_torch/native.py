@@ -160,7 +160,7 @@ class Native(Protocol):
         """Return the default stream of this thread's rank."""
 
     def give_way_by(self, give_way: Callable[[], None]) -> None:
-        """Set the function that is called where the host waits for a task that no stream can run."""
+        """Set the function to call when the host waits and no stream can run a task."""
 
     def current_stream(self) -> int:
         """Return the current stream of this thread."""

@@ -266,7 +266,7 @@ class Target(Protocol):
         return ()
 
     def races(self) -> tuple[MissingOrder, ...]:
-        """Return the races that the engine's own detector found, without known bugs."""
+        """Return the races that the engine's own detector found."""
         return ()
 
 

@@ -58,7 +58,7 @@ def warm_up(config: RunConfig) -> None:
 
 
 def _started() -> subprocess.Popen[bytes] | None:
-    """Start the program that compiles the kernels; None if there is nothing to compile.
+    """Start a process that compiles the kernels; return None if there is nothing to compile.
 
     There is none if it has run already, or if Triton is missing or interprets kernels.
     """

@@ -72,7 +72,7 @@ class Count:
 
 
 def counted(found: Iterable[Found]) -> dict[str, Count]:
-    """Count equal and different values by the condition of their batch row."""
+    """Count equal and different values, grouped by each batch row's condition (such as greedy)."""
     counts: dict[str, Count] = {}
     for each in found:
         counts.setdefault(each.condition, Count()).add(each)

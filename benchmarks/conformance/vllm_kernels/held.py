@@ -36,7 +36,7 @@ _LONG = 1000
 
 
 class Memory:
-    """Tensor arguments of one kernel launch on the simulated device, and their bytes."""
+    """Tensors that one kernel launch on the simulated device receives, and their bytes."""
 
     def __init__(self, launch: Launch) -> None:
         from workers.simulated_torch.triton_tasks import remember_pointers  # noqa: PLC0415  it loads Triton

@@ -52,7 +52,7 @@ _SEEDS = (1, 2, 4)
 
 
 def greedy_v1(ours: Ours) -> Iterator[Found]:
-    """Compare rejection_greedy_sample_kernel, and the argmax that vLLM computes before it."""
+    """Compare our definitions with rejection_greedy_sample_kernel and with the argmax before it."""
     for case in rejection_sample.cases():
         if case.num_speculative_tokens:
             rows, found = _real(case), _sampled(case, ours)

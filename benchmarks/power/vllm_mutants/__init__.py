@@ -1,1 +1,1 @@
-"""Mutants of vLLM's async model runners: order lines left out, or mistakes planted."""
+"""Mutants of vLLM's async model runners: without a line that orders accesses, or with a mistake."""

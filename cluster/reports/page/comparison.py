@@ -45,7 +45,7 @@ class Bug:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs between a campaign and the previous one.
+    """Differences between a campaign and the previous one: settings, verdicts, probes.
 
     `moved` are scenarios with different verdicts, `num_moved` their full number.
 

@@ -1,1 +1,1 @@
-"""The device op `draft_slots`: reference and fast kernels."""
+"""Device op `draft_slots`: reference implementation and fast kernels."""

@@ -1,4 +1,4 @@
-"""Limit of a drafter with fewer positions than the target: no slots and no drafts beyond.
+"""Limit of a drafter with fewer positions than the target: no slots and drafts past its last.
 
 Source: vLLM PR #49343 (issue #48894); here decided per row and from true counts, not for the whole batch.
 """

@@ -76,7 +76,7 @@ def mtp_chain(a: MtpChain) -> None:
 
 
 def _propose(a: MtpChain, row: int) -> None:
-    """Propose a row's draft tokens: run the layer on the next token, then on its own output."""
+    """Propose a row's draft tokens: run the MTP layer on the next token, then on its own output."""
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     position, raw, token = int(a.positions[last]), int(a.hidden[last]), int(a.next_tokens[row])
     cached = cached_entries(a, row, position)

@@ -175,7 +175,7 @@ def both_distributions(a: VerifiedDrafts, row: int, column: int) -> tuple[Logits
 def scaled_probabilities(
     target: LogitsLine, proposal: LogitsLine | PointMass, token: int, joint_ratio: np.float32 = ONE
 ) -> tuple[np.float32, np.float32]:
-    """Return `joint_ratio` times a token's target probability, and its draft probability.
+    """Return two probabilities of a token: the target's times `joint_ratio`, and the drafter's.
 
     Both are on a common scale.
     """

@@ -128,7 +128,7 @@ class VerifiedRow:
         return Distribution(mass, maximum, np.add.reduce(mass))
 
     def scaled_probabilities(self, column: int, token: int, joint_ratio: np.float32) -> tuple[np.float32, np.float32]:
-        """Return `joint_ratio` times a token's target probability, and its draft probability.
+        """Return two probabilities of a token: the target's times `joint_ratio`, and the drafter's.
 
         Both are on a common scale.
 

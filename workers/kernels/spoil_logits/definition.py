@@ -9,7 +9,7 @@ from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
 
 @arguments
 class SpoilLogits(Arguments):
-    """Set the logits of `rows` to NaN, in all of their `num_logits` columns."""
+    """Set all `num_logits` logits of each row in `rows` to NaN."""
 
     rows: Annotated[Memory, In("int64", "count", of=("spoiled_rows",))]
     logits: Annotated[Memory, InOut("float32", "B * num_logits")]
@@ -35,7 +35,7 @@ class SpoilOneDraft(Arguments):
 
 
 def spoil_logits(a: SpoilLogits) -> None:
-    """Set the logits of `rows` to NaN, in all of their `num_logits` columns."""
+    """Set all `num_logits` logits of each row in `rows` to NaN."""
     for row in a.rows:
         a.logits[row * a.num_logits : (row + 1) * a.num_logits] = np.nan
 

@@ -265,7 +265,7 @@ class EngineProcess:
             self._process.wait()
 
     def _gone(self, stream: str) -> EngineFailed:
-        """Return the exception for a process that closed a pipe; most have died."""
+        """Return the exception for a process that closed a pipe, most often because it died."""
         try:
             code = self._process.wait(self._seconds.end)
         except subprocess.TimeoutExpired:

@@ -86,7 +86,7 @@ def _connectors(spec: EngineSpec) -> list[str]:
 
 
 def simple_connector_needs_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: offloading connector `simple` needs the prefix cache; other keys keep defaults."""
+    """Limit: offloading connector `simple` needs the prefix cache, and defaults of its other keys."""
     if spec.offloading is None or spec.offloading.connector != "simple":
         return None
     allowed = "with connector simple only the default is allowed"

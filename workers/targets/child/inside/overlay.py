@@ -57,7 +57,7 @@ def _found(name: str, roots: Sequence[str], inner: Sequence[str]) -> ModuleSpec 
 
 
 class DistributionAlias(DistributionFinder):
-    """Import hook that reports a version under another name of the package's distribution."""
+    """Import hook that reports a package's version under a second distribution name."""
 
     def __init__(self, name: str, version: str) -> None:
         self._found = _Named(name, version)

@@ -221,7 +221,10 @@ class Recorder:
         return plan
 
     def _note_waiting(self, batch: Any, running_batch: Any, before: Collection[str]) -> None:
-        """Record the requests that wait after a plan, and the room that is left; `before` are those before the plan."""
+        """Record the requests that wait after a plan, and the rows, tokens and blocks that it left.
+
+        `before` are the ids of the requests that waited before the plan.
+        """
         scheduler, pool = self._scheduler, self._scheduler.token_to_kv_pool_allocator
         planned = [] if batch is None else batch.reqs
         running = {request.rid: request for request in (*running_batch.reqs, *planned)}

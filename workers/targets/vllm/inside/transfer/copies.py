@@ -28,7 +28,7 @@ class Copies:
         self.stores: Any = new_stream() if self._is_device else None
 
     def load(self, flight: Flight, done: Callable[[], None]) -> None:
-        """Copy a load's blocks into the KV cache, concurrently with the engine's stream."""
+        """Copy the blocks of a KV load into the KV cache, on a stream beside the engine's."""
         if self.loads_after is not None:
             self.loads_after.wait(self.loads)
         pairs = [(self.store, self.cache, slot, block, group) for slot, block, group in _copied_pairs(flight)]

@@ -50,7 +50,7 @@ class Exchange:
         self._offers: dict[str, _Offer] = {}
 
     def offer(self, request: str, blocks: list[int], states: list[int]) -> None:
-        """Keep a finished request's blocks for the consumer, if it has any."""
+        """Keep the blocks of a finished request for the consumer; without blocks, end the transfer."""
         flight = self._producer.planned("send", request, blocks=blocks + states, slots=[], num_states=len(states))
         self._producer.start(flight)
         if blocks:
