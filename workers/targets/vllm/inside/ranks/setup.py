@@ -12,7 +12,7 @@ from workers.targets.child.inside.ranks import Hosts
 from workers.targets.child.inside.replacements import Replacement, Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.vllm.inside.ranks import queues
-from workers.targets.vllm.inside.ranks.variables import check_variables, own_variables
+from workers.targets.vllm.inside.ranks.variables import VARIABLES
 
 
 class _FailingLogger:
@@ -61,7 +61,7 @@ class Ranks:
     def prepare(self) -> None:
         """Keep the values that module variables have before the first engine: each rank begins with them."""
         if self.hosts is None:
-            self.hosts = Hosts(own_variables(), native().default_generator())
+            self.hosts = Hosts(VARIABLES.own_variables(), native().default_generator())
 
     def executor(self) -> type:
         """Return the executor class of engines with ranks."""
@@ -90,4 +90,4 @@ class Ranks:
             Unknown: there is none for a variable.
         """
         if spec.num_ranks > 1:
-            check_variables(self._version)
+            VARIABLES.check(self._version)

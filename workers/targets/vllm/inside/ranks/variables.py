@@ -1,18 +1,8 @@
-"""Module variables of vLLM, of which each rank has its own value, because each is a process in production.
+"""Module variables of vLLM: those of which each rank has its own value, and those that all ranks share."""
 
-A variable that functions of a loaded module assign, and that is in none of the tables here, is refused by name: ranks
-would share it in silence.
-"""
+from collections.abc import Mapping
 
-import ast
-import importlib
-import sys
-from collections.abc import Iterator, Mapping
-from functools import cache
-from pathlib import Path
-from types import ModuleType
-
-from workers.targets.child.inside.replacements import Version
+from workers.targets.child.inside.rank_variables import RankVariables
 
 # Swapped when another rank runs.
 OWN: Mapping[str, tuple[str, ...]] = {
@@ -77,37 +67,4 @@ UNUSED = (
     "vllm.v1.simple_kv_offload.cuda_mem_ops",
     "vllm.v1.worker.ubatching",
 )
-
-
-def own_variables() -> list[tuple[ModuleType, str]]:
-    """Return the module and the name of each variable of which ranks have their own values."""
-    return [(importlib.import_module(module), name) for module, names in OWN.items() for name in names]
-
-
-def check_variables(version: Version) -> None:
-    """Check that each variable that a loaded module of vLLM assigns in a function is in a table here.
-
-    Raises:
-        Unknown: one is in neither table.
-    """
-    for module in sorted(name for name in sys.modules if name.startswith("vllm.") and name not in UNUSED):
-        file = getattr(sys.modules[module], "__file__", None)
-        known = (*OWN.get(module, ()), *SHARED.get(module, ()))
-        for name in assigned_in_functions(Path(file)) if file is not None else ():
-            if name not in known:
-                raise version.lacks(f"rule for ranks about the variable {module}.{name}")
-
-
-@cache
-def assigned_in_functions(file: Path) -> tuple[str, ...]:
-    """Return the module variables that functions of a source file assign, by their `global` statements."""
-    if file.suffix != ".py":
-        return ()
-    text = file.read_text()
-    return tuple(sorted(set(_globals_of(ast.parse(text))))) if "global " in text else ()
-
-
-def _globals_of(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Global):
-            yield from node.names
+VARIABLES = RankVariables("vllm", OWN, SHARED, UNUSED)
