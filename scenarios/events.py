@@ -78,6 +78,8 @@ class Submit(Event):
     Requests with the same `session` are its parts, in order. A part starts when the previous part has ended. It
     continues after all tokens of that part except the last output token, which has no KV cache entry. No part
     continues an aborted part.
+    With several data-parallel ranks the request, or the session that it begins, goes to rank `data_rank` modulo their
+    number.
     """
 
     do: Literal["submit"] = "submit"
@@ -88,6 +90,7 @@ class Submit(Event):
     stop: Annotated[tuple[Index, ...], Feature(("stop",))] = ()
     priority: Annotated[int, Field(strict=True, ge=0, le=1_000_000), Feature()] = 0
     session: Annotated[RequestName | None, Feature()] = None
+    data_rank: Annotated[int, Field(strict=True, ge=0, le=3), Feature()] = 0
     params: SamplingParams = SamplingParams()
 
     @property

@@ -14,9 +14,11 @@ Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Ticks = Annotated[int, Field(strict=True, ge=0, le=64)]
 Turns = Annotated[int, Field(strict=True, ge=0, le=8)]
 # The engine that runs a step: the engine of a trace, or the producer of its prompts (disaggregated prefill).
-EngineName = Literal["engine", "producer"]
+EngineName = Literal["engine", "producer", "data_rank_1", "data_rank_2", "data_rank_3"]
 ENGINE: EngineName = "engine"
 PRODUCER: EngineName = "producer"
+# The engines of data-parallel ranks.
+DATA_RANKS: tuple[EngineName, ...] = (ENGINE, "data_rank_1", "data_rank_2", "data_rank_3")
 Index = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
@@ -109,6 +111,7 @@ class EngineSpec(Value):
       short convolutions.
     - `layers: windows`: sliding-window layers over the last `window` tokens, the newest included, together with one
       full-attention layer; `window_heads` is their number of KV heads for each KV head of full attention.
+    - `layers: experts`: attention layers with a mixture of experts in place of the dense MLP.
     - `match_tokens`: prefix-cache hits of a hybrid model end at multiples of this number; 0: at block ends.
     - `decodes_first`: the engine moves decode rows before prefill rows in the batch, as some kernels require.
     - `reasoning_end`: a grammar applies only after the first such token in a request's prompt or output.
@@ -126,13 +129,15 @@ class EngineSpec(Value):
       token each.
     - `tensor_ranks`, `pipeline_ranks`: over how many ranks (workers, each with a device) each layer is split, and over
       how many the layers are distributed; their product is the number of ranks of the engine.
+    - `data_ranks`: over how many engines, each with a scheduler and a KV cache, the requests are distributed; their
+      ranks compute the experts of a layer together.
     - `tree_width`: number of tokens that the drafter proposes after each token; the likeliest K tokens of the
       resulting tree are verified.
     - `vocab_block`, `vocab_tile`: minimum size of a vocabulary block and of a tile in it, powers of two. Sampling
       selects the block, the tile, then the token; small sizes give a small vocabulary several blocks and tiles.
     """
 
-    layers: Literal["hybrid", "attention", "windows"] = "hybrid"
+    layers: Literal["hybrid", "attention", "windows", "experts"] = "hybrid"
     recurrent_layers: Literal["short_conv", "gated_delta"] = "short_conv"
     window: Count = 32
     window_heads: Literal[1, 4] = 1
@@ -176,6 +181,7 @@ class EngineSpec(Value):
     mixed_chunks: Annotated[bool, Field(strict=True)] = False
     tensor_ranks: Annotated[int, Field(strict=True, ge=1, le=4)] = 1
     pipeline_ranks: Annotated[int, Field(strict=True, ge=1, le=4)] = 1
+    data_ranks: Annotated[int, Field(strict=True, ge=1, le=4)] = 1
     tree_width: Annotated[int, Field(strict=True, ge=1, le=4)] = 1
 
     @property
@@ -185,7 +191,12 @@ class EngineSpec(Value):
 
     @property
     def num_ranks(self) -> int:
-        """Number of ranks of the engine: workers, each with a device."""
+        """Number of ranks of all engines, each with a device."""
+        return self.num_workers * self.data_ranks
+
+    @property
+    def num_workers(self) -> int:
+        """Number of ranks that run the steps of one scheduler."""
         return self.tensor_ranks * self.pipeline_ranks
 
     @property

@@ -81,6 +81,11 @@ TABLE: Mapping[str, tuple[str, Area, str]] = {
         "ranks that decide differently, or that nobody waits for",
     ),
     "pipeline_ranks": ("1/16", "ranks", "sampled tokens and drafts that reach the first rank late or not at all"),
+    "data_ranks": (
+        "1/16",
+        "ranks",
+        "ranks that wait for one another: idle ones, paused ones, and those without drafts",
+    ),
     "user_logits_processor": ("1/3", "sampling", "a user's processor after rows are added and moved"),
     # Alternatives: a trace has at most one of these sizes. The weights of an engine's alternatives add up to at most 1.
     "chunks_up_to_a_run": ("1/10", "scheduling", "prefill chunks as short as a run of draft tokens"),

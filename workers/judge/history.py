@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from scenarios.spec import EngineName
+from scenarios.spec import ENGINE, EngineName
 from workers.record.engine_records import (
     Context,
     Corrected,
@@ -170,6 +170,11 @@ class History:
         for each in records:
             collectors[each.of].add(each)
         return cls(records, {of: collector.history() for of, collector in collectors.items()})
+
+    def of_one(self, of: EngineName) -> "History":
+        """Return the history of one engine, as if it was the only one."""
+        records = [each.model_copy(update={"of": ENGINE}) for each in self.records if each.of == of]
+        return History(records, {ENGINE: self.engines[of]} if of in self.engines else {})
 
     def steps_of(self, of: EngineName) -> Mapping[int, Step]:
         """Return the steps of an engine; empty if the engine reported nothing."""

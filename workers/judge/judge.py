@@ -107,9 +107,31 @@ class HistoryJudge:
         """Yield all differences in the order of the run; only the first is reported."""
         raise NotImplementedError
 
+    def before_crash(self, history: History) -> Difference | None:
+        """Return the first difference in the steps reported before a crash, or None."""
+        return None
+
     def at_end(self, end: End) -> Difference | None:
         """Return the first difference of a completed run, or None."""
         return next(self.differences(end), None)
+
+
+class OfDataRank(HistoryJudge):
+    """Judge of the engine of one data-parallel rank: it checks that rank's records as those of the only engine."""
+
+    def __init__(self, judge: HistoryJudge, of: EngineName) -> None:
+        self._judge, self._of = judge, of
+
+    def compared(self, history: History) -> tuple[str, ...]:
+        return self._judge.compared(history.of_one(self._of))
+
+    def differences(self, end: End) -> Iterator[Difference]:
+        for found in self._judge.differences(end._replace(history=end.history.of_one(self._of))):
+            yield with_engine_name(found, self._of)
+
+    def before_crash(self, history: History) -> Difference | None:
+        found = self._judge.before_crash(history.of_one(self._of))
+        return with_engine_name(found, self._of) if found is not None else None
 
 
 def with_engine_name(found: Difference, of: EngineName) -> Difference:

@@ -41,7 +41,7 @@ class PrefixHits(HistoryJudge):
     def of(cls, case: Case) -> "PrefixHits | None":
         """Return the judge; None without prefix cache, and with recurrent states or a connector."""
         spec = case.trace.spec
-        is_cached = spec.prefix_cache and spec.layers in ("attention", "windows") and not spec.has_connector
+        is_cached = spec.prefix_cache and spec.layers in ("attention", "windows", "experts") and not spec.has_connector
         return cls(spec.num_speculative_tokens > 0) if is_cached and case.shows_steps else None
 
     def compared(self, history: History) -> tuple[str, ...]:

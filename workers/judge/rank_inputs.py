@@ -34,7 +34,7 @@ class RankInputsJudge(HistoryJudge):
     @classmethod
     def of(cls, case: Case) -> "RankInputsJudge | None":
         """Return the judge; None for an engine with one rank."""
-        num_ranks = case.trace.spec.num_ranks
+        num_ranks = case.trace.spec.num_workers
         return cls(num_ranks) if num_ranks > 1 and case.shows_steps else None
 
     def compared(self, history: History) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """Panel: the judges of one run; the method `of` of each returns None if it does not apply."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
 from scenarios.capabilities import Capabilities
+from scenarios.spec import DATA_RANKS, ENGINE
 from workers.judge.admissions import Admissions
 from workers.judge.checker import Checker
 from workers.judge.connector_transfers import ConnectorTransfers
@@ -11,7 +12,7 @@ from workers.judge.contracts.judge import Contracts
 from workers.judge.control_plane import ControlPlane
 from workers.judge.drafter_inputs import DrafterInputs
 from workers.judge.history import History
-from workers.judge.judge import Case, End, HistoryJudge, Judge
+from workers.judge.judge import Case, End, HistoryJudge, Judge, OfDataRank
 from workers.judge.kv_content import KVContent
 from workers.judge.model_inputs import ModelInputs, ProducerInputs
 from workers.judge.ngram_lookups import NgramLookups
@@ -86,8 +87,8 @@ class Panel:
 
     @classmethod
     def of(cls, case: Case) -> "Panel":
-        """Return the judges that apply to this trace and engine."""
-        return cls([judge for kind in _JUDGES if (judge := kind.of(case)) is not None])
+        """Return the judges that apply to this trace and engine, with one of each for every data-parallel rank."""
+        return cls([judge for kind in _JUDGES for judge in _judges(kind.of, case)])
 
     def _first(self, kind: type[J]) -> J | None:
         return next((judge for judge in self.judges if isinstance(judge, kind)), None)
@@ -142,5 +143,17 @@ class Panel:
         """Return the first difference in the reported steps, for a run that crashed; or None."""
         self._shown += target.take_engine_records()
         history = self.history()
-        judges = (judge for judge in self.judges if isinstance(judge, ModelInputs))
-        return next((found for judge in judges if (found := judge.before_crash(history)) is not None), None)
+        found = (judge.before_crash(history) for judge in self.judges if isinstance(judge, HistoryJudge))
+        return next((each for each in found if each is not None), None)
+
+
+def _judges(of: Callable[[Case], AnyJudge | None], case: Case) -> Iterator[AnyJudge]:
+    """Yield the judges that `of` returns: of the run, or of each data-parallel rank."""
+    for engine in DATA_RANKS[: case.trace.spec.data_ranks]:
+        judge = of(case)
+        if judge is None or (engine != ENGINE and isinstance(judge, Judge)):
+            return
+        if isinstance(judge, HistoryJudge) and case.trace.spec.data_ranks > 1:
+            yield OfDataRank(judge, engine)
+        else:
+            yield judge

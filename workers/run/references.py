@@ -34,7 +34,7 @@ from workers.run.agreed_run import AgreedRun
 
 # Optional optimisations of a specification that only change how steps overlap or are batched.
 _SWITCHES = ("plan_stream", "relay_lengths", "mixed_chunks")
-_RANKS = ("tensor_ranks", "pipeline_ranks")
+_RANKS = ("tensor_ranks", "pipeline_ranks", "data_ranks")
 # Keys of a specification: with other values than the defaults, a request's tokens may depend on other requests, on the
 # KV cache, or on the order of steps.
 _UNDISTURBED = (

@@ -50,7 +50,8 @@ class Disagreement(RuntimeError):
 class Call:
     """One rank's call of a group: what it asks for, and the line that asks.
 
-    `shapes` has the shape and dtype of each input, `options` the root or the operation.
+    `shapes` has the shape and dtype of each input, `options` the root, the operation, or the number of rows of each
+    rank. Then the first size of a shape is -1.
     """
 
     rank: int
@@ -68,15 +69,19 @@ class Call:
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{list(shape)} {dtype.removeprefix('torch.')}" for shape, dtype in self.shapes)
+        sizes = sizes.replace("[-1", "[rows")
         options = f" with {', '.join(map(str, self.options))}" if self.options else ""
         return f"rank {self.rank} asks for {self.kind} of {sizes or 'nothing'}{options} ({self.place})"
 
 
 @dataclass(slots=True)
 class Meeting:
-    """One collective, or one send with its receive, of `size` ranks: their calls and inputs, by rank of the group."""
+    """One collective, or one send with its receive: the calls and inputs by rank of the group.
 
-    size: int
+    `ranks` are the global ranks that take part.
+    """
+
+    ranks: tuple[int, ...]
     gate: NativeGate
     calls: dict[int, Call] = field(default_factory=dict)
     inputs: dict[int, Tensors] = field(default_factory=dict)
@@ -85,7 +90,7 @@ class Meeting:
     @property
     def is_complete(self) -> bool:
         """Whether all ranks have called."""
-        return len(self.calls) == self.size
+        return len(self.calls) == len(self.ranks)
 
 
 class Network:
@@ -113,13 +118,22 @@ class Network:
         unmet = "; ".join(self.unmet()) or "a task of another rank"
         self.waiter.wait(lambda: _progress() != before, f"the device, which waits for {unmet}")
 
-    def meet(self, key: tuple[Any, ...], size: int, member: int, call: Call) -> Meeting:
+    def lacks(self, rank: int) -> bool:
+        """Whether other ranks have called a collective that this rank has not called."""
+        for meeting in self._open.values():
+            if rank in meeting.ranks and all(call.rank != rank for call in meeting.calls.values()):
+                return True
+        return False
+
+    def meet(self, key: tuple[Any, ...], ranks: tuple[int, ...], member: int, call: Call) -> Meeting:
         """Add a rank's call to its collective, which begins with the first call.
 
         Raises:
             Disagreement: another rank has asked for something else.
         """
-        meeting = self._open.setdefault(key, Meeting(size, native().Gate(size)))
+        meeting = self._open.get(key)
+        if meeting is None:
+            meeting = self._open[key] = Meeting(ranks, native().Gate(len(ranks)))
         for other in meeting.calls.values():
             if other.asked != call.asked:
                 error = Disagreement(f"call {call.number} of group {call.group}: {other}; {call}")
@@ -208,11 +222,13 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         outputs: Tensors,
         combine: Combine,
         options: tuple[Any, ...] = (),
+        *,
+        rows_differ: bool = False,
     ) -> RankWork:
-        """Take part in a collective of all members, whose inputs must have equal shapes."""
+        """Take part in a collective of all members, whose inputs must have equal shapes, except with `rows_differ`."""
         number, self._num_calls = self._num_calls, self._num_calls + 1
-        call = self._call(kind, number, inputs, options)
-        meeting = self._network.meet((self._key, number), self._size, self._member, call)
+        call = self._call(kind, number, inputs, options, rows_differ=rows_differ)
+        meeting = self._network.meet((self._key, number), self._ranks, self._member, call)
         tensors = [*inputs, *outputs]
         if tensors and tensors[0].device.type == DEVICE_NAME:
             stream = "" if self._is_on_current_stream else "collectives"
@@ -226,8 +242,12 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         combine(outputs, [meeting.inputs[member] for member in range(self._size)])
         return RankWork()
 
-    def _call(self, kind: str, number: int, inputs: Tensors, options: tuple[Any, ...]) -> Call:
-        shapes = tuple((tuple(tensor.shape), str(tensor.dtype)) for tensor in inputs)
+    def _call(
+        self, kind: str, number: int, inputs: Tensors, options: tuple[Any, ...], *, rows_differ: bool = False
+    ) -> Call:
+        shapes = tuple(
+            ((-1, *tensor.shape[1:]) if rows_differ else tuple(tensor.shape), str(tensor.dtype)) for tensor in inputs
+        )
         place = line_in(sys._getframe(1), (__file__, "/torch/"))
         return Call(self._ranks[self._member], self._key, number, kind, shapes, options, place)
 
@@ -299,6 +319,27 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
 
     reduce_scatter_single = _reduce_scatter_base
 
+    def all_gather_rows(self, inputs: Tensors, sizes: Sequence[int]) -> Tensors:
+        """Return for each input the rows of all members; `sizes` has the number of rows of each."""
+        outputs = [each.new_empty(sum(sizes), *each.shape[1:]) for each in inputs]
+
+        def combine(found: Tensors, every: Sequence[Tensors]) -> None:
+            _copy_all(found, [torch.cat(rows) for rows in zip(*every, strict=True)])
+
+        self.collective("all_gather", inputs, outputs, combine, (f"rows {list(sizes)}",), rows_differ=True)
+        return outputs
+
+    def reduce_scatter_rows(self, given: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        """Return this member's rows of the sum over all members; `sizes` has the number of rows of each."""
+        output, member = given.new_empty(sizes[self._member], *given.shape[1:]), self._member
+
+        def combine(found: Tensors, every: Sequence[Tensors]) -> None:
+            total = _total(torch.add, [each[0] for each in every])
+            found[0].copy_(torch.split(total, list(sizes))[member])
+
+        self.collective("reduce_scatter", [given], [output], combine, ("add", f"rows {list(sizes)}"))
+        return output
+
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> RankWork:
         root = opts.rootRank if opts is not None else 0
         found = list(outputs[0]) if self._member == root else []
@@ -324,7 +365,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         names = f"from rank {self._ranks[source]} to rank {self._ranks[target]}"
         call = self._call("message", number, [tensor], (names,))
         key = self._key, source, target, number
-        meeting = self._network.meet(key, 2, self._member, call)
+        meeting = self._network.meet(key, (self._ranks[source], self._ranks[target]), self._member, call)
         is_source = self._member == source
         inputs, outputs = ([tensor], []) if is_source else ([], [tensor])
 

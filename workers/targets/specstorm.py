@@ -45,6 +45,7 @@ _OTHERS = (
     "mixed_chunks",
     "tensor_ranks",
     "pipeline_ranks",
+    "data_ranks",
     "tree_width",
 )
 # The buffers that hold a variable, such as the KV cache or the draft tokens, where their names differ from its name.

@@ -63,6 +63,7 @@ Need: TypeAlias = Literal[
     "graphs",
     "tensor_ranks",
     "pipeline_ranks",
+    "data_ranks",
     "set_k",
 ]
 # Properties that no random trace has together, and why.

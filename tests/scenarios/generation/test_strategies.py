@@ -40,6 +40,7 @@ _OTHERS = {
     "mixed_chunks",
     "tensor_ranks",
     "pipeline_ranks",
+    "data_ranks",
     "tree_width",
 }
 KEYS = set(EngineSpec.model_fields) - _OTHERS

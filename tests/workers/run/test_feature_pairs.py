@@ -160,6 +160,7 @@ def test_features_cover_every_key_of_specification() -> None:
         "mixed_chunks",
         "tensor_ranks",
         "pipeline_ranks",
+        "data_ranks",
         "tree_width",
     }
     for key in found.keys() & values_of_keys(EngineSpec).keys():

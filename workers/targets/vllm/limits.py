@@ -26,11 +26,12 @@ from workers.targets.vllm.connector_limits import (
 from workers.targets.vllm.engine_sizes import graph_seqs_max
 from workers.targets.vllm.rank_limits import (
     drafter_supports_pipeline_ranks,
+    experts_beside_other_features,
     no_sleep_of_several_ranks,
     one_rank_beside_other_features,
 )
 from workers.targets.vllm.request_features import FIRST, SECOND
-from workers.targets.vllm.situations import pipeline_ranks, tensor_ranks, user_logits_processor
+from workers.targets.vllm.situations import data_ranks, pipeline_ranks, tensor_ranks, user_logits_processor
 
 # Vocabulary sizes that have a model; a smaller one has fewer tokens than the logprobs that a request may ask for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
@@ -275,11 +276,13 @@ SECOND_RUNNER = replace(
     # processors.
     spec={
         **{key: each for key, each in FIRST_RUNNER.spec.items() if key not in ("decodes_first", "logits_processor")},
+        "layers": ("attention", "hybrid", "windows", "experts"),
         "tensor_ranks": (1, 2),
         "pipeline_ranks": (1, 2),
+        "data_ranks": (1, 2),
     },
     features=SECOND.names,
-    situations=(tensor_ranks, pipeline_ranks),
+    situations=(tensor_ranks, pipeline_ranks, data_ranks),
     planes=(*FIRST_RUNNER.planes, "sampler", "ranks"),
     limits=replace(
         FIRST_RUNNER.limits,
@@ -287,6 +290,7 @@ SECOND_RUNNER = replace(
         events=(*FIRST_RUNNER.limits.events, no_dummy_step_with_connector, no_sleep_of_several_ranks),
         spec=(
             one_rank_beside_other_features,
+            experts_beside_other_features,
             drafter_supports_pipeline_ranks,
             *(each for each in FIRST_RUNNER.limits.spec if each is not no_logits_processor_with_drafts),
         ),
@@ -306,7 +310,16 @@ def on_a_cpu(capabilities: Capabilities) -> Capabilities:
 def on_a_gpu(capabilities: Capabilities) -> Capabilities:
     """Return the capabilities on a GPU, where fewer features are observed."""
     # vLLM's GPU kernels for gated delta nets refuse float32.
-    lacking = ("offloading", "handoff", "recurrent_layers", "window", "window_heads", "tensor_ranks", "pipeline_ranks")
+    lacking = (
+        "offloading",
+        "handoff",
+        "recurrent_layers",
+        "window",
+        "window_heads",
+        "tensor_ranks",
+        "pipeline_ranks",
+        "data_ranks",
+    )
     spec = {key: each for key, each in capabilities.spec.items() if key not in lacking}
     # Sliding windows are untested on a GPU.
     spec["layers"] = ("attention", "hybrid")

@@ -7,24 +7,47 @@ from scenarios.capabilities import Excess
 from scenarios.events import AnyEvent, DummyStep, LoadWeights, Neighbour, Sleep, WakeUp
 from scenarios.spec import EngineSpec
 
-# Keys that are not simulated for several ranks, with their only value, and the reason.
-_ONLY = (
-    ("layers", "attention", "states and windows of several ranks are not observed"),
-    ("graphs", "none", "collectives of a captured graph are not simulated"),
-    ("transfer", None, "connectors of several ranks are not observed"),
-    ("offloading", None, "connectors of several ranks are not observed"),
-    ("handoff", None, "connectors of several ranks are not observed"),
+# Keys that are not simulated for several ranks, with the values that are, and the reason.
+_ALLOWED = (
+    ("layers", ("attention", "experts"), "states and windows of several ranks are not observed"),
+    ("graphs", ("none",), "collectives of a captured graph are not simulated"),
+    ("transfer", (None,), "connectors of several ranks are not observed"),
+    ("offloading", (None,), "connectors of several ranks are not observed"),
+    ("handoff", (None,), "connectors of several ranks are not observed"),
 )
+# The same for data-parallel ranks.
+_ALLOWED_OF_DATA_RANKS = (
+    ("layers", ("experts",), "vLLM runs the ranks of a model without experts as independent engines"),
+    ("tensor_ranks", (1,), "ranks of several kinds are not simulated together with data-parallel ranks"),
+    ("pipeline_ranks", (1,), "ranks of several kinds are not simulated together with data-parallel ranks"),
+)
+# Other drafters are part of the target, or read hidden states that a model with experts does not return.
+_DRAFTERS_OF_EXPERTS = ("eagle", "draft_model", "ngram_gpu", "ngram")
 
 
 def one_rank_beside_other_features(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: with several ranks only attention layers, no CUDA graphs and no KV connector."""
-    for key, only, reason in _ONLY if spec.num_ranks > 1 else ():
+    """Limit: with several ranks no recurrent states, windows, CUDA graphs and KV connectors."""
+    allowed = (*(_ALLOWED_OF_DATA_RANKS if spec.data_ranks > 1 else ()), *(_ALLOWED if spec.num_ranks > 1 else ()))
+    for key, values, reason in allowed:
         seen = getattr(spec, key)
-        if seen != only:
-            fixed = spec.model_copy(update={"tensor_ranks": 1, "pipeline_ranks": 1})
-            name = seen if isinstance(seen, str) else "set"
-            return Excess(key, name, f"with several ranks {only} is allowed", fixed, reason)
+        if seen not in values:
+            fixed = spec.model_copy(update={"tensor_ranks": 1, "pipeline_ranks": 1, "data_ranks": 1})
+            name = seen if isinstance(seen, str | int) else "set"
+            return Excess(key, name, f"with several ranks {' and '.join(map(str, values))} is allowed", fixed, reason)
+    return None
+
+
+def experts_beside_other_features(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: with layers experts only drafters that need nothing of the target's layers, and no CUDA graphs."""
+    if spec.layers != "experts":
+        return None
+    fixed = spec.model_copy(update={"layers": "attention", "data_ranks": 1})
+    if spec.num_speculative_tokens and spec.drafter not in _DRAFTERS_OF_EXPERTS:
+        allowed = f"allowed with layers experts are {', '.join(_DRAFTERS_OF_EXPERTS)}"
+        return Excess("drafter", spec.drafter, allowed, fixed, "other drafters need another model")
+    if spec.graphs != "none":
+        reason = "the experts' kernel is not captured"
+        return Excess("graphs", spec.graphs, "with layers experts none is allowed", fixed, reason)
     return None
 
 

@@ -129,6 +129,7 @@ SECOND = RequestFeatures(
         # after its prompt.
         FeatureSupport("session", without=lambda spec: spec.layers != "attention" or spec.handoff is not None),
         FeatureSupport("continues"),
+        FeatureSupport("data_rank", without=lambda spec: spec.data_ranks == 1),
     )
 )
 # With draft tokens the first runner's front end refuses these, and its engine ignores them.

@@ -39,3 +39,11 @@ def tensor_ranks(trace: TraceBuilder) -> None:
 def pipeline_ranks(trace: TraceBuilder) -> None:
     """Distribute the layers over two ranks."""
     trace.set(pipeline_ranks=2)
+
+
+@situation(allows("data_ranks", 2), stage="feature")
+def data_ranks(trace: TraceBuilder) -> None:
+    """Distribute the requests over two engines, whose ranks compute experts together."""
+    trace.set(layers="experts", data_ranks=2)
+    for index, _ in trace.submits():
+        trace.change(index, data_rank=trace.pick(2, "data rank", index))

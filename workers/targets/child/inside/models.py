@@ -56,16 +56,14 @@ def dense_model(kind: str, quality: str, vocab_size: int) -> Model:
         case "target", "good":
             return dense_config(vocab_size, LAYERS), target
         case "target", version:
-            return dense_config(vocab_size, LAYERS), _llama(
-                generator_of(f"target {version}", vocab_size), vocab_size, LAYERS
-            )
+            return dense_config(vocab_size, LAYERS), dense_weights(f"target {version}", vocab_size)
         case "draft_model", "good":
             return dense_config(vocab_size, LAYERS), target
         case "draft_model", "mediocre":
             noise = generator_of("noise", vocab_size)
             return dense_config(vocab_size, LAYERS), {name: _near(weight, noise) for name, weight in target.items()}
         case "draft_model", _:
-            return dense_config(vocab_size, LAYERS), _llama(generator_of("bad", vocab_size), vocab_size, LAYERS)
+            return dense_config(vocab_size, LAYERS), dense_weights("bad", vocab_size)
         case "eagle", _:
             return dense_config(vocab_size, 1), _eagle(target, quality, vocab_size)
         case "eagle3", _:
@@ -77,7 +75,12 @@ def dense_model(kind: str, quality: str, vocab_size: int) -> Model:
 
 def target_weights(vocab_size: int) -> Weights:
     """Return the weights of the dense target model."""
-    return _llama(generator_of("target", vocab_size), vocab_size, LAYERS)
+    return dense_weights("target", vocab_size)
+
+
+def dense_weights(name: str, vocab_size: int) -> Weights:
+    """Return random weights of a dense model of the target's size, seeded by a name."""
+    return _llama(generator_of(name, vocab_size), vocab_size, LAYERS)
 
 
 def model_folder(

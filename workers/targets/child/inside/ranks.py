@@ -104,8 +104,12 @@ class Hosts:
         return thread
 
     def begin(self, schedule: Schedule) -> None:
-        """Begin a trace: its schedule also selects which thread runs next."""
+        """Begin a trace: its schedule also selects which thread runs next.
+
+        All ranks begin with the random states of the engine's thread: a trace does not depend on the one before.
+        """
         self._schedule, self._num_choices = schedule, 0
+        self._random = dict.fromkeys(self._random, self._random_states())
 
     def start(self, name: str, rank: Rank, run: Callable[[], None]) -> None:
         """Start a thread of a rank, which runs once another thread waits."""

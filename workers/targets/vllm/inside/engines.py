@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
+from scenarios.spec import DATA_RANKS, ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
 from workers.simulated_torch.kernel_definitions import Definitions
 from workers.targets.child.inside.ranks import Hosts
 from workers.targets.child.inside.readback import readback_on
+from workers.targets.child.inside.session import Session as AnySession
 from workers.targets.child.messages import Message
 from workers.targets.vllm.engine_sizes import state_blocks_max, window_blocks_max
 from workers.targets.vllm.inside import windows
@@ -53,6 +54,9 @@ CACHE_BYTES = 8 << 20
 LOOKUP_MIN, LOOKUP_MAX = 1, 3
 # The only attention backend for GPUs with float32. Many engines share the memory of one GPU.
 _ON_A_GPU: Mapping[str, Any] = {"attention_config": {"backend": "TRITON_ATTN"}, "gpu_memory_utilization": 0.02}
+# Steps between two checks whether any data-parallel rank has a request left. With vLLM's default of 16 steps, a short
+# trace would have one wave of requests.
+SYNC_INTERVAL = 4
 # vLLM's names of the logprobs modes.
 _LOGPROBS_MODES: Mapping[str, str] = {
     "raw": "raw_logprobs",
@@ -97,12 +101,13 @@ class Engines:
         self._num_made = 0
         self._num_opened = 0
 
-    def open(self, spec: EngineSpec, observed: bool) -> Session:
+    def open(self, spec: EngineSpec, observed: bool) -> AnySession:
         for failed in self._in_use:
             self._end(failed)
         self._in_use.clear()
         engine = self._idle(spec)
-        connect(engine)
+        if spec.data_ranks == 1:
+            connect(engine)
         # Requests without a seed sample from the global generators, which must not depend on earlier traces.
         torch.manual_seed(0)
         np.random.seed(0)
@@ -110,6 +115,11 @@ class Engines:
         services = SessionServices(partial(self._weights, spec), partial(self._checksums_of, spec), self._neighbour)
         seen: list[Message] = []
         observe = partial(self._recorder, seen) if observed else None
+        if spec.data_ranks > 1:
+            from workers.targets.vllm.inside.ranks.data_session import DataRanksSession  # noqa: PLC0415
+
+            of_rank = partial(self._recorder_of_rank, seen) if observed else None
+            return DataRanksSession(engine, self._num_opened, of_rank, partial(self._put_back, spec), services)
         given = (engine, self._num_opened, observe, partial(self._put_back, spec), services)
         if spec.handoff is None:
             return Session(*given)
@@ -158,6 +168,9 @@ class Engines:
     def _recorder(self, seen: list[Message], engine: Any, of: EngineName = ENGINE) -> StepRecorder:
         return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of, self._hosts)
 
+    def _recorder_of_rank(self, seen: list[Message], rank: int, core: Any) -> StepRecorder:
+        return self._recorder(seen, core, DATA_RANKS[rank])
+
     @property
     def _hosts(self) -> Hosts | None:
         return self._ranks.hosts if self._ranks is not None else None
@@ -196,13 +209,15 @@ class Engines:
     def _end(self, engine: Any) -> None:
         """End the threads of an engine's ranks, which would keep it alive."""
         if self._ranks is not None:
-            self._ranks.end(engine.model_executor)
+            self._ranks.end(engine)
 
     def _made(self, spec: EngineSpec, version: int = 0, *, is_producer: bool = False) -> Any:
         from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  import after our replacements in vLLM
         from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415
         from vllm.v1.executor import Executor  # noqa: PLC0415
 
+        if spec.layers == "experts":
+            from workers.targets.vllm.inside import experts  # noqa: F401, PLC0415  it registers the experts' kernel
         # A draft model computes one more token per request than is scheduled.
         num_extra = spec.max_num_seqs if spec.drafter == "draft_model" else 0
         transfer = transfer_config(spec, is_producer=is_producer)
@@ -239,6 +254,13 @@ class Engines:
         ).create_engine_config()
         taken: RunnerName = "v2" if config.use_v2_model_runner else "v1"
         assert taken == self.runner, f"vLLM selects model runner {taken}; this process observes {self.runner}"
+        if spec.data_ranks > 1:
+            from workers.targets.vllm.inside.ranks.data_ranks import DataRanks  # noqa: PLC0415
+
+            assert self._ranks is not None, "a limit of other devices"
+            made = DataRanks(config, self._ranks.prepared_network())
+            self._ranks.check(spec)
+            return made
         # An EngineCoreProc without its sockets, because only that class has the methods for pauses.
         engine = EngineCoreProc.__new__(EngineCoreProc)
         engine.output_queue, engine.engines_running = SimpleQueue(), False
@@ -266,6 +288,14 @@ class Engines:
         if spec.num_ranks == 1:
             return {}
         assert self._ranks is not None, "a limit of other devices"
+        if spec.data_ranks > 1:
+            # Ranks share the experts, and other layers have copies.
+            return {
+                "data_parallel_size": spec.data_ranks,
+                "data_parallel_size_local": 1,
+                "dp_sync_interval": SYNC_INTERVAL,
+                "distributed_executor_backend": "uni",
+            }
         return {
             "tensor_parallel_size": spec.tensor_ranks,
             "pipeline_parallel_size": spec.pipeline_ranks,
@@ -294,7 +324,7 @@ def _target_of(spec: EngineSpec) -> tuple[str, str]:
         return windows.window_model_kind(spec), "good"
     if spec.layers == "hybrid":
         return ("gated" if spec.recurrent_layers == "gated_delta" else "hybrid"), "good"
-    return "target", "good"
+    return ("experts" if spec.layers == "experts" else "target"), "good"
 
 
 def _collect() -> None:

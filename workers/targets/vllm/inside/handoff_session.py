@@ -65,8 +65,8 @@ class HandoffSession(Session):
 
     def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
         assert not resumable, "parts of a session cannot be handed off"
-        self._submitted[request_id] = event, self._num_taken
-        self._producer.submit(request_id, event, self._num_taken)
+        self._submitted[request_id] = event, self._submits.taken
+        self._producer.submit(request_id, event, self._submits.taken)
 
     def _abort(self, event: Abort) -> None:
         request_id = self._ids.get(event.request, "")

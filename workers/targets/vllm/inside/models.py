@@ -23,6 +23,7 @@ from workers.targets.child.inside.models import (
     Weights,
     dense_config,
     dense_model,
+    dense_weights,
     generator_of,
     layer_weights,
     normal,
@@ -52,14 +53,19 @@ _ARCHITECTURES = (
     "DFlashDraftModel",
     "Lfm2ForCausalLM",
     "Qwen3NextForCausalLM",
+    "MixtralForCausalLM",
 )
+# Experts of each layer, and how many of them compute a token.
+EXPERTS, EXPERTS_PER_TOKEN = 4, 2
+# Relative size of the difference between an expert and the dense MLP that all experts of a layer are made from.
+EXPERT_SPREAD = 0.3
 
 
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
     """Return the folder of a test model; write the model at first use.
 
-    `kind` is a dense one, hybrid, gated, windows, wide-windows, dflash, or mtp (a target with a draft head of that
-    quality). Targets other than mtp have versions v1, v2, ... in addition to `good`.
+    `kind` is a dense one, hybrid, gated, windows, wide-windows, experts, dflash, or mtp (a target with a draft head of
+    that quality). Targets other than mtp have versions v1, v2, ... in addition to `good`.
     """
     return models.model_folder(cache, kind, quality, vocab_size, _model)
 
@@ -85,6 +91,8 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
             return _gated_config(vocab_size), _gated(version, vocab_size)
         case (("windows" | "wide-windows"), version):
             return windows.model(kind, version, vocab_size)
+        case "experts", version:
+            return _experts_config(vocab_size), _experts(version, vocab_size)
         case "dflash", _:
             return _dflash_config(vocab_size), _dflash(target_weights(vocab_size), quality, vocab_size)
         case "mtp", _:
@@ -178,6 +186,33 @@ def _gated_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
         "post_attention_layernorm.weight": torch.zeros(HIDDEN),
     }
     return {f"{prefix}.{name}": weight for name, weight in (mixer | both).items()}
+
+
+def _experts(version: str, vocab_size: int) -> Weights:
+    """Return the dense target's weights, with several experts in place of each layer's MLP."""
+    name = "target" if version == "good" else f"target {version}"
+    generator, weights = generator_of(f"experts {version}", vocab_size), {}
+    for key, weight in dense_weights(name, vocab_size).items():
+        layer, is_mlp, projection = key.partition(".mlp.")
+        if not is_mlp:
+            weights[key] = weight
+            continue
+        for expert in range(EXPERTS):
+            noise = EXPERT_SPREAD * weight.std() * torch.randn(weight.shape, generator=generator)
+            name = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}[projection.removesuffix(".weight")]
+            weights[f"{layer}.block_sparse_moe.experts.{expert}.{name}.weight"] = weight + noise
+        weights[f"{layer}.block_sparse_moe.gate.weight"] = normal(generator, EXPERTS, HIDDEN)
+    return weights
+
+
+def _experts_config(vocab_size: int) -> dict[str, Any]:
+    return dense_config(vocab_size, LAYERS) | {
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "num_local_experts": EXPERTS,
+        "num_experts_per_tok": EXPERTS_PER_TOKEN,
+        "sliding_window": None,
+    }
 
 
 def _unbiased(weights: Weights) -> Weights:

@@ -8,7 +8,12 @@ from scenarios.events import Submit
 from workers.targets.vllm.request_features import ALWAYS, FIRST
 
 
-def add_to_engine(
+def add_to_engine(engine: Any, request_id: str, event: Submit, arrival: int, **more: Any) -> None:
+    """Add a request, or a further input of a streaming session, to an engine; `more` as for `taken_request`."""
+    engine.add_request(*taken_request(engine, request_id, event, arrival, **more))
+
+
+def taken_request(
     engine: Any,
     request_id: str,
     event: Submit,
@@ -16,8 +21,8 @@ def add_to_engine(
     *,
     resumable: bool = False,
     transfer: Mapping[str, Any] | None = None,
-) -> None:
-    """Add a request, or a further input of a streaming session, to an engine.
+) -> tuple[Any, int]:
+    """Return the scheduler's request, and its wave, as an engine's input thread makes it of a client's request.
 
     `transfer` are the request's `kv_transfer_params`.
     """
@@ -29,7 +34,7 @@ def add_to_engine(
     if taken.structured_output_request is not None:
         # A thread compiles the grammar: without this wait, the step in which it is ready would depend on a clock.
         wait([taken.structured_output_request._grammar])
-    engine.add_request(taken, wave)
+    return taken, wave
 
 
 def request_of(request_id: str, event: Submit, arrival: int = 0, *, resumable: bool = False) -> Any:

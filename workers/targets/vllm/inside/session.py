@@ -6,6 +6,7 @@ inside the scheduler (preempt a request, do not schedule it for some steps). `co
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,13 @@ _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
 _END_OF_SESSION = Submit(tick=0, request="end", prompt=(0,), max_tokens=1)
 
 
+@dataclass(slots=True)
+class RequestCount:
+    """Number of requests taken so far, of all sessions that run one trace."""
+
+    taken: int = 0
+
+
 class Session:
     """One trace on an engine; `_ids` maps a request name to its latest engine request id.
 
@@ -41,6 +49,7 @@ class Session:
         observe: Callable[[Any], StepRecorder] | None,
         give_back: Callable[[Any], None],
         services: SessionServices,
+        count: RequestCount | None = None,
     ) -> None:
         self.engine = engine
         self._give_back = give_back
@@ -55,7 +64,7 @@ class Session:
         # Requests preempted by an event, until a step is scheduled without them.
         self._preempted: set[str] = set()
         self._width: dict[str, int] = {}
-        self._num_taken = 0
+        self._submits = count or RequestCount()
         # By session: its engine request. By engine request: the parts that wait, and all tokens so far.
         self._sessions: dict[str, str] = {}
         self._parts: dict[str, deque[Submit]] = {}
@@ -89,7 +98,7 @@ class Session:
         self._to_preempt: list[str] = []
         if self._flights is not None:
             self._flights.begin(self.probes, self._recorder.note if self._recorder is not None else discard_observation)
-        self._control = ControlPlane(engine, self.probes, services, self._note)
+        self._control = ControlPlane(self._controlled(), self.probes, services, self._note)
 
     @property
     def memory(self) -> Mapping[str, object]:
@@ -153,26 +162,32 @@ class Session:
         return bool(self.engine.batch_queue) or any(blocks)
 
     def step(self) -> list[Delivery]:
+        self.begin_step()
+        outputs, executed = self.engine.step_fn()
+        self.engine.post_step(executed)
+        return self.end_step(outputs or {}, executed)
+
+    def begin_step(self) -> None:
+        """Apply what waits for the beginning of a step."""
         if self._flights is not None:
             self._flights.tick = self._tick
             to_preempt, self._to_preempt = self._to_preempt, []
             for request_id in to_preempt:
                 self._preempt_now(self._names[request_id])
         self._control.settle()
-        outputs, executed = self.engine.step_fn()
-        self.engine.post_step(executed)
+
+    def end_step(self, outputs: Mapping[int, Any], executed: bool) -> list[Delivery]:
+        """Return what a step has delivered; `executed`: it ran the model."""
         # A server's loop also handles these aborts again, together with all others.
-        self.engine.abort_requests(self._aborts_in_step)
+        self._abort_requests(self._aborts_in_step)
         self._aborts_in_step.clear()
         self._control.stepped(executed)
         self._tick += 1
         # The outputs of requests that a pause aborted are in a queue of their own.
         queued = [self.engine.output_queue.get_nowait()[1] for _ in range(self.engine.output_queue.qsize())]
-        deliveries = [
-            self._delivery_of(output) for each in (*queued, *(outputs or {}).values()) for output in each.outputs
-        ]
+        deliveries = [self._delivery_of(output) for each in (*queued, *outputs.values()) for output in each.outputs]
         # A server aborts them after it has processed all outputs.
-        self.engine.abort_requests(self._stopped)
+        self._abort_requests(self._stopped)
         self._stopped.clear()
         if self._recorder is not None:
             self._recorder.stepped()
@@ -193,6 +208,10 @@ class Session:
     def drained(self) -> bool:
         return not (self.engine.scheduler.has_requests() or self.engine.batch_queue or self._control.is_busy)
 
+    def _controlled(self) -> Any:
+        """Return the object whose methods pause the engine, put it to sleep, and so on."""
+        return self.engine
+
     def _note(self, what: str, version: int, tokens: Sequence[int]) -> None:
         if self._recorder is not None:
             self._recorder.controlled(what, version, tokens)
@@ -209,7 +228,7 @@ class Session:
             if engine_request not in self._alive:
                 self._begin_session_input(engine_request)
             return
-        request_id = f"{self._number}-{self._num_taken}"
+        request_id = f"{self._number}-{self._submits.taken}"
         if session is not None:
             assert isinstance(event.prompt, tuple), "the trace is explicit"
             # A pause may have ended the session between two parts: the next part then repeats the whole prompt.
@@ -228,7 +247,7 @@ class Session:
     def _take(self, request_id: str, event: Submit, before: Sequence[int]) -> None:
         """Register a trace's request under an engine request that already has the tokens `before`."""
         assert isinstance(event.prompt, tuple), "the trace is explicit"
-        self._num_taken += 1
+        self._submits.taken += 1
         self._ids[event.request] = request_id
         self._names[request_id] = event.request
         self._alive.add(request_id)
@@ -241,7 +260,11 @@ class Session:
 
     def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
         """Add a request, or a further input of a streaming session, to the engine."""
-        add_to_engine(self.engine, request_id, event, self._num_taken, resumable=resumable)
+        add_to_engine(self.engine, request_id, event, self._submits.taken, resumable=resumable)
+
+    def _abort_requests(self, request_ids: list[str]) -> None:
+        """Abort requests between two steps."""
+        self.engine.abort_requests(request_ids)
 
     def _abort(self, event: Abort) -> None:
         request_id = self._ids.get(event.request)
@@ -254,7 +277,7 @@ class Session:
         if self._flights is not None:
             self._flights.aborted.add(request_id)
         if event.at == "before_schedule":
-            self.engine.abort_requests([request_id])
+            self._abort_requests([request_id])
         else:
             # A server's input thread also puts it there, for the processing of results.
             self.engine.aborts_queue.put_nowait([request_id])

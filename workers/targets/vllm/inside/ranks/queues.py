@@ -103,6 +103,31 @@ class Inbox(queue.Queue[Any]):
         return item
 
 
+class RequestQueue(Inbox):
+    """Queue of requests and messages to a rank's engine, which calls `receive` when a message ends a wait.
+
+    The engine's steps do not follow from those of the sender.
+    """
+
+    def __init__(self, receive: Callable[[], None]) -> None:
+        super().__init__()
+        self._receive, self._is_asked = receive, False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the engine waits for a message and none has arrived."""
+        return self._is_asked and self.empty()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        self._is_asked = block
+        found = super().get(block)
+        if block:
+            self._is_asked = False
+            self._receive()
+        hosts().here.step = None
+        return found
+
+
 class RankThread:
     """Second thread of the calling rank, with the arguments of `threading.Thread`."""
 

@@ -63,8 +63,8 @@ class Ranks:
         if self.hosts is None:
             self.hosts = Hosts(VARIABLES.own_variables(), native().default_generator())
 
-    def executor(self) -> type:
-        """Return the executor class of engines with ranks."""
+    def prepared_network(self) -> process_group.Network:
+        """Return the groups of this process; the first call prepares vLLM for ranks that are threads."""
         assert self.hosts is not None, "prepared before the first engine"
         if self.network is None:
             queues.use_hosts(self.hosts)
@@ -73,14 +73,20 @@ class Ranks:
             for replacement in REPLACEMENTS:
                 replacement.apply(self._version)
             self._device.hosts = self.hosts
+        return self.network
+
+    def executor(self) -> type:
+        """Return the executor class of engines whose steps run on several ranks."""
+        self.prepared_network()
         from workers.targets.vllm.inside.ranks.executor import RankExecutor  # noqa: PLC0415  after the replacements
 
         return RankExecutor
 
-    def end(self, executor: Any) -> None:
-        """End the threads of an executor's ranks, if it has any, and forget the collectives that they have begun."""
-        if self.network is not None and hasattr(executor, "processes"):
-            executor.shutdown()
+    def end(self, engine: Any) -> None:
+        """End the threads of an engine's ranks, if it has any, and forget the collectives that they have begun."""
+        ended = engine if hasattr(engine, "cores") else engine.model_executor
+        if self.network is not None and (ended is engine or hasattr(ended, "processes")):
+            ended.shutdown()
             self.network.forget()
 
     def check(self, spec: EngineSpec) -> None:
