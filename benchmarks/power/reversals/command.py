@@ -40,7 +40,8 @@ def tasks_of(suite: Suite, reversals: Sequence[Reversal], options: argparse.Name
             wanted = [engine for engine in engines if engine == options.engine]
         for engine in wanted:
             source: Source = "scenarios" if options.scenarios else "drawn"
-            tasks.append(Task(each.id, each.edits, engine, source, options.seed, options.minutes))
+            sources = str(options.engine_path or "")
+            tasks.append(Task(each.id, each.edits, engine, source, options.seed, options.minutes, sources))
     return tasks
 
 
@@ -98,6 +99,7 @@ def options_of(suite: Suite, arguments: Sequence[str] | None) -> argparse.Namesp
         "--engine", choices=engines, default="first", help="the first engine with the code, each, or one"
     )
     parser.add_argument("--scenarios", action="store_true", help="run the engine's scenarios instead of random traces")
+    parser.add_argument("--engine-path", type=Path, metavar="DIR", help="sources of a release, for the installed ones")
     parser.add_argument("--results", type=Path, help="file of results to resume from and to add to")
     parser.add_argument("--list", action="store_true", help="print the reversals, and whether their edits match")
     options = parser.parse_args(arguments)
@@ -123,9 +125,9 @@ def chosen(suite: Suite, options: argparse.Namespace) -> list[Reversal]:
     return sampled(found or every, options.sample, options.seed)
 
 
-def print_list(suite: Suite, reversals: Sequence[Reversal]) -> int:
-    """Print reversals and edits that do not match the installed source; return the exit code."""
-    wrong, sources = 0, installed(next(iter(suite.engines.values())))
+def print_list(suite: Suite, reversals: Sequence[Reversal], options: argparse.Namespace) -> int:
+    """Print reversals and edits that do not match the sources; return the exit code."""
+    wrong, sources = 0, options.engine_path or installed(next(iter(suite.engines.values())))
     for each in reversals:
         for file in dict.fromkeys(edit.file for edit in each.edits):
             try:
@@ -146,7 +148,7 @@ def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:
     try:
         reversals = chosen(suite, options)
         if options.list:
-            return print_list(suite, reversals)
+            return print_list(suite, reversals, options)
         results = Results(options.results)
         tasks = tasks_of(suite, reversals, options)
         done = []

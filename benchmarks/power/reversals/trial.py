@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,13 +34,17 @@ from workers.targets.target import DeviceError, RunConfig, Unconfirmed
 
 ROOT = Path(__file__).resolve().parents[3]
 T = TypeVar("T")
+_COMPILED = shutil.ignore_patterns("*.so", "__pycache__")
 Source: TypeAlias = Literal["drawn", "scenarios"]
 # How near the first report's source locations are to the edit: its function, its file, elsewhere, or no location.
 Nearness: TypeAlias = Literal["function", "file", "elsewhere", "nowhere"]
 
 
 class Task(NamedTuple):
-    """A trial to run: a reversal's edits on an engine, with a limit of CPU minutes."""
+    """A trial to run: a reversal's edits on an engine, with a limit of CPU minutes.
+
+    `sources` is the root of a release's sources, which are edited in the place of the installed ones; "" for none.
+    """
 
     id: str
     edits: tuple[Edit, ...]
@@ -47,6 +52,7 @@ class Task(NamedTuple):
     source: Source = "drawn"
     seed: int = 0
     minutes: float = 10.0
+    sources: str = ""
 
     @property
     def key(self) -> str:
@@ -120,7 +126,7 @@ def tried(task: Task, traces_max: int | None = None) -> Result:
     """Run the traces of a task on the edited engine until a new finding or the end of its time."""
     every = drawn(task.engine, task.seed) if task.source == "drawn" else scenarios(task.engine)
     found, refused, num_traces = None, "", 0
-    with edited_engine(task.edits, task.engine) as engine:
+    with edited_engine(task.edits, task.engine, task.sources) as engine:
         for name, trace in islice(every, traces_max):
             if engine.seconds() > 60 * task.minutes:
                 break
@@ -145,11 +151,17 @@ def tried(task: Task, traces_max: int | None = None) -> Result:
 
 
 @contextmanager
-def edited_engine(edits: tuple[Edit, ...], engine: str) -> Iterator["EditedEngine"]:
-    """Start an engine with edited sources, and end its processes at the end of the block."""
+def edited_engine(edits: tuple[Edit, ...], engine: str, sources: str = "") -> Iterator["EditedEngine"]:
+    """Start an engine with edited sources, and end its processes at the end of the block.
+
+    `sources` are a release's, in the place of the installed ones; "" for none.
+    """
     with tempfile.TemporaryDirectory(prefix="reversals-") as folder:
-        path = str(overlay(edits, installed(engine), Path(folder)))
-        started = EditedEngine(edits, RunConfig(engine=engine, engine_path=path, fixes=ALL))
+        if sources:
+            package = target_kind(engine).package
+            shutil.copytree(Path(sources, package), Path(folder, package), ignore=_COMPILED)
+        path = str(overlay(edits, Path(sources) if sources else installed(engine), Path(folder)))
+        started = EditedEngine(edits, RunConfig(engine=engine, engine_path=path, fixes=ALL), sources)
         try:
             yield started
         finally:
@@ -162,10 +174,11 @@ class EditedEngine:
     `num_passed` counts findings that the release gives too, or that were not confirmed.
     """
 
-    def __init__(self, edits: tuple[Edit, ...], config: RunConfig) -> None:
+    def __init__(self, edits: tuple[Edit, ...], config: RunConfig, sources: str = "") -> None:
         self._edits, self._config, self.num_passed = edits, config, 0
         # A fix that does not match the edited sources is not applied to the clean engine either.
-        self._clean = RunConfig(engine=config.engine, fixes=",".join(target_kind(config.engine).fixed(config).names))
+        fixes = ",".join(target_kind(config.engine).fixed(config).names)
+        self._clean = RunConfig(engine=config.engine, engine_path=sources, fixes=fixes)
         self._keepers = tuple(_keepers(config))
         self._value_cache = ModelValueCache()
         self._clock = _ProcessorClock(self._keepers)
