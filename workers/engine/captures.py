@@ -50,7 +50,7 @@ class Captures:
         self._compute.capture(lambda *arrays: record("inputs", step, requests, _INPUTS, arrays), *spans)
 
     def poisoned(self, blocks: Sequence[int], step: int, requests: Requests) -> None:
-        """Record the ids of blocks that hold nothing but poison before a step writes, by id; PAD_BLOCK for others."""
+        """Record the ids of the reallocated blocks that hold only poison before the step's writes."""
         record, memory, chosen = self._recorder.capture, self._memory, np.sort(np.array(blocks, dtype=np.int64))
         buffers = [memory.kv, memory.drafter_kv]
         buffers += [memory.block_states, memory.block_windows] if self._spec.is_aligned else []
@@ -63,7 +63,7 @@ class Captures:
         self._compute.capture(look, *[buffer.all for buffer in buffers])
 
     def sampled(self, view: View, step: int, requests: Requests, has_processed: bool) -> None:
-        """Copy the model's results, the sampled tokens and the accepted counts of a step.
+        """Copy KV-cache entries, hidden states, sampled tokens and accepted counts of a step.
 
         Processed logits are captured as one hash per column.
         """
@@ -98,7 +98,7 @@ class Captures:
         self._compute.capture(look, self._memory.draft_logits.all, view.state_slot, *fields)
 
     def state(self, view: View, step: int, requests: Requests) -> None:
-        """Copy the drafter's KV cache, recurrent states and draft tokens at the end of a step."""
+        """Copy the drafter's KV entries, draft tokens and recurrent states at the end of a step."""
         memory, look = self._memory, partial(self._look_at_states, step, requests)
         kept = memory.drafter_kv.all, memory.slot_accepted.all, memory.states.all, memory.conv.all
         self._compute.capture(look, *_state_of(view), *kept)
@@ -149,7 +149,7 @@ class Captures:
         self._compute.capture(look, view.own, view.state_slot, view.accepted, *caches)
 
     def block_states(self, view: View, step: int, requests: Requests) -> None:
-        """Copy the recurrent states that a step may have stored with its rows' KV blocks."""
+        """Copy the recurrent states stored with the blocks that a step's rows may write."""
         spec, max_blocks = self._spec, self._memory.max_blocks
         size, length = spec.block_size, spec.conv_width - 1
         columns = np.arange(num_block_columns(size, spec.num_speculative_tokens))
@@ -193,7 +193,7 @@ class Captures:
 
 
 def hashes(logits: Array, vocab_size: int) -> Array:
-    """Return a 64-bit hash of each row of V logits: the sum of float bits times 1, 3, 5 ..."""
+    """Return a 64-bit hash of each row of logits: the sum of its float bits times 1, 3, 5 ..."""
     bits = logits.view(np.uint32).reshape(-1, vocab_size).astype(np.uint64)
     # NaN has many bit patterns; the one that an op produces depends on the device.
     bits[np.isnan(logits).reshape(bits.shape)] = NAN_BITS

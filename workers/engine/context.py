@@ -35,7 +35,7 @@ class Context:
     fixed: dict[type[Arguments], dict[str, Span | int]] = field(default_factory=dict)
 
     def cached(self, build: Callable[["Context", *Ts], A], *given: *Ts) -> A:
-        """Return `build(context, values)`, computed once for equal values.
+        """Return `build(context, *given)`; cached by `build` and `given`.
 
         A lane identifies an arguments object by its identity, and checks an object that it has not seen before.
         """
@@ -44,7 +44,7 @@ class Context:
         return self._keep((build, given), partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
 
     def cached_in_view(self, build: Callable[["Context", V], A], view: V) -> A:
-        """Return `build(context, view)`, computed once per view (buffer spans of one batch shape)."""
+        """Return `build(context, view)`; cached in the view, so once per batch shape."""
         found: A | None = view.built.get(build)
         if found is None:
             assert view.num_rows <= self.memory.rows_max, (
@@ -54,14 +54,14 @@ class Context:
         return found
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
-        """Return the arguments object of an op for these values, the same one for equal values."""
+        """Return the arguments object of an op; cached, so the same object for equal values."""
         found: A | None = self.built.get((op, given))
         return self._keep((op, given), op(*given)) if found is None else found
 
     def bound(
         self, op: type[B], view: ShapeView, own: Mapping[str, Span | int] | None = None, /, **named: Span | int
     ) -> B:
-        """Build an op's arguments by name: a given value, a span of the view, a buffer or a size.
+        """Return the arguments of an op, each looked up by its name: span, buffer or size.
 
         Given values are in `own` and `named`; buffers and sizes are those of the memory and of the specification.
 
@@ -128,7 +128,7 @@ class SpecialRows(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """One step on the device: padded buffers, requests by row, and upper bounds.
+    """Device work of one step: buffer spans, requests by batch row, and upper bounds of sizes.
 
     `num_blocks_max` bounds the KV-cache blocks that any row reads, `num_queries_max` its tokens; `k_step` draft tokens
     are proposed. The first `num_common_blocks` blocks are full and the same for every row.

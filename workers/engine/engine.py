@@ -41,7 +41,7 @@ from workers.record.observation import Observation, Recorder
 
 
 class Engine:
-    """One engine: call `submit`, `apply` events, and `step` until it is `drained`.
+    """One engine: `submit` requests, `apply` events, and call `step` until it is `drained`.
 
     `log` records decisions and host observations in order; `observer` counts what happened.
     """
@@ -114,7 +114,7 @@ class Engine:
         return plan
 
     def _launch(self, plan: Plan) -> Step:
-        """Launch a step; apply a pending event that permutes its rows or runs a dummy step.
+        """Launch a step; first apply a pending event: permute its rows, or run a dummy step.
 
         A reorder waits for the next step with rows, a dummy step for the next step without rows.
         """
@@ -157,7 +157,7 @@ class Engine:
         self.log.append(host_observations.observe_results(step, delivered, wanted, drafts, self.scheduler))
 
     def _num_gaps(self) -> int:
-        """Return how many running requests of the previous step this step skips."""
+        """Return how many running requests with a row in the previous step have none in this one."""
         previous = self.runner.batch.previous
         return sum(
             request.last_step != self.tick
@@ -251,7 +251,7 @@ class Engine:
 
 
 def permutation(how: str, seed: int, tick: int, count: int) -> Sequence[int]:
-    """Return, for each new row, its old index after an event that permutes the batch."""
+    """Return a batch permutation for a reorder event: the old row index of each new row."""
     match how:
         case "reverse":
             return range(count - 1, -1, -1)

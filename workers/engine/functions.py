@@ -111,7 +111,7 @@ def must_process(num_in_flight: int, depth: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EngineFunctions:
-    """The functions of one engine that planted faults can replace; defaults are correct."""
+    """The scheduling, count and sampling functions of one engine, which a fault can replace."""
 
     must_process: Callable[[int, int], bool] = must_process
     choose_victim: Callable[[Sequence[Request]], Request] = last_admitted

@@ -19,7 +19,7 @@ _grammar_drafts = arguments_of(GrammarDrafts, "rows")
 
 
 class Grammars:
-    """Buffers and ops of structured output; a step without grammar rows runs none of the ops."""
+    """Grammar bitmasks: buffers and ops; a step without grammar requests runs no op of them."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -56,7 +56,7 @@ class Grammars:
         context.h2d.launch(context.functions.copy_masks, context.arguments(CopyMasks, staging.all, self._masks.all))
 
     def launch_drafts(self, forward: Forward) -> None:
-        """Enqueue the op that replaces grammar rows' draft tokens by those the host has checked."""
+        """Enqueue the op that overwrites grammar rows' draft tokens with the host-checked ones."""
         context, view, named = self._context, forward.view, forward.named.grammar
         if named:
             rows = context.memory.special_rows("grammar", len(named))

@@ -59,7 +59,7 @@ def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
 
 
 def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> None:
-    """Store the draft tokens of grammar requests until these are scheduled again."""
+    """Store grammar requests' draft tokens on the request, until its next step verifies them."""
     for row, proposed in zip(rows, drafts, strict=False):
         has_ended = row.request.finish_reason is not None
         if row.request.params.grammar and row.scheduled.epoch == row.request.epoch and not has_ended:
@@ -67,7 +67,7 @@ def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> Non
 
 
 def num_masks(row: PlanRow) -> int:
-    """Return the number of a row's bitmasks: one per draft token, one for the last token.
+    """Return the number of a row's bitmasks: one per draft token, and one for the bonus token.
 
     A draft token that was removed by the grammar also has one.
     Source: vLLM PR #49738.
@@ -76,7 +76,7 @@ def num_masks(row: PlanRow) -> int:
 
 
 def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
-    """Yield a row's bitmasks of allowed tokens: before each draft token, and after the last.
+    """Yield a row's bitmasks of allowed tokens: for each draft token, then for the bonus token.
 
     After a removed draft token, all tokens are allowed.
     """
@@ -88,7 +88,7 @@ def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
 
 
 def length_in_grammar(request: Request, sampled: Sequence[int]) -> int:
-    """Return how many of the sampled tokens the grammar admits before it ends.
+    """Return how many of the sampled tokens belong to the grammar; it may end before the last.
 
     One more than sampled if it goes past.
     """

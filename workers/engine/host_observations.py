@@ -75,7 +75,7 @@ def observe_results(
 def observe_drained(
     tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts_of: Iterable[int]
 ) -> Observation:
-    """Observe the requests, blocks and slots that the host still holds after the last request.
+    """Observe the requests, blocks and slots still held after the last request has ended.
 
     `drafts_of` are requests with kept draft tokens.
     """

@@ -31,7 +31,7 @@ class Row:
 
 
 def initial_tokens(planned: PlanRow) -> list[int]:
-    """Return the tokens that a new row stores: all tokens of its request that the host knows."""
+    """Return the tokens for a new batch row: prompt and output tokens known to the host."""
     return list(planned.request.tokens)
 
 

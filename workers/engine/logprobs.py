@@ -27,7 +27,7 @@ TokenLogprobs: TypeAlias = tuple[int | float, ...]
 
 @dataclass(frozen=True, slots=True)
 class LogprobsInFlight:
-    """The rows of a launched step that return logprobs, and pinned memory for the results."""
+    """The batch rows of a step that want logprobs, and pinned memory for their results."""
 
     rows: tuple[int, ...]
     ids: Span
@@ -114,7 +114,7 @@ class Logprobs:
 
 
 def _pairs(ids: Sequence[int], logprobs: Sequence[float], first: int) -> TokenLogprobs:
-    """Return the (id, logprob) pairs of one sampled token, flat, stored from index `first` on."""
+    """Return one sampled token's (id, logprob) pairs, read from index `first` of flat arrays."""
     places = range(first, first + LOGPROBS_MAX)
     return tuple(chain.from_iterable((ids[place], logprobs[place]) for place in places if ids[place] != NO_TOKEN))
 

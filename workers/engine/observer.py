@@ -107,7 +107,7 @@ class EngineObserver:
         self.probes["cache_reset_in_flight"] += preempts
 
     def joined(self, pool: CachingPool, shared: Sequence[int], rows: Sequence[PlanRow]) -> None:
-        """Count a prefix-cache hit with `shared` blocks, by the request of the last row."""
+        """Count the probes of an admitted request's prefix-cache hit with `shared` blocks."""
         if not shared:
             return
         probes, row = self.probes, rows[-1]
@@ -195,7 +195,7 @@ class EngineObserver:
         self.probes["dummy_step"] += is_dummy
 
     def rows_moved(self, permuted: bool) -> None:
-        """Count that batch rows moved: into holes, or because an event permuted them."""
+        """Count a change of batch rows: by condensing, or permuted by a reorder event."""
         what = "reorder" if permuted else "condense"
         self.probes[what] += 1
         self.probes[what + "_in_flight"] += self._spec.depth > 1
@@ -264,7 +264,7 @@ class EngineObserver:
         self.probes["no_logit"] += 1
 
     def ended(self, request: Request, row: PlanRow, sampled: Sequence[int], count: int) -> None:
-        """Count the probes of a request's end, which `count` of the row's sampled tokens reach."""
+        """Count the probes of a request that ends after `count` of its row's sampled tokens."""
         for probe in _end_edges(request, row, sampled, count, self._spec):
             self.probes[probe] += 1
 

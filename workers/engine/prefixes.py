@@ -75,7 +75,7 @@ class Prefixes:
         return self.pool.reset()
 
     def joined(self, request: Request, shared: list[int], rows: Sequence[PlanRow]) -> None:
-        """Record an admitted request's hit, and register the blocks that its row fills.
+        """Record a newly admitted request's prefix-cache hit; register the blocks that it fills.
 
         Its row is the last of `rows`.
         """

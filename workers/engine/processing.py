@@ -42,7 +42,7 @@ def is_limited(params: SamplingParams) -> bool:
 
 
 def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging) -> None:
-    """Write the parameter lines of requests that start or resume, and enqueue their copies."""
+    """Write new or resumed requests' lines of the parameter table; enqueue copies to the device."""
     length = context.memory.line_length
     for row in plan.rows:
         if row.scheduled.step_in_epoch == 0 and row.request.params.changes_logits:

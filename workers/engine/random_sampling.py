@@ -105,7 +105,7 @@ class RandomSampling:
         self._calls: dict[tuple[View, bool], tuple[Sequence[Call], Sequence[Span]]] = {}
 
     def is_needed(self, named: SpecialRows) -> bool:
-        """Return whether the step samples at random: temperatures or synthetic acceptance.
+        """Return whether any row has a temperature, or acceptance is synthetic.
 
         Synthetic rates need it for all rows.
         """
@@ -137,7 +137,7 @@ class RandomSampling:
         self._context.captures.sampling(forward.view, forward.step, forward.requests, seen)
 
     def _bind(self, view: View, is_limited: bool) -> tuple[Sequence[Call], Sequence[Span]]:
-        """Return the op launches of one batch shape, and the spans to capture for the judges.
+        """Return the sampler's op launches for one batch shape, and the buffer spans to capture.
 
         Reused at every step.
         """

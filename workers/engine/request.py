@@ -77,7 +77,7 @@ class PlanRow:
 
 
 class Plan(NamedTuple):
-    """Scheduler output of one step: its rows, number of drafts to propose, blocks to poison.
+    """Scheduler output of one step: rows, number of draft tokens to propose, blocks to poison.
 
     `is_spoiled` says that an event corrupts logits or draft tokens of some row.
     """
@@ -110,7 +110,7 @@ class PlanWorkspace:
         self.skipped.clear()
 
     def take_spoils(self, request: Request, verifies: bool) -> Spoils:
-        """Remove and return a request's pending corruption events, for a row that samples.
+        """Remove and return a request's pending corruption events, for the row being planned.
 
         The corruption of a draft token stays pending unless the row `verifies` some.
         """
@@ -122,7 +122,7 @@ class PlanWorkspace:
 
     @staticmethod
     def return_spoils(request: Request, taken: Spoils) -> None:
-        """Return a removed row's corruption events to its request, unless newer ones exist."""
+        """Give a withdrawn row's corruption events back to its request, unless it has newer ones."""
         newer = request.spoils_next
         if taken is not UNSPOILED:
             request.spoils_next = Spoils(

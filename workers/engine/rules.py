@@ -22,7 +22,7 @@ def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
 
 
 def blocks_to_free(request: Request, block_size: int) -> list[int]:
-    """Return the blocks that a request frees: all, also those after its last token."""
+    """Return the KV-cache blocks that a request frees when it stops running: all of its blocks."""
     return request.blocks
 
 
@@ -37,7 +37,7 @@ def clip_to_block(request: Request, n: int, block_size: int) -> int:
 
 
 def block_to_resume_from(row: PlanRow, block_size: int) -> int:
-    """Return the block with a row's recurrent state: the last of its prefix-cache hit, or PAD_BLOCK.
+    """Return the block with the recurrent state after a row's prefix-cache hit, or PAD_BLOCK.
 
     It is the last shared block.
     """
@@ -53,7 +53,7 @@ def usable_hits(blocks: list[int]) -> list[int]:
 
 
 def tokens_to_cache(request: Request, cut: Sequence[int]) -> list[int]:
-    """Return the tokens whose full blocks the prefix cache may register: all committed ones."""
+    """Return the tokens whose full blocks may be registered in the prefix cache: the committed."""
     return request.tokens
 
 
@@ -78,7 +78,7 @@ def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[i
 
 
 def blocks_still_lost(earlier: Sequence[int], lost: Sequence[int]) -> list[int]:
-    """Return the blocks to poison in the next step: lost by earlier resets since the last step, and by this one."""
+    """Return the blocks to poison in the next step: lost by any reset since the last step."""
     return [*earlier, *lost]
 
 
@@ -88,7 +88,7 @@ def tokens_to_search(request: Request) -> Sequence[int]:
 
 
 def forgets_drafts(request: Request) -> bool:
-    """Return whether a host drafter drops a request's data when its blocks are freed.
+    """Return whether a host drafter drops a request's data when its blocks are freed: always.
 
     It does, because the request may never run again.
     """
@@ -96,7 +96,7 @@ def forgets_drafts(request: Request) -> bool:
 
 
 def drafts_after(row: PlanRow, k_step: int) -> int:
-    """Return the number of draft tokens that the step after this row verifies.
+    """Return how many draft tokens a request's next step verifies, after this row of it.
 
     0 after a non-final prefill chunk.
     """
@@ -104,7 +104,7 @@ def drafts_after(row: PlanRow, k_step: int) -> int:
 
 
 def budget_used(n: int, d: int) -> int:
-    """Return the token budget of a row with `n` tokens, `d` of them drafts: all `n`."""
+    """Return how much of the token budget a row with `n` tokens uses: all `n`, with drafts."""
     return n
 
 
@@ -131,7 +131,7 @@ def has_state(request: Request, slots: Pool) -> bool:
 
 
 def subtract_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-    """Subtract the row's scheduled tokens from its preempted request's tokens in flight.
+    """Subtract a preempted row's scheduled tokens from its request's stale tokens in flight.
 
     All its scheduled tokens count, not only the accepted ones.
     """
@@ -192,5 +192,5 @@ def logits_for_logprobs(logits: Span, kept: Span) -> Span:
 
 
 def logprob_rows(rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
-    """Return the row indexes of copied logprobs, which are those of the step itself."""
+    """Return the row indexes of the logprobs that were copied to the host: the step's own rows."""
     return rows

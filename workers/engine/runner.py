@@ -245,7 +245,7 @@ class ModelRunner:
             self.context.captures.poisoned(fresh, plan.step, tuple(request for request, _ in step.keys))
 
     def _copy_inputs(self, staging: Staging) -> None:
-        """Enqueue the copy of inputs, after the last op that reads the previous step's inputs."""
+        """Enqueue the copy of inputs to the device, after the last reader of the previous inputs."""
         copied = self.context.arguments(CopyInputs, staging.inputs.all, self.memory.inputs.all)
         self._functions.wait_for_readers(self.h2d, self._inputs_read)
         self.h2d.launch(self._functions.copy_inputs, copied)
@@ -281,7 +281,7 @@ class ModelRunner:
                 self.h2d.launch(self._functions.copy_script, self.context.arguments(CopyScript, line, target))
 
     def _correct(self, step: Step) -> None:
-        """Replace the host's optimistic computed counts by the true ones, for rows in the batch."""
+        """Replace the computed counts of batch rows, which assume full acceptance, by the true ones."""
         if step.counts is not None and step.counts_done is not None:
             step.counts_done.synchronize()
             with self._machine.host(step.counts, "r", step.number) as landed:
@@ -315,7 +315,7 @@ class ModelRunner:
         )
 
     def logprobs(self, step: Step, outputs: Sequence[Sequence[int]]) -> Sequence[Sequence[TokenLogprobs]] | None:
-        """Return a step's logprobs, after `output` was called; None if no row wants any."""
+        """Return a step's logprobs by row; call `output` first; None if no row wants logprobs."""
         if step.logprobs is None:
             return None
         return self._sampler.logprobs.read(step.logprobs, step.number, outputs, len(self.batch.rows))

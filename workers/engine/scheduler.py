@@ -113,7 +113,7 @@ class Scheduler:
         self._take(request, n, blocks, work)
 
     def _take_out(self, victim: Request, work: PlanWorkspace) -> tuple[int, ...]:
-        """Remove a preempted request's row from the step being planned; return its new blocks."""
+        """Remove a preempted request's row from the step being planned; return the row's new blocks."""
         returned: tuple[int, ...] = ()
         work.skipped[:] = [skipped for skipped in work.skipped if skipped[0] != victim.index]
         for row in [row for row in work.rows if row.request is victim]:

@@ -14,14 +14,14 @@ BELOW = -2
 
 
 def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous: Sequence[int]) -> None:
-    """Overwrite a host drafter's tokens in the pinned inputs with invalid ids, as events ask."""
+    """Overwrite a host drafter's tokens with invalid ids in the pinned inputs, for spoil events."""
     if TRAITS[context.spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
             staged[context.memory.layout.host_drafts + place] = token
 
 
 def launch_drafts(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> None:
-    """Enqueue ops that corrupt draft tokens or draft logits on the device, as events ask."""
+    """Enqueue ops that corrupt draft tokens or draft logits on the device, for spoil events."""
     launch, functions, memory, spec = context.compute.launch, context.functions, context.memory, context.spec
     if not TRAITS[spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
@@ -42,7 +42,7 @@ def launch_drafts(context: Context, rows: Sequence[Row], previous: Sequence[int]
 
 
 def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> None:
-    """Enqueue ops that set target logits to NaN or infinity, as events ask."""
+    """Enqueue ops that set target logits to NaN or infinity, for spoil events."""
     spec, functions = context.spec, context.functions
     for index, row in enumerate(rows):
         event = row.plan.scheduled.spoils.logit
@@ -55,7 +55,7 @@ def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> No
 
 
 def _ids(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield (index, invalid id) for each draft token of the previous step to be corrupted."""
+    """Yield (draft token index, invalid id) for each draft token that an event corrupts."""
     spec = context.spec
     for row, at in zip(rows, previous, strict=True):
         event = row.plan.scheduled.spoils.draft

@@ -118,7 +118,7 @@ def max_lengths(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
-    """Return by row the token that the drafter uses if nothing valid is sampled."""
+    """Return by row the token from which the drafter continues if no sampled token is valid."""
     return tuple(
         row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.scheduled.n)) for row in rows
     )
@@ -130,7 +130,7 @@ def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
 
 
 def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
-    """Return newly allocated and evicted blocks, in which stale values are to be overwritten."""
+    """Return the blocks to overwrite with poison: newly allocated ones and evicted ones."""
     given = tuple(chain.from_iterable(row.scheduled.blocks.new for row in plan.rows))
     return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
 
@@ -218,7 +218,7 @@ def staging_slot(step: int, num_slots: int) -> int:
 
 
 def wait_for_readers(h2d: Lane, inputs_read: LaneEvent) -> None:
-    """Enqueue a wait of the next input copy for the last reader of the previous inputs."""
+    """Make the next input copy wait for the last reader of the previous inputs."""
     h2d.wait(inputs_read)
 
 

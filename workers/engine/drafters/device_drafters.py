@@ -75,13 +75,13 @@ def medusa(context: Context, forward: Forward) -> None:
 
 
 def extract_hidden_states(context: Context, forward: Forward) -> None:
-    """Enqueue the op that caches hidden states and proposes the sampled token as draft."""
+    """Enqueue the op that caches hidden states; its draft token is the sampled token itself."""
     extracted = context.cached(_extract_hidden_states, forward.view.shape, forward.k_step)
     context.compute.launch(context.functions.extract_hidden_states, extracted)
 
 
 def propose_on_host(context: Context, forward: Forward) -> None:
-    """Enqueue no op: a drafter on the host proposes once the step's results are processed."""
+    """Enqueue no op: this drafter runs on the host after the step's results are processed."""
 
 
 def draft_model(context: Context, forward: Forward) -> None:
@@ -104,7 +104,7 @@ def draft_model(context: Context, forward: Forward) -> None:
 
 
 def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> None:
-    """Enqueue the generation of random numbers, and the passes that sample draft tokens.
+    """Enqueue random noise and one draft pass per token, each sampling a draft token.
 
     Logits stay in the rows' state slots.
     """

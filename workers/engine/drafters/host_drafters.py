@@ -86,7 +86,7 @@ class SuffixDrafter:
 
 
 class HostDrafts:
-    """Draft tokens on the host after the last processed step, K per batch row.
+    """Draft tokens on the host for the next step: K per row of the last processed step.
 
     NO_DRAFT if there are fewer than K.
     """
@@ -100,7 +100,7 @@ class HostDrafts:
     def propose(
         self, step: Step, delivered: Sequence[Sequence[int]], on_device: Sequence[Sequence[int]] | None
     ) -> Sequence[tuple[int, ...]] | None:
-        """Return the draft tokens of each row of a processed step; None if they stay on the device.
+        """Return the draft tokens of each row of a processed step; None for a device drafter.
 
         `on_device` are the draft tokens copied from the device, if the drafter runs there.
         """
