@@ -1,4 +1,4 @@
-"""Answers of an engine's process, validated: a message of any other shape is refused.
+"""Answers of an engine's process, parsed strictly: a message of another shape is refused.
 
 Validation is strict: nothing is converted, e.g. no string to a number.
 """
@@ -29,17 +29,17 @@ class Greeting(Value):
 
 
 class Nothing(Value):
-    """Answer without content: the process has done what it was asked."""
+    """Answer without content: the process has executed the command."""
 
 
 class Kernels(Value):
-    """Answer: why kernels, by name, run in Triton's interpreter and not as NumPy definitions."""
+    """Answer: the kernels that run in Triton's interpreter, each with the reason."""
 
     interpreted: dict[str, str]
 
 
 class Ran(Value):
-    """Answer: names of the engine's functions that have run since this was last asked."""
+    """Answer: the functions of the engine that have run since the last such question."""
 
     functions: list[str]
 
@@ -57,7 +57,7 @@ class Delivery(Value):
 
 
 class Failed(Value):
-    """Answer: the engine's exception, with its message and source location.
+    """Answer: an exception in the engine's process, with its message and source location.
 
     The process may be unusable afterwards; it is if `is_last` is true. `callers` are the callers of that function,
     nearest first. `seen` is what the scheduler, model runner and drafter have shown since the last answer.
@@ -72,7 +72,7 @@ class Failed(Value):
 
 
 class _Answer(Value):
-    """Base of answers with engine records (`seen`).
+    """Base of the answers that carry new engine records (`seen`).
 
     `seen` is what the scheduler, model runner and drafter have shown since the last answer.
     """
@@ -81,7 +81,7 @@ class _Answer(Value):
 
 
 class Stepped(_Answer):
-    """Answer: output tokens of one step by request, and counts of the probes so far.
+    """Answer to `step`: the tokens delivered to each client, and the probe counters so far.
 
     `drained` is true if the scheduler has no request left and no step is in flight.
     """
@@ -92,21 +92,21 @@ class Stepped(_Answer):
 
 
 class Race(Value):
-    """Part of an answer: two accesses to the same memory that nothing orders, and their count."""
+    """One race of a `Reported` answer: both accesses, and how often it occurred."""
 
     order: MissingOrder
     count: int
 
 
 class Reported(_Answer):
-    """Answer: the trace's races and the device's counters, once all enqueued work has run."""
+    """Answer to `report`: races of the trace and counters of the device, after all device work."""
 
     races: tuple[Race, ...]
     counts: dict[str, int]
 
 
 class Harmed(Value):
-    """Answer: whether a race changes what the host receives, and the first different task."""
+    """Answer to `harm`: whether a race changes what the host receives, and where first."""
 
     harm: Harm
 

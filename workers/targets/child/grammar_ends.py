@@ -1,4 +1,4 @@
-"""Limits of engines in which only stop tokens end a grammar; how to make requests fit.
+"""Limits of engines whose grammars end by stop tokens only, and requests adapted to them.
 
 In such a grammar each edge of a stop token leads to a state without edges, and no other edge does. In general, an
 output ends in any state without edges, independent of the output token that leads to it, and after any stop token.
@@ -11,7 +11,7 @@ from scenarios.spec import EngineSpec
 
 
 def nonstop_end_of(event: Submit) -> str | None:
-    """Return a message about the first grammar state that ends without a stop token, or None."""
+    """Return a message on a grammar state that may end without a stop token, or None."""
     grammar, stop = event.params.grammar, set(event.stop)
     for state, edges in enumerate(grammar):
         ending = {token for token, to in edges if not grammar[to]}
@@ -26,7 +26,7 @@ def nonstop_end_of(event: Submit) -> str | None:
 
 
 def with_stop_ends(event: Submit, vocab_size: int) -> Submit:
-    """Return the request with its grammar changed so that only its stop tokens end it.
+    """Return the request with a grammar that ends only by the request's stop tokens.
 
     Each state that could end, or had an edge of a stop token, gets edges of all stop tokens to an end state. If the
     request has no stop tokens but its grammar has an end, the request gets one.
@@ -46,13 +46,13 @@ def with_stop_ends(event: Submit, vocab_size: int) -> Submit:
 
 
 def _rarest_token(grammar: Grammar, vocab_size: int) -> int:
-    """Return the token on the fewest grammar edges; on a tie the highest id."""
+    """Return the token that occurs on the fewest grammar edges; on a tie the highest id."""
     tokens = [edge[0] for edges in grammar for edge in edges]
     return min(reversed(range(vocab_size)), key=tokens.count)
 
 
 def state_without_tokens(event: Submit) -> str | None:
-    """Return the first grammar state in which all tokens are banned by other parameters.
+    """Return the first grammar state in which other parameters ban all allowed tokens.
 
     Return None if each state allows a token.
     """
@@ -67,7 +67,7 @@ def state_without_tokens(event: Submit) -> str | None:
 
 
 def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: only the stop tokens of a request end its grammar."""
+    """Check the limit: a request's grammar ends only by its stop tokens."""
     misfit = nonstop_end_of(event) if isinstance(event, Submit) else None
     if not isinstance(event, Submit) or misfit is None:
         return None
@@ -76,7 +76,7 @@ def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent]
 
 
 def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: in each grammar state, other parameters leave at least one token."""
+    """Check the limit: other parameters leave a token in each grammar state."""
     state = state_without_tokens(event) if isinstance(event, Submit) else None
     if not isinstance(event, Submit) or state is None:
         return None

@@ -16,7 +16,7 @@ ENVIRONMENT = {
 
 
 def install_advice_for(target: str, home: str, root: Path) -> str:
-    """Return the advice to install an engine by `make` in a checkout of this project.
+    """Return the `make` command that installs an engine, as advice in a message.
 
     If Specstorm was installed from a wheel, the advice names the checkout and `--engine-home`.
     """
@@ -37,7 +37,7 @@ def site_packages_of(home: Path, package: str) -> Path | None:
 
 
 def keeper_until_exit(engine: str, launch: Callable[[], Launch]) -> Keeper:
-    """Return a `Keeper` of an engine's process, which ends when this Python process exits."""
+    """Return a `Keeper` of an engine's process; this process ends it when it exits."""
     keeper = Keeper(engine, launch)
     atexit.register(keeper.stop)
     return keeper

@@ -52,7 +52,7 @@ def read_message(stream: IO[bytes]) -> Message | None:
 
 
 def message_in(line: bytes) -> Message:
-    """Parse a line as a message.
+    """Parse a line as a message: a JSON object.
 
     Raises:
         MessageError: it is not a JSON object, or a key appears twice in it.

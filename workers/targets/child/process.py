@@ -46,7 +46,7 @@ A = TypeVar("A", bound=Value)
 
 
 class EngineRaised(EngineFailed):
-    """The engine's process reported an exception; `seen` has its last engine records."""
+    """The engine raised an exception; `seen` has the engine records of its last step."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.error, failed.where, failed.callers)
@@ -59,7 +59,7 @@ class StartFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a process: command, additional environment variables, working directory."""
+    """Command line, additional environment variables and working directory of a process."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -68,7 +68,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Time limits for the greeting, for an answer, and for the exit after a closed pipe.
+    """Time limits in seconds: for the greeting, an answer, and the exit after the pipe closes.
 
     Imports take seconds, or minutes if many processes share a machine.
     """
@@ -171,7 +171,7 @@ class EngineProcess:
         return self._process.poll() is None
 
     def refuse(self, why: str) -> EngineFailed:
-        """End the process, which broke the message protocol; return the exception to raise."""
+        """End the process after a malformed message; return the exception to raise."""
         self._end()
         return EngineFailed(f"the engine's process {why}", ITS_PROCESS)
 
@@ -222,13 +222,13 @@ class EngineProcess:
                 raise self._gone("input") from error
 
     def _check_silent(self) -> None:
-        """Raise if the process wrote anything that was not an answer."""
+        """Raise if the process wrote to the pipe although no question is open."""
         unexpected = self._read()
         if unexpected:
             raise self.refuse(f"wrote {unexpected[:80]!r} without a question")
 
     def _read(self) -> bytes:
-        """Return the bytes that the process has written by now, perhaps none."""
+        """Return the bytes that the process has written since the last read; may be empty."""
         try:
             part = os.read(self._answers.fileno(), _READ_BYTES)
         except BlockingIOError:
@@ -265,7 +265,7 @@ class EngineProcess:
             self._process.wait()
 
     def _gone(self, stream: str) -> EngineFailed:
-        """Return the exception for a process that closed a pipe, most often because it died."""
+        """Return the exception for a process that closed its pipe, usually because it died."""
         try:
             code = self._process.wait(self._seconds.end)
         except subprocess.TimeoutExpired:
@@ -325,7 +325,7 @@ def _signal_name(number: int) -> str:
 
 
 def _remove_orphans(temporary: Path) -> None:
-    """Remove temporary folders of engines that died together with their parent.
+    """Remove temporary folders left by engines whose parent process died with them.
 
     Ray, for example, kills its workers together with their child processes.
     """

@@ -27,7 +27,7 @@ class InstallError(DeviceError):
 
 
 class Release(NamedTuple):
-    """A version of an engine's package, as an index such as PyPI has it.
+    """One version of an engine's package that an index such as PyPI offers.
 
     A package that `has_compiled_code` works only with the torch version that it was built for.
     """
@@ -38,12 +38,12 @@ class Release(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Requirement for pip: `PACKAGE==VERSION`."""
+        """The release as a pip requirement: `PACKAGE==VERSION`."""
         return f"{self.package}=={self.version}"
 
 
 def environment_of(release: Release, folder: Path, python: Path) -> Path:
-    """Return the virtual environment of a release, created below `folder` if it does not exist.
+    """Return the virtual environment of a release below `folder`; create it if missing.
 
     `python` is the Python interpreter of an installation; the environment shares its other packages.
 
@@ -82,7 +82,7 @@ def _make(python: Path, release: Release, folder: Path, shared: Path) -> None:
 
 
 def _check_torch(python: Path, release: Release, torch: str) -> None:
-    """Raise if a release needs another torch version than the installed one; downloads nothing."""
+    """Raise if a release pins another torch version than the installed one; download nothing."""
     asked = ("--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-", release.name)
     report = json.loads(_output_of(python, "-m", "pip", "install", *asked))
     required = required_torch(report["install"][0]["metadata"].get("requires_dist", []))
@@ -91,13 +91,13 @@ def _check_torch(python: Path, release: Release, torch: str) -> None:
 
 
 def required_torch(requirements: Sequence[str]) -> str:
-    """Return the torch version that a package's requirements pin; "" if they pin none."""
+    """Return the torch version that a package's requirements pin; "" if none is pinned."""
     found = [match[1] for each in requirements if (match := _TORCH.match(each))]
     return next(iter(found), "")
 
 
 def is_older(number: str, other: str) -> bool:
-    """Return whether version `number` precedes `other`; text without digits counts as newest."""
+    """Return whether version `number` precedes `other`; a version without digits is the newest."""
     return bool(number) and _numbers(number) < _numbers(other)
 
 

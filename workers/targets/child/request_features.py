@@ -1,4 +1,4 @@
-"""Request features of an engine in a child process, as the engine's own parameters.
+"""Request features that an engine supports, mapped to the engine's own parameters.
 
 A feature is, for example, stop tokens, logprobs of prompt tokens, or a grammar for the output tokens.
 """
@@ -18,7 +18,7 @@ _PLAIN_SUBMIT = Submit(tick=0, request="plain", prompt=(0,), max_tokens=1)
 
 @dataclass(frozen=True, slots=True)
 class FeatureSupport:
-    """One request feature (e.g. penalties) that an engine supports, and its parameters.
+    """One request feature (e.g. penalties) of an engine: its parameters and limits.
 
     `sampling` maps each of the engine's sampling parameters for it to its value for a request; `request` has the
     parameters that are not sampling parameters. The engine lacks the feature for the specifications for which `without`
@@ -35,13 +35,13 @@ class FeatureSupport:
 
 
 def of(param: str, key: str = "") -> Mapping[str, Value]:
-    """Map the engine's parameter `key` (default: `param`) to our sampling parameter `param`."""
+    """Map the engine's parameter `key` (default: the same name) to our parameter `param`."""
     return {key or param: lambda submit: getattr(submit.params, param)}
 
 
 @dataclass(frozen=True, slots=True)
 class ExcludedParam:
-    """Limit: requests of some kind may not use the sampling parameter `param`."""
+    """Limit of an engine: requests of some kind cannot use the parameter `param`."""
 
     param: str
     other: str
@@ -49,7 +49,7 @@ class ExcludedParam:
     reason: str = ""
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of a request of that kind that uses `param`, else None."""
+        """Return an `Excess` if the request is of this kind and uses `param`, else None."""
         if not isinstance(event, Submit) or not uses_feature(event, self.param) or not self.is_of_kind(event, spec):
             return None
         default = getattr(PLAIN, self.param)
@@ -70,7 +70,7 @@ class RequestFeatures:
 
     @property
     def lacks(self) -> tuple[Without, ...]:
-        """For each feature, the engine options with which the engine lacks it."""
+        """The features that the engine lacks under some specifications, such as with a drafter."""
         return tuple(Without((each.feature,), each.without) for each in self.rows if each.without is not None)
 
     @property
@@ -78,20 +78,20 @@ class RequestFeatures:
         return tuple(limit for each in self.rows for limit in each.limits)
 
     def sampling(self, event: Submit) -> dict[str, object]:
-        """Return a request's arguments for the engine's sampling parameters."""
+        """Return the arguments of the engine's sampling parameters for a request."""
         return {key: value(event) for each in self.rows for key, value in each.sampling.items()}
 
     def request(self, event: Submit) -> dict[str, object]:
-        """Return a request's parameters that are not sampling parameters."""
+        """Return the engine's arguments for a request that are not sampling parameters."""
         return {key: value(event) for each in self.rows for key, value in each.request.items()}
 
     def written(self, event: Submit) -> dict[str, object]:
-        """Return a request's sampling parameters other than defaults, for an exported test."""
+        """Return a request's non-default sampling parameters, for an exported test."""
         plain = self.sampling(_PLAIN_SUBMIT)
         return {key: value for key, value in self.sampling(event).items() if value != plain[key]}
 
     def unwritten(self, event: Submit) -> str | None:
-        """Return why a request cannot be in an exported test: its first such feature."""
+        """Return which feature of a request exported tests do not support, and why; or None."""
         found = (
             f"{each.feature} {each.unwritten}"
             for each in self.rows

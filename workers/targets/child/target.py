@@ -1,4 +1,4 @@
-"""Target of engines in a child process, which is kept for later traces.
+"""Target for engines in a child process; the process runs one trace after another.
 
 A kind of engine derives from `ChildKind`; `workers.targets.child.inside` has the code of the process that answers. Any
 misbehaviour of the process becomes an `EngineFailed` of the question it occurred in, at the latest after a timeout.
@@ -48,7 +48,7 @@ A = TypeVar("A", bound=Value)
 
 @cache
 def _applied(package: str, names: str, roots: tuple[Path, ...]) -> SelectedEdits:
-    """Return the edits of the selected fixes that match the sources in `roots`; cached."""
+    """Return the edits of the selected fixes, and which fixes do not match the sources."""
     return select_edits(select_fixes(fixes_of(package), names), roots)
 
 
@@ -58,7 +58,7 @@ _CONTINUES_AFTER = ("stop", "length")
 
 @dataclass(slots=True, eq=False)
 class _SessionProgress:
-    """Progress of a streaming session: its `current` request, and those that wait for its end.
+    """State of a streaming session: its `current` request, and the parts that wait.
 
     A streaming session is a sequence of requests, its parts: a part's prompt tokens are appended to all tokens of the
     part before, without its last output token. No part is added once the session `is_over`.
@@ -70,7 +70,7 @@ class _SessionProgress:
 
 
 class ChildTarget(Target):
-    """A target that runs one trace on an engine in a child process.
+    """Runs one trace on an engine in a child process, by messages.
 
     Between steps it collects submits, aborts and other events, and sends them with the next step. Each answer has the
     output tokens of that step and what the scheduler, model runner and drafter have shown.
@@ -108,12 +108,12 @@ class ChildTarget(Target):
             self._pending.append(event.model_dump(mode="json"))
 
     def _expect_output(self, request: str) -> None:
-        """Create the empty output of a request that the engine has accepted."""
+        """Create the empty output of an accepted request."""
         self._num_requests += 1
         self._delivered[request] = Output((), None)
 
     def _add_session_input(self, event: Submit, session: str) -> None:
-        """Send the next input of a streaming session, unless the session has ended.
+        """Send a streaming session's next part, unless the session has ended.
 
         After the trace's last request of the session, end the session.
         """
@@ -131,7 +131,7 @@ class ChildTarget(Target):
             self.apply(EndSession(tick=event.tick, at=event.at, session=session))
 
     def _advance_sessions(self) -> None:
-        """Begin the next input of each streaming session whose current one has ended.
+        """Begin the next part of each streaming session whose current part has ended.
 
         A session is over if its current part was aborted or failed.
         """
@@ -165,7 +165,7 @@ class ChildTarget(Target):
         self._pending.append(event.model_dump(mode="json"))
 
     def step(self, happen: Callable[[Hook], None]) -> None:
-        """Run one step, unless there is nothing to do.
+        """Run one step in the process; without requests and events, do nothing.
 
         Each event names the point of the step at which it takes effect; the engine's process applies it there.
         """
@@ -219,7 +219,7 @@ class ChildTarget(Target):
                 self._writers[each.step, variable] = tuple(dict.fromkeys((*writers, *before)))
 
     def drain(self) -> None:
-        """Run all enqueued work in the process, and fetch its races if watched."""
+        """Run all queued device work in the process; fetch its races if they are detected."""
         if self._watch.races or self._watch.steps:
             self._reported = self._ask({"do": "report"}, Reported)
             self._store_records(self._reported.seen)
@@ -238,7 +238,7 @@ class ChildTarget(Target):
         return tuple(found)
 
     def close(self) -> None:
-        """End the trace; the process keeps the engine if it has no request left.
+        """End the trace; the process keeps the engine unless requests are left.
 
         Raises:
             EngineFailed: this failed, and nothing had failed before.
@@ -258,7 +258,7 @@ class ChildTarget(Target):
 
 
 class ChildKind(TargetKind):
-    """Kind of an engine that runs in a child process, one trace after another.
+    """Properties of an engine that runs in a child process: limits, versions, the process.
 
     `keeper` returns the keeper of that process. An engine that is a package of its own is installed in `home`.
     `definition_is_wrong` is the message for a finding that occurs only with our definitions of the engine's kernels.
@@ -285,7 +285,7 @@ class ChildKind(TargetKind):
             raise
 
     def renew(self, config: RunConfig) -> bool:
-        """Make the process discard its engines; end the process if that fails."""
+        """Make the process discard its engines; if that fails, end the process."""
         keeper = self.keeper(config)
         try:
             keeper.process().ask({"do": "forget"}, Nothing)
@@ -305,7 +305,7 @@ class ChildKind(TargetKind):
             raise DeviceError(f"engine {self.name}: {error}") from error
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
-        """Return the same configuration with all kernels interpreted, to confirm a finding.
+        """Return the run configuration that confirms a finding: all kernels interpreted; or None.
 
         These are the engine's own, while the definitions that replaced them are ours.
         """
@@ -340,11 +340,11 @@ class ChildKind(TargetKind):
         return _applied(self.package, config.fixes, (*laid_over, installed))
 
     def home(self, config: RunConfig) -> Path:
-        """Return the folder of the installation that a configuration selects."""
+        """Return the virtual environment of the engine that a run configuration selects."""
         raise NotImplementedError(f"engine {self.name} must implement ChildKind.home")
 
     def keeper(self, config: RunConfig) -> Keeper:
-        """Return the object that starts and keeps the process for a configuration."""
+        """Return the object that starts and keeps the engine process of a configuration."""
         raise NotImplementedError(f"engine {self.name} must implement ChildKind.keeper")
 
 

@@ -1,4 +1,4 @@
-"""Program that runs a command, and ends all of its descendants when it must end.
+"""Program that runs a command and, when it ends, kills all of the command's descendants.
 
 `warden.py DRIVER FOLDER COMMAND...` writes the command's process id to stdout as the first line and, after the command
 has ended, the end of its error output to stderr. It exits like the command: with its exit code, or by its signal.
@@ -90,7 +90,7 @@ class Warden:
         self._is_asked = True
 
     def _wait(self, seconds: float | None, errors: int | None) -> None:
-        """Wait for a signal, the end of a watched process, or error output."""
+        """Wait for a signal, for the end of a watched process, or for error output."""
         for descriptor, _ in self._poll.poll(None if seconds is None else 1000 * seconds):
             if descriptor == self._wakes:
                 os.read(self._wakes, _TAIL_BYTES)
@@ -130,7 +130,7 @@ def _watch(process: int) -> int | None:
 
 
 def _reaped() -> dict[int, int]:
-    """Return the wait statuses of the children that have ended, by process id."""
+    """Return the exit statuses of ended children by process id, so that none stays a zombie."""
     ended: dict[int, int] = {}
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -224,7 +224,7 @@ def _exit_like(status: int) -> None:
 
 
 def main() -> None:
-    """Run the outer warden, whose command is the inner warden, which runs the engine."""
+    """Run two nested wardens: the outer one guards the inner one, which runs the engine."""
     driver, folder, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     outer = Warden(driver, driver)
     parent = os.getpid()

@@ -16,7 +16,7 @@ _REMARKS = ("  # type: ignore[", "  # noqa: ")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A function, class or constant of a driver file, with its source and the names it uses."""
+    """One definition of a driver file (function, class, constant): its source and used names."""
 
     name: str
     source: str
@@ -26,7 +26,7 @@ class Part:
 
 
 def source_of(files: tuple[Path, ...], names: Iterable[str], package: str) -> tuple[list[str], list[str]]:
-    """Return the imports, and the source of the helper functions, that an exported test needs.
+    """Return imports and helper functions for an exported test, as Python source.
 
     The test calls `names`, which the shared driver or the engine's driver `files` define; their dependencies are
     included. Constants come first, then functions in the order of their files. If several files define a name, the last

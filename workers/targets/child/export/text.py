@@ -9,13 +9,13 @@ WIDTH = 88
 
 
 class Code(NamedTuple):
-    """An expression that is written to the source as it is."""
+    """Python source text of an expression, inserted into the test unchanged."""
 
     text: str
 
 
 class Call(NamedTuple):
-    """A call of a function to be written as source, with arguments."""
+    """A function call to be formatted as Python source: function, arguments, options."""
 
     name: str
     arguments: Sequence[object] = ()
@@ -40,7 +40,7 @@ def literal(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text between the quotes of a Python string literal, escaped."""
+    """Return a text escaped for a Python string literal, without the quotes."""
     return _printable(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
 
 
@@ -49,7 +49,7 @@ def _printable(text: str) -> str:
 
 
 def docstring(title: str, *sentences: str) -> str:
-    """Return a module docstring: a title and `sentences`, each sentence on a new line.
+    """Return a module docstring as source: the title, then each sentence on its own line.
 
     All text is escaped, so that it cannot end the docstring.
     """
@@ -69,12 +69,12 @@ def comment(text: str) -> str:
 
 
 def identifier(name: str, prefix: str) -> str:
-    """Return a finding's name as part of a test name: lower case, without the engine's prefix."""
+    """Return a finding's name for a test name: lower case, without the engine's prefix."""
     return re.sub("[^a-z0-9]", "_", name.removeprefix(prefix).lower()).strip("_") or "finding"
 
 
 def wrapped(value: object, before: str = "", after: str = "", width: int = WIDTH - 4) -> list[str]:
-    """Return `before`, a value as Python source, and `after`, wrapped into lines.
+    """Return lines of source: `before`, a value, `after`, wrapped to the line length.
 
     A value that is too long gets one line for each item; a list of numbers fills its lines instead.
     """

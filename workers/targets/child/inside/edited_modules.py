@@ -15,7 +15,7 @@ from workers.edits.fix import SelectedEdits, fixes_of, select_edits, select_fixe
 
 
 def install(package: str, names: str, overlays: Sequence[Path]) -> SelectedEdits:
-    """Install the import hook for fixes of findings; return the edits that it applies.
+    """Install the import hook that applies fixes of findings; return the edits by module.
 
     A fix is applied if it matches the sources. `names` is `all`, comma-separated names of findings, or empty.
     `overlays` are source trees over the installed package, in order of precedence.
@@ -65,7 +65,7 @@ class Loader(SourceFileLoader):
         self._edits = edits
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code of the edited module, never cached byte code of the original.
+        """Compile the edited source; never use cached byte code of the original.
 
         Raises:
             EditError: an edit does not match.
@@ -73,7 +73,7 @@ class Loader(SourceFileLoader):
         return compile(self.tree(), self.path, "exec", dont_inherit=True)
 
     def tree(self) -> ast.Module:
-        """Return the syntax tree of the module after its edits.
+        """Return the module's syntax tree with all edits applied.
 
         Raises:
             EditError: an edit does not match.

@@ -55,14 +55,14 @@ def spin(microseconds: float) -> None:
 
 
 class Gpu:
-    """GPU of this process: delays streams and host as a trace asks; detects no races."""
+    """The GPU of this process: adds the delays that a trace specifies; detects no races."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
         self._delaying: list[DelayedLines | _Launches] = []
 
     def idle(self) -> None:
-        """Stop all delays, e.g. while an engine is created."""
+        """Add no delays from now on, e.g. while an engine is created."""
         self._open.close()
         self._delaying = []
 
@@ -124,7 +124,7 @@ class DelayedLines:
             spin(delay.microseconds)
 
     def _called(self, frame: FrameType, event: str, _: object) -> Any:
-        """Return a line tracer for a called function that has a delayed line, else None."""
+        """Return a line tracer if the called function contains a delayed line, else None."""
         code = frame.f_code
         found = self._of_code.get(code)
         if found is None:
@@ -143,7 +143,7 @@ class DelayedLines:
         return found
 
     def matching(self, delays: Iterable[Delay], where: str, frame: FrameType) -> Iterable[Delay]:
-        """Return the delays of a source line that apply in this step and call stack."""
+        """Return the delays of a source line that apply in this step and to this call stack."""
         return [
             each
             for each in delays
@@ -152,7 +152,7 @@ class DelayedLines:
 
 
 class _Lines:
-    """Line tracer of one function call that pauses before or after delayed lines."""
+    """Line tracer of one function call: pauses before or after the delayed source lines."""
 
     def __init__(self, context: DelayedLines, delays: Mapping[int, Sequence[Delay]]) -> None:
         self._context, self._delays = context, delays
@@ -173,7 +173,7 @@ class _Lines:
 
 
 def _is_called_from(frame: FrameType, lines: Sequence[str]) -> bool:
-    """Return whether the stack contains the given caller lines, innermost first.
+    """Return whether the callers of a frame are at the given lines, nearest first.
 
     Other functions may be between them on the stack.
     """

@@ -1,4 +1,4 @@
-"""Answers the questions to an engine's process: opens a trace, steps it, reports."""
+"""Command loop of an engine's process: open a trace, run its steps, report races."""
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
 class Host:
-    """Answers questions by running one trace at a time on `engines`.
+    """Executes the parent's commands; runs one trace at a time on an engine of `engines`.
 
     A schedule takes effect on `device`; without one, schedules have no effect. `interpreted` returns the reason why a
     kernel is interpreted instead of replaced by its definition, by kernel name.
@@ -78,7 +78,7 @@ class Host:
                 raise ValueError(f"message {what!r}; expected one of {known}")
 
     def last_seen(self) -> list[Message]:
-        """Return the engine records of a failed step; none if recording fails as well.
+        """Return the engine records of a failed step; [] if reading them fails, too.
 
         They show what the scheduler, model runner and drafter did in the step that failed.
         """
@@ -141,7 +141,7 @@ class Host:
         return {**report, "seen": self.session.seen()}
 
     def _harm(self, number: int) -> Message:
-        """Return whether a race changes results, by running the trace again in two task orders.
+        """Run the trace in two more task orders; return whether race `number` changes results.
 
         The last session runs twice again, under `eager` and under `lazy`; the race is harmful if the results differ.
         """
@@ -159,7 +159,7 @@ class Host:
         return device.harm(race, *runs)
 
     def _again(self, spec: EngineSpec, schedule: Schedule, happened: Sequence[Sequence[AnyEvent]]) -> Any:
-        """Run the trace again under a schedule; return hashes of what each task read and wrote."""
+        """Rerun the trace under a schedule; return hashes of each task's reads and writes."""
         self.open(spec, schedule, digests=True)
         for events in happened:
             self._step(events)

@@ -49,7 +49,7 @@ class _Driver:
 
 
 def interpret() -> None:
-    """Select Triton's interpreter, also for an engine built for CPUs.
+    """Make Triton interpret kernels, also in an installation without a backend for CPUs.
 
     Some engines refuse Triton without a backend for CPUs. The backend that is registered here is never used, because
     interpreted kernels are not compiled.
@@ -65,7 +65,7 @@ def interpret() -> None:
 
 
 def _with_booleans(access: Callable[..., Any], mask_at: int) -> Callable[..., Any]:
-    """Wrap an interpreter's load or store to convert its mask to booleans.
+    """Wrap an interpreter's load or store so that any integer mask becomes a boolean one.
 
     The interpreter refuses integer masks, which `mask & scalar` produces.
     """

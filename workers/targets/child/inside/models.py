@@ -86,7 +86,7 @@ def dense_weights(name: str, vocab_size: int) -> Weights:
 def model_folder(
     cache: Path, kind: str, quality: str, vocab_size: int, made: Callable[[str, str, int], Model] = dense_model
 ) -> Path:
-    """Return the cached folder of a model; build the model by `made` if it is missing."""
+    """Return a model's folder in the cache; if it is missing, `made` returns what to write."""
     key = f"{RECIPE} {kind} {quality} {vocab_size}"
     folder = cache / f"{kind}-{quality}-{vocab_size}-{blake2b(key.encode(), digest_size=6).hexdigest()}"
     if not folder.is_dir():
@@ -100,7 +100,7 @@ def generator_of(name: str, vocab_size: int) -> torch.Generator:
 
 
 def normal(generator: torch.Generator, *shape: int, scale: float = 1.0) -> torch.Tensor:
-    """Return a tensor of normally distributed weights with the given shape."""
+    """Return a tensor of the given shape, sampled from a normal distribution."""
     return torch.randn(*shape, generator=generator) * scale
 
 
@@ -209,7 +209,7 @@ def dense_config(vocab_size: int, layers: int) -> dict[str, Any]:
 
 
 def sizes(vocab_size: int, layers: int) -> dict[str, Any]:
-    """Return the sizes in a model's `config.json`: vocabulary, layers, heads, positions."""
+    """Return the size fields of `config.json`: vocabulary, layers, heads, positions."""
     return {
         "vocab_size": vocab_size,
         "hidden_size": HIDDEN,
@@ -224,7 +224,7 @@ def sizes(vocab_size: int, layers: int) -> dict[str, Any]:
 
 
 def _write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
-    """Write a model's folder atomically, so that no process sees an incomplete one."""
+    """Write a model's folder and rename it into place, so no process reads a partial one."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
     (temporary / "config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Record which functions of an engine run, by inserted statements that each set a byte.
+"""Record which functions and blocks of an engine run, by statements inserted at import.
 
 The statement is inserted when a module is imported, and has the line number of the statement after it: no line number
 changes, and neither does the source text. Functions compiled from their source or byte code (`numba`, `torch.jit`) are
@@ -26,7 +26,7 @@ Selection: TypeAlias = Callable[[str, bytes], Mapping[str, int]]
 
 
 class Notes:
-    """Import hook that inserts recording statements into the functions of a package.
+    """Import hook that inserts a recording statement into functions of a package.
 
     `selected` maps each function of a file that is to be recorded to the number of its blocks that are; a module
     without such functions is left unchanged. With `once`, a function that was reported is not reported again.
@@ -40,7 +40,7 @@ class Notes:
         self._reported: set[int] = set()
 
     def install(self) -> None:
-        """Put this import hook before all others; no module of the package may be imported yet."""
+        """Put this import hook before all others; call it before the package is imported."""
         loaded = [name for name in sys.modules if name.partition(".")[0] == self._package]
         assert not loaded, f"{loaded[0]} was loaded before"
         setattr(builtins, _NOTES, self._ran)
@@ -58,7 +58,7 @@ class Notes:
         return spec
 
     def noted(self, tree: ast.Module, source: bytes, file: str, selected: Mapping[str, int]) -> None:
-        """Insert into each selected block a first statement that sets the block's byte."""
+        """Insert a statement at the start of each selected block that marks the block as run."""
         for name, function in functions_of(source, tree).items():
             for number, block in [*enumerate(function.blocks)][: selected.get(name, 0)]:
                 at = self._number_of(_block_name(file, name, number))
@@ -66,11 +66,11 @@ class Notes:
                     _insert(block, at)
 
     def loaded(self, file: str) -> None:
-        """Record that the module-level statements of a file have run."""
+        """Record that a module was imported, so that its top-level statements have run."""
         self._ran[self._number_of(name_of(file, MODULE))] = 1
 
     def launched(self, names: Iterable[str]) -> None:
-        """Record that the functions of a launched kernel have run.
+        """Record a kernel launch, so that the kernel's functions have run.
 
         `names` are the functions' names with their modules, as `package.module.function`.
         """
@@ -118,7 +118,7 @@ def _insert(block: list[ast.stmt], number: int) -> None:
 
 
 class _Noting(SourceFileLoader):
-    """Loader that inserts the recording statements; it caches no byte code on disk."""
+    """Loader of a module with recording statements; it writes no byte code to disk."""
 
     def __init__(self, loader: SourceFileLoader, notes: Notes, file: str, selected: Mapping[str, int]) -> None:
         super().__init__(loader.name, loader.path)
@@ -149,7 +149,7 @@ def all_functions_of(file: str, source: bytes) -> Mapping[str, int]:
 
 
 def note_edits(package: str, fixes: SelectedEdits) -> None:
-    """Install a recorder for the functions that an overlay or a fix changes, if any.
+    """Record runs of the functions that an overlay or a fix changes, if there are any.
 
     No module of the package may be imported yet. An edit outside all functions is recorded as `MODULE`.
     """

@@ -47,7 +47,7 @@ class Observations:
 
     @property
     def step(self) -> int:
-        """The number of the observed step: the latest planned one, or the one whose work a rank's thread does."""
+        """Number of the step to observe: the latest scheduled one, or that of the rank's thread."""
         here = self._hosts.here if self._hosts is not None else None
         return self._planned if here is None or here.rank is None or here.step is None else here.step
 
@@ -118,15 +118,15 @@ class Observations:
         self._readback.add_host_values(partial(self._keep, self._place(), point, names, step, {}, **values))
 
     def call_when_reached(self, receive: Callable[[int], None]) -> None:
-        """Call `receive` with the step's number once the current stream gets to this point."""
+        """Call `receive` with the step's number when the current stream reaches this point."""
         self._readback.call_when_reached(partial(receive, self.step))
 
     def keep(self, point: str, names: Sequence[str], step: int, **values: Any) -> None:
-        """Record values from a callback that already runs in stream order."""
+        """Record values in a callback that is already called in stream order."""
         self._keep(self._place(), point, names, step, {}, **values)
 
     def _place(self) -> list[Message]:
-        """Return the list that receives the next engine records."""
+        """Return the list to which the next engine record is appended."""
         return self._seen
 
     def _keep(

@@ -29,7 +29,7 @@ class Overlay:
         self._roots = [str(folder / package), *([] if is_complete else self.installed)]
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """Return the spec of a module of the package; a subpackage may be in several folders.
+        """Return the module's spec, from the source tree or else from the installed package.
 
         Raises:
             ModuleNotFoundError: the module is compiled and only in the tree, where it was built for another
@@ -57,13 +57,13 @@ def _found(name: str, roots: Sequence[str], inner: Sequence[str]) -> ModuleSpec 
 
 
 class DistributionAlias(DistributionFinder):
-    """Import hook that reports a package's version under a second distribution name."""
+    """Import hook that also reports a package's version under another distribution name."""
 
     def __init__(self, name: str, version: str) -> None:
         self._found = _Named(name, version)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        """Return None: this finder is for the metadata of distributions, not for modules."""
+        """Return None: this finder serves distribution metadata only, never modules."""
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         if context is not None and context.name == self._found.name:
@@ -82,7 +82,7 @@ class _Named(Distribution):
 
 
 def relative_to_packages(text: str) -> str:
-    """Return a text with file names made relative to the folder of the installed packages.
+    """Return a text with file paths made relative to the installed packages or overlay.
 
     This applies to files of the installed package and of an overlay.
     """

@@ -1,4 +1,4 @@
-"""Readback: read tensors as of a point of the stream, without ordering any device work.
+"""Read device tensors as of a point of the stream, without adding any order between tasks.
 
 Examples are the draft tokens, block tables and slot mappings of a step. Without a device, tensors are read immediately.
 On the simulated device, a task on the engine's own stream reads them. On a GPU, that stream copies them to pinned
@@ -26,7 +26,7 @@ Receive: TypeAlias = Callable[[Mapping[str, Parts]], None]
 
 
 class Readback(Protocol):
-    """Reads tensors; this base class is for a device that runs operators immediately."""
+    """Reads tensors for observers; this base class serves a device that runs ops at once."""
 
     @abstractmethod
     def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
@@ -37,7 +37,7 @@ class Readback(Protocol):
         return []
 
     def add_host_values(self, receive: Callable[[], None]) -> None:
-        """Call `receive`, which records host values, after the reads before it."""
+        """Call `receive` for host values, after all reads that were requested before it."""
         receive()
 
     def call_when_reached(self, receive: Callable[[], None]) -> None:
@@ -45,7 +45,7 @@ class Readback(Protocol):
         receive()
 
     def deliver_arrived(self) -> None:
-        """Pass the values that have been copied so far to their receivers."""
+        """Pass the values whose copies are complete to their receivers."""
         return
 
     def finish(self) -> None:
@@ -61,7 +61,7 @@ class ImmediateReadback(Readback):
 
 
 class TaskReadback(Readback):
-    """Readback by tasks of the simulated device that are not checked for races.
+    """Readback by tasks of the simulated device, which the race detector ignores.
 
     Files of `helpers` have functions that copy their arguments; they are skipped in the writers' stacks.
     """

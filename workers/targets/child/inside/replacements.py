@@ -1,4 +1,4 @@
-"""Replace attributes of an engine's modules; check that attributes we rely on exist.
+"""Replace attributes of an engine's modules; check that the attributes we use exist.
 
 An engine version that lacks one of these attributes is refused, and the message names it. Otherwise the original would
 run silently in place of a replacement, and a missing hook would look like a bug of the engine's scheduler, model runner
@@ -16,12 +16,12 @@ from typing import Any
 
 
 class Unknown(Exception):
-    """The engine's version lacks an attribute that we replace or wrap."""
+    """The installed version of the engine lacks an attribute that we replace or wrap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Version of an installed package, or of a source tree that overlays it.
+    """Version of an installed package or, with an overlay, of the overlaid sources.
 
     `known` are the versions that are supported. The `number` of a checkout has no digits.
     """
@@ -33,7 +33,7 @@ class Version:
 
     @property
     def text(self) -> str:
-        """The version that runs, and the installed one if it is another."""
+        """The version that runs; with an overlay, also the installed version."""
         return self.number if self.over in ("", self.number) else f"{self.number} over {self.over}"
 
     def is_at_least(self, since: str) -> bool:
@@ -44,13 +44,13 @@ class Version:
         return not since or not _numbers(self.number) or _numbers(self.number) >= _numbers(since)
 
     def lacks(self, name: str) -> Unknown:
-        """Return the error to raise if this version lacks an attribute."""
+        """Return an error that says that this version lacks the attribute `name`."""
         return Unknown(f"{self.package} {self.text} has no {name}; supported versions: {', '.join(self.known)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One attribute of an engine that we replace: `name` in `module`, and why.
+    """One attribute of an engine's module that we replace, with the reason.
 
     `made` returns the new value, given the old one; `reason` says why. The attribute is replaced only in versions from
     `since` to before `until`: other versions do not need it, or have the attribute elsewhere.
@@ -64,7 +64,7 @@ class Replacement:
     until: str = ""
 
     def apply(self, version: Version) -> None:
-        """Replace the attribute, if the engine's version needs it.
+        """Replace the attribute, unless this version of the engine does not need it.
 
         Raises:
             Unknown: the version does not have it.
@@ -84,7 +84,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Attributes of a module, or of its class `holder`, that we rely on.
+    """Attributes of a module, or of its class `holder`, that our code uses or wraps.
 
     `names` are separated by spaces. An attribute of a class may also be one that a method sets. Versions before `since`
     do not have these attributes, and run without the hooks.
@@ -96,7 +96,7 @@ class Hooks:
     since: str = ""
 
     def check(self, version: Version) -> None:
-        """Check that the version has every attribute, if it is at least `since`.
+        """Raise if a version that is at least `since` lacks one of the attributes.
 
         Raises:
             Unknown: it does not have one.

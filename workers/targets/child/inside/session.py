@@ -1,4 +1,4 @@
-"""Protocols in an engine's process: `Engines`, and `Session`, one trace on an engine."""
+"""Protocols of an engine's process: `Engines`, a pool of engines; `Session`, one trace."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -10,7 +10,7 @@ from workers.targets.child.messages import Message
 
 
 class Session(Protocol):
-    """One trace on one engine, run step by step.
+    """One trace that runs on one engine, step by step.
 
     An exception ends the trace, and the engine is not used again.
     """
@@ -21,7 +21,7 @@ class Session(Protocol):
 
     @property
     def memory(self) -> Mapping[str, object]:
-        """Objects that hold the engine's tensors and streams, by the names used in reports.
+        """Objects whose attributes hold the engine's tensors and streams, by name in reports.
 
         Examples are the model runner, the drafter and the buffers of the batch rows.
         """
@@ -36,23 +36,23 @@ class Session(Protocol):
         """Return whether the scheduler has no request left and no step is in flight."""
 
     def ended(self) -> None:
-        """Record what the engine still holds after the last request, such as KV-cache blocks.
+        """Record blocks, rows and requests that the engine still holds after the last request.
 
         Nothing is observed if the engine is not idle or its steps are not watched.
         """
 
     def seen(self) -> list[Message]:
-        """Return the engine records since the last call."""
+        """Return the engine records made since the last call, and forget them."""
 
     def close(self) -> None:
-        """Give the engine back: it serves later traces if it has no request left."""
+        """Return the engine to the pool if it has no request left."""
 
 
 class Engines(Protocol):
-    """Engines of a process, one of which at a time runs a trace."""
+    """The pool of engines of a process; one engine at a time runs a trace."""
 
     def open(self, spec: EngineSpec, observed: bool) -> Session:
-        """Begin a trace on an engine with these options: a kept one, or a new one."""
+        """Begin a trace on an engine with this spec: one from the pool, or a new one."""
 
     def forget(self) -> None:
-        """Discard the kept engines."""
+        """Discard all engines of the pool."""

@@ -1,4 +1,4 @@
-"""Simulated device for an engine: activated before its import, reset for each trace."""
+"""Simulated device of an engine's process: activated before the engine's import."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _ITEMS_MAX = 8
 
 
 class SimulatedDevice:
-    """Simulated device of this process: it schedules tasks and detects races.
+    """Simulated device of this process: queues operators as tasks, and detects races.
 
     Reports name memory by attribute paths, e.g. of a block table in the model runner. A path starts at an object that
     the session names and follows attributes of objects with classes in modules with a prefix in `own`. All items of a
@@ -60,16 +60,16 @@ class SimulatedDevice:
         self._names.__enter__()
 
     def queue_ops(self, library: str, names: Iterable[str]) -> None:
-        """Queue calls of operators as device tasks, for operators with one kernel for all devices."""
+        """Queue calls of these operators as device tasks; each has one kernel for all devices."""
         for name in names:
             self._device.queue_op(library, name)
 
     def weak_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor over a tensor's memory that does not keep the memory alive."""
+        """Return a tensor over the same memory that does not keep the memory alive."""
         return self._device.weak_view(tensor)
 
     def idle(self) -> None:
-        """Run all enqueued tasks; detect no races while an engine is created."""
+        """Run all queued tasks; detect no races until `begin`, e.g. while an engine is created."""
         self._report_before_failure = {}
         if self.hosts is not None:
             self.hosts.begin(Schedule())
@@ -109,7 +109,7 @@ class SimulatedDevice:
         self._device.step(tick)
 
     def abandon(self) -> None:
-        """Forget the enqueued tasks of a failed engine, after saving the report."""
+        """Save the report of a failed engine's trace, and discard the queued tasks."""
         self._report = self._device.report()
         self._report_before_failure = _shown(self._report, self._passed_over)
         self._device.drop()
@@ -124,7 +124,7 @@ class SimulatedDevice:
         return self._report.races[number]
 
     def harm(self, race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> Message:
-        """Return whether a race is harmful, from an eager and a lazy run."""
+        """Compare an eager and a lazy run; return whether a race changes results."""
         found = harm_of(race, eager, lazy)
         first, given = found.first, found.given
         return {
@@ -135,11 +135,11 @@ class SimulatedDevice:
         }
 
     def digests(self) -> Sequence[TaskDigests]:
-        """Run all enqueued tasks; return hashes of what each task of the trace read and wrote."""
+        """Run all queued tasks; return hashes of each task's reads and writes."""
         return self._device.digests()
 
     def _named(self, holder: object, path: str) -> Iterator[tuple[str, Any]]:
-        """Yield the tensors and streams among an object's attributes, with their paths.
+        """Yield (path, tensor or stream) for the attributes of an object, recursively.
 
         Attributes of the engine's own objects are searched too, breadth first: if a tensor has several names, the
         shortest one comes first.
@@ -203,7 +203,7 @@ def _task(task: TaskDigests, passed_over: Sequence[str]) -> Message:
 
 
 def skip_files(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Sequence[SourceLine]:
-    """Return a stack from the first line that is not in one of these files.
+    """Return a call stack without its innermost lines in the given files.
 
     Files are given as name prefixes. If every line is in them, return all lines.
     """
@@ -212,7 +212,7 @@ def skip_files(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Seque
 
 
 def _site(lines: Sequence[SourceLine]) -> Message | None:
-    """Return a stack's innermost line as a source location."""
+    """Return the innermost line of a call stack as a source location."""
     if not lines:
         return None
     return {"function": lines[0].function.rpartition(".")[2], "file": lines[0].file, "line": lines[0].line}

@@ -22,7 +22,7 @@ class NeighbourEngine(Protocol):
     """A second engine in this process, which repeats one request."""
 
     def step(self) -> Sequence[tuple[int, ...]]:
-        """Run a step; return the output tokens of each request that finished in it."""
+        """Run a step; return the output tokens of each repetition that finished in it."""
 
     def close(self) -> None:
         """Run the current request to its end, and release the engine."""
@@ -30,7 +30,7 @@ class NeighbourEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SessionServices:
-    """What one trace may need: weight files and checksums by version, a second engine.
+    """Services for control events of a trace: weight files and checksums, a second engine.
 
     `weights` returns the folder of a version of the weights, `checksums` those of an engine made with that version.
     """
@@ -73,7 +73,7 @@ class ControlPlane:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a pause has not ended yet, or the neighbour engine has steps left."""
+        """Return whether a pause is in effect, or the second engine has steps left to do."""
         return self._pausing is not None or self._tick < self._neighbour_until
 
     def happen(self, event: AnyEvent) -> bool:
@@ -101,7 +101,7 @@ class ControlPlane:
         return True
 
     def settle(self) -> None:
-        """Complete pauses once the engine is idle; resume when a pause's ticks are over."""
+        """Complete pauses whose engine is idle, and resume pauses whose ticks are over."""
         engine = self._engine
         if not self._incomplete and self._pausing is None:
             return
@@ -116,7 +116,7 @@ class ControlPlane:
             self._end(self._pausing)
 
     def stepped(self, executed: bool) -> None:
-        """Run a pending dummy step, and a step of the neighbour, after an engine step.
+        """After an engine step, run a pending dummy step and a step of the second engine.
 
         `executed`: the step ran the model.
         """
@@ -139,14 +139,14 @@ class ControlPlane:
         self._tick += 1
 
     def close(self) -> None:
-        """Restore the engine's number of draft tokens; run the neighbour's request to its end."""
+        """Restore the number of draft tokens; run the second engine's request to its end."""
         if self._lookup is None and getattr(self._engine.scheduler, "dynamic_sd_lookup", None) is not None:
             self._engine.scheduler.dynamic_sd_lookup = None
         if self._neighbour is not None:
             self._neighbour.close()
 
     def cleared(self) -> None:
-        """Record that the engine has cleared its KV cache."""
+        """Record that the engine has reset its KV cache."""
         self._note("cleared", 0, ())
 
     def _pause(self, event: Pausing) -> None:
@@ -182,7 +182,7 @@ class ControlPlane:
             self.is_modified |= event.level == LOSING_WEIGHTS
 
     def _end(self, pausing: Pausing) -> None:
-        """End a pause: resume the scheduler, or wake the engine completely."""
+        """End a pause: resume the scheduler, or after a sleep wake the engine."""
         if isinstance(pausing, Sleep):
             self._wake_engine(pausing, None)
         else:
@@ -226,7 +226,7 @@ class ControlPlane:
         self._compare_weights()
 
     def _compare_weights(self) -> None:
-        """Record the number of weight tensors that differ from the expected ones.
+        """Record how many weight tensors differ from the current version's checksums.
 
         The target's tensors are compared with those of an engine made with the current version. The drafter's own
         tensors are compared with those before the sleep, because no other version of them exists.

@@ -9,7 +9,7 @@ _COUNTS_A_DRAW = 4
 
 
 def keep_async_scheduling(before: Any) -> Any:
-    """Wrap the CPU platform's `check_and_update_config` to keep `async_scheduling` as set."""
+    """Wrap the CPU platform's `check_and_update_config` to leave `async_scheduling` as set."""
 
     def check_and_update_config(cls: Any, config: Any) -> None:
         asked = config.scheduler_config.async_scheduling
@@ -43,7 +43,7 @@ def ignore_pinned_memory(before: Any) -> Any:
 
 
 def expand_to_tokens(before: Any) -> Any:
-    """Replace `expand_batch_to_tokens`: repeat each request's value for each of its tokens."""
+    """Replace `expand_batch_to_tokens`: repeat each request's value for all of its tokens."""
 
     @wraps(before)
     def expand_batch_to_tokens(
@@ -57,7 +57,7 @@ def expand_to_tokens(before: Any) -> Any:
 
 
 def reject_padding(before: Any) -> Any:
-    """Wrap the random rejection sampler to reject padding draft tokens (negative token ids)."""
+    """Wrap the random rejection sampler so that padding draft tokens (ids < 0) are rejected."""
 
     @wraps(before)
     def rejection_random_sample(
@@ -81,12 +81,12 @@ def reject_padding(before: Any) -> Any:
 
 
 class RewindableGenerator(torch.Generator):
-    """CPU random generator that can be reset to before its last sample, as on a GPU."""
+    """CPU random generator that can undo its last sample, as a GPU generator's offset can."""
 
     _drawn_from: torch.Tensor
 
     def remember(self) -> None:
-        """Save the state before a sample, for `set_offset`."""
+        """Save the state before a sample, to which `set_offset` returns."""
         self._drawn_from = self.get_state()
 
     def get_offset(self) -> int:
@@ -100,7 +100,7 @@ class RewindableGenerator(torch.Generator):
 
 
 def save_generator_states(before: Any) -> Any:
-    """Wrap `TopKTopPSampler.forward_cpu`: each generator saves its state before sampling."""
+    """Wrap `TopKTopPSampler.forward_cpu` to save each generator's state before sampling."""
 
     @wraps(before)
     def forward_cpu(self: Any, logits: Any, generators: dict[int, RewindableGenerator], *limits: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Weights of a drafter: kept during sleep, and their digests.
+"""Drafter weights in sleep mode: keep them, and compute their digests.
 
 A drafter with a model has own parameters, and shares some with its target.
 """
@@ -22,7 +22,7 @@ def sleep_arguments(arguments: type) -> Mapping[str, Any]:
 
 
 def own_digests(engine: Any) -> Mapping[str, str]:
-    """Return digests of drafter weights not shared with the target; {} if sleep loses them."""
+    """Return digests of the drafter's own weights (not the target's); {} if sleep loses them."""
     worker = engine.model_executor.driver_worker.worker
     drafter = worker.get_draft_model()
     if drafter is None or not getattr(engine.vllm_config.model_config, _KEPT_NAMES_ARGUMENT, None):

@@ -1,4 +1,4 @@
-"""Observer of drafters with a model: the inputs of each draft pass, and the draft tokens.
+"""Observer of drafters that have a model: inputs of each draft pass, and draft tokens.
 
 Drafters without a model are not observed, nor are passes in CUDA graphs without observing tasks.
 """
@@ -27,7 +27,7 @@ NO_DRAFTER: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """A drafter with a model: the proposer, one attention layer, KV caches, traits for judges.
+    """A drafter that has a model: proposer, attention layer, KV caches, drafter traits.
 
     A drafter that reads hidden states gets, with each state, the token after it. At the end of a prefill chunk the
     first runner gives it a later token instead: `findings/vllm_drafter_chunk_ends`.
@@ -66,13 +66,13 @@ def drafter_of(runner: Any) -> Drafter | None:
 
 
 def in_one_graph(runner: Any) -> bool:
-    """Return whether full CUDA graphs are on: one may contain all draft passes (second runner)."""
+    """Return whether a full CUDA graph may contain all draft passes of a step (second runner)."""
     return bool(runner.compilation_config.cudagraph_mode.has_full_cudagraphs())
 
 
 @contextmanager
 def observing_captured_passes(runner: Any) -> Iterator[None]:
-    """While CUDA graphs are captured, add tasks to them that observe each draft pass.
+    """Add observing tasks to the draft passes of CUDA graphs while these are captured.
 
     Not for dflash, which writes part of its KV cache outside of its graph.
     """
@@ -88,7 +88,7 @@ def observing_captured_passes(runner: Any) -> Iterator[None]:
 
 
 class DrafterObserver:
-    """Observes one drafter's passes; its methods stay wrapped until `release`.
+    """Observes the passes of one drafter by wrapping its methods, until `release`.
 
     For passes in CUDA graphs, the pass index is counted when the device executes the pass.
     """
@@ -145,7 +145,7 @@ class DrafterObserver:
         return drafts
 
     def _begin(self, names: list[str]) -> None:
-        """Begin a step's draft passes; `names` (request ids) is empty for a dummy run."""
+        """Begin a step's draft passes; `names` has its request ids, none for a dummy run."""
         self._names, self._index = names, 0
         if self._drafter.captured is None:
             return
@@ -156,7 +156,7 @@ class DrafterObserver:
         self._record.call_when_reached(reach)
 
     def _next(self) -> int:
-        """Count a draft pass that the device executes; return its index in the step."""
+        """Count a draft pass that the device runs; return its index within the step."""
         self._index_reached += 1
         return self._index_reached - 1
 
@@ -206,6 +206,6 @@ class DrafterObserver:
 
 
 def _without_padding(tensors: Mapping[str, torch.Tensor], count: int) -> dict[str, torch.Tensor]:
-    """Return a draft pass's tensors without the padding rows after `count` requests."""
+    """Return the tensors of a draft pass cut to the first `count` requests, without padding."""
     num = {"starts": count + 1, "seq_lens": count, "tables": count}
     return {name: tensor[: num[name]] if name in num else tensor for name, tensor in tensors.items()}

@@ -1,4 +1,4 @@
-"""Pool of vLLM engines by spec, each created at first use and kept for later traces.
+"""Pool of vLLM engines by spec; an engine is created at first use and kept for later traces.
 
 Several engines live in one process; the first takes seconds to make, each further one a fifth of a second.
 """
@@ -86,7 +86,7 @@ _HELPERS = (
 
 
 class Engines:
-    """Idle engines of this process by spec, least recently used first."""
+    """Idle engines of this process by spec, in order of last use."""
 
     def __init__(
         self, cache: Path, runner: RunnerName, device: str, definitions: Definitions, ranks: Ranks | None = None
@@ -145,12 +145,12 @@ class Engines:
         return Producer(engine, sent, recorder, partial(self._put_back, spec, is_producer=True))
 
     def _weights(self, spec: EngineSpec, version: int) -> Path:
-        """Return the folder of a version of the target's weights; version 0 is the initial one."""
+        """Return the folder with the given version of the target's weights; 0 is the initial one."""
         kind, quality = _target_of(spec)
         return model_folder(self._cache, kind, f"v{version}" if version else quality, spec.vocab_size)
 
     def _checksums_of(self, spec: EngineSpec, version: int) -> Mapping[str, str]:
-        """Return checksums of the weights in a new engine with this version, by tensor name."""
+        """Return weight checksums by tensor name, from a new engine with this weight version."""
         key = *_target_of(spec), spec.vocab_size, version
         if key not in self._checksums:
             heads = ("drafter", "drafter_quality", "num_speculative_tokens") if spec.drafter == "mtp" else ()
@@ -176,7 +176,7 @@ class Engines:
         return self._ranks.hosts if self._ranks is not None else None
 
     def _idle(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
-        """Take an engine of this spec, from the pool or new, with an empty prefix cache."""
+        """Return an engine of this spec, from the pool or new, after resetting its prefix cache."""
         engine = self._take(spec, is_producer=is_producer)
         assert engine.reset_prefix_cache(), "an idle engine has no block in use"
         return engine
@@ -317,7 +317,7 @@ class Engines:
 
 
 def _target_of(spec: EngineSpec) -> tuple[str, str]:
-    """Return kind and quality of the target model; for drafter mtp it includes the MTP layer."""
+    """Return kind and quality of the target's test model; with drafter mtp it has MTP layers."""
     if spec.num_speculative_tokens and spec.drafter == "mtp":
         return "mtp", spec.drafter_quality
     if spec.layers == "windows":
@@ -328,7 +328,7 @@ def _target_of(spec: EngineSpec) -> tuple[str, str]:
 
 
 def _collect() -> None:
-    """Free unreferenced engines; freeze the other objects so that later collections skip them."""
+    """Run a garbage collection; exclude all surviving objects from later ones."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -17,7 +17,7 @@ from workers.targets.vllm.inside.kernels.delta_rule import advance_state
 
 
 def allow_no_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Wrap `set_moe_parameters` to accept a model without mixture-of-experts layers."""
+    """Wrap `set_moe_parameters` so that a model without mixture-of-experts layers is valid."""
 
     @wraps(before)
     def set_moe_parameters(self: Any) -> None:
@@ -28,7 +28,7 @@ def allow_no_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def prefill_by_task(before: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Replace prefill kernels by one device task, for rows without state or of several tokens."""
+    """Replace the prefill kernels by one device task (rows with no state, or several tokens)."""
 
     @wraps(before)
     def chunk_gated_delta_rule(
@@ -105,7 +105,7 @@ def exponential(before: Any) -> Callable[[Any], Any]:
 
 
 def block_size_helpers(before: Any) -> SimpleNamespace:
-    """Return `triton.cdiv` and `triton.next_power_of_2` for a process without Triton."""
+    """Return `triton.cdiv` and `triton.next_power_of_2`, the latter without Triton."""
     return SimpleNamespace(cdiv=before.cdiv, next_power_of_2=lambda size: 1 << max(0, size - 1).bit_length())
 
 

@@ -1,4 +1,4 @@
-"""CUDA graphs of an engine: configuration by spec key `graphs`, and observed replays.
+"""CUDA graphs of an engine: arguments for the spec key `graphs`, and observers of replays.
 
 A replay calls no Python method of the model, so its inputs are observed where the replay is launched. If all draft
 passes are in one graph, tasks captured with the graph observe each pass; only the simulated device supports this.
@@ -28,7 +28,7 @@ def arguments_of(spec: EngineSpec) -> Mapping[str, Any]:
 
 
 def prepare_graphs(spec: EngineSpec) -> None:
-    """Prepare the next engine's CUDA graphs: a new memory pool, and piecewise or full mode.
+    """Reset CUDA graph state before the next engine: new memory pool, piecewise or full mode.
 
     The engine's graphs get a memory pool of their own, as in a separate process. Piecewise graphs are broken at
     attention layers, because nothing is compiled; vLLM caches this environment variable, so the cache is disabled.
@@ -69,7 +69,7 @@ Callback: TypeAlias = Callable[[str, Mapping[str, torch.Tensor]], None]
 
 
 class CapturedPasses:
-    """Draft passes in CUDA graphs, with tasks that report their tensors at each replay."""
+    """Draft passes captured in CUDA graphs, with tasks that report their inputs on replay."""
 
     def __init__(self, proposer: Any, layer: str) -> None:
         # Set during a session only.
@@ -127,7 +127,7 @@ def pass_inputs(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tenso
 
 
 def bounds_of(layer: str) -> list[int]:
-    """Return the host's upper bounds of sequence lengths by row; [] if the metadata has none."""
+    """Return the host's upper bound of each row's sequence length; [] if it has none."""
     from vllm.forward_context import get_forward_context  # noqa: PLC0415
 
     bounds: list[int] = getattr(get_forward_context().attn_metadata[layer], "bounds", [])
@@ -135,7 +135,7 @@ def bounds_of(layer: str) -> list[int]:
 
 
 def observe_calls(model: Any, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
-    """Wrap each call of a model, or of its CUDA graph wrapper, by `made`; return the undo.
+    """Wrap the calls of a model or of its CUDA graph wrapper; return a function that unwraps.
 
     A wrapper that replays CUDA graphs does not call the model's methods, so the wrapper itself is wrapped.
     """

@@ -1,4 +1,4 @@
-"""Session (one trace) on two engines: a producer prefills the prompts, a consumer decodes."""
+"""Session (one trace) on two engines: a producer prefills prompts, a consumer decodes."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from workers.targets.vllm.inside.session import Session, memory_of
 
 
 class HandoffSession(Session):
-    """One trace on two engines: the consumer decodes each request after the producer's prefill.
+    """Session on two engines: each request goes to the producer, then to the consumer.
 
     A request is in one of the two engines at a time; events on it are applied there.
     """

@@ -1,4 +1,4 @@
-"""Attributes of vLLM that our hooks use, by module; versions without one are refused."""
+"""Attributes of vLLM that our observers wrap or use; a version that lacks one is refused."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from workers.targets.vllm.request_features import OUTPUT_FIELDS, SAMPLING_KEYS
 
 @dataclass(frozen=True, slots=True)
 class RunnerHooks(Hooks):
-    """Attributes of vLLM that hooks need with these model runners."""
+    """Attributes of one vLLM module that observers need with these model runners."""
 
     runners: tuple[RunnerName, ...] = ("v1", "v2")
 

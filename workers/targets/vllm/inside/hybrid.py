@@ -1,4 +1,4 @@
-"""Replacements of hybrid models' Triton kernels, as tasks of the simulated device.
+"""Device tasks in place of the Triton kernels of hybrid models (short convolutions).
 
 Short convolutions call vLLM's own CPU kernels. Each task reads and writes the same tensors as the kernel that it
 replaces: block tables on the device select a row's state slot.
@@ -101,7 +101,7 @@ def _convolve_drafts(
     accepted: torch.Tensor,
     *_: torch.Tensor,
 ) -> None:
-    """Convolve rows from the state after their accepted tokens; write the new states.
+    """Convolve rows with draft tokens, from the state after their accepted tokens.
 
     The state keeps a column per draft token, so that a later step can start after the last accepted one.
 
@@ -120,7 +120,7 @@ def _convolve_drafts(
 
 
 def remember_zeroed_caches(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `KVBlockZeroer.__init__` to attach the KV caches to its table of addresses."""
+    """Wrap `KVBlockZeroer.__init__` to keep the KV-cache tensors next to their addresses."""
 
     @wraps(before)
     def prepare(self: Any, device: torch.device, **options: Any) -> None:
@@ -136,7 +136,7 @@ def remember_zeroed_caches(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def remember_state_tables(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap the setup of Mamba's address tables to attach the tensors they point to."""
+    """Wrap the setup of Mamba's address tables to keep the tensors next to their addresses."""
 
     @wraps(before)
     def _populate_metadata(
@@ -154,7 +154,7 @@ def remember_state_tables(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def copy_hit_blocks(before: Callable[..., None]) -> Callable[..., None]:
-    """With a KV connector, copy partly hit blocks without accessing the whole KV cache."""
+    """Wrap the copy of partial prefix-cache hits; with a KV connector, access their blocks only."""
     from vllm.distributed.kv_transfer import has_kv_transfer_group  # noqa: PLC0415
 
     @wraps(before)
@@ -174,7 +174,7 @@ def copy_hit_blocks(before: Callable[..., None]) -> Callable[..., None]:
 
 
 class StateCopyKernel:
-    """Replacement for the kernel that copies recurrent states between blocks for prefix caching.
+    """Replaces the kernel that copies recurrent states between blocks for prefix caching.
 
     The address tables are made when a step is prepared; `prepared` then sets the caches that they point to.
     """
@@ -183,7 +183,7 @@ class StateCopyKernel:
         self._caches: list[torch.Tensor] = []
 
     def prepared(self, before: Callable[..., None]) -> Callable[..., None]:
-        """Wrap `preprocess_mamba` to save the state tensors that the kernel's addresses point to."""
+        """Wrap `preprocess_mamba` to keep the state tensors to which the kernel's addresses point."""
 
         @wraps(before)
         def preprocess_mamba(plan: Any, config: Any, *arguments: Any, **options: Any) -> None:
@@ -213,7 +213,7 @@ def _caches(layer: Any) -> tuple[torch.Tensor, ...]:
 
 
 class BlockZeroingKernel:
-    """Replacement for the kernel that zeroes new blocks, which may hold old recurrent states."""
+    """Replaces the kernel that zeroes new blocks, which may hold old recurrent states."""
 
     def __init__(self, before: Any) -> None:
         """Ignore the replaced kernel, which is never launched."""

@@ -1,4 +1,4 @@
-"""Worker and attention backend with which vLLM's GPU model runner uses the simulated device."""
+"""Worker and attention backend that run vLLM's GPU model runner on the simulated device."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -32,7 +32,7 @@ class TaggedMemory:
 
     @contextmanager
     def pool(self, tag: str) -> Iterator[None]:
-        """Tag all memory allocated in this context; inner contexts override outer ones."""
+        """Return a context that tags allocations; an inner context overrides an outer one."""
         device = activate()
         if tag not in self._tags:
             self._tags[tag] = device.new_tag()
@@ -75,7 +75,7 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
 
 
 class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
-    """Builds attention metadata of device tensors, which the attention tasks read later.
+    """Builds attention metadata from device tensors that attention tasks read when they run.
 
     Hence a CUDA graph works for any batch, and a drafter's metadata is valid for its next pass after the update of its
     buffers. With graphs all later draft passes share one metadata object, as with GPU kernels; without graphs each pass
@@ -117,7 +117,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
 
 
 class AttentionTask:
-    """Attention over the KV cache as a device task; has sizes and scales, but no tensors."""
+    """Device task that computes attention over the KV cache, given sizes and scales."""
 
     def __init__(self, impl: Any, builder: Any, layer: Any, num_reqs: int, causal: bool) -> None:
         self._impl, self._builder = impl, builder
@@ -173,7 +173,7 @@ class AttentionTask:
 
 
 class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
-    """Enqueues vLLM's CPU attention kernels as device tasks, which read lengths as they run."""
+    """Queues vLLM's CPU attention kernels as device tasks."""
 
     def forward(
         self,
@@ -239,13 +239,13 @@ def _copy(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor]:
-    """Return the KV-cache blocks that a step accesses; the whole cache without a KV connector."""
+    """Return the KV-cache blocks that a step accesses, or the whole cache without a connector."""
     touched = get_kv_transfer_group().touched() if has_kv_transfer_group() else None
     return (cache,) if touched is None else [cache[block] for block in touched[is_written]]
 
 
 def accessed_tensors(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
-    """Return the tensors that a kernel accesses; of a KV cache only the step's blocks, if known."""
+    """Return the tensors that a kernel accesses, for a KV cache only the blocks of the step."""
     agent: Any = get_kv_transfer_group() if has_kv_transfer_group() else None
     return agent.accessed_tensors(name, tensors, is_written) if hasattr(agent, "accessed_tensors") else tensors
 

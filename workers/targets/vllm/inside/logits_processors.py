@@ -12,7 +12,7 @@ from workers.targets.vllm.request_features import NO_REPEATS
 
 @cache
 def no_repeats() -> type:
-    """Return the logits-processor class that vLLM instantiates once per engine."""
+    """Return a logits-processor class for vLLM, which makes one object of it per engine."""
     from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # noqa: PLC0415
 
     class NoRepeats(AdapterLogitsProcessor):  # type: ignore[misc]

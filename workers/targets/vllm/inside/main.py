@@ -38,7 +38,7 @@ _LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
 
 
 def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | None, str]:
-    """Load vLLM for a device and model runner; return engine pool, device and version.
+    """Load vLLM for a device and a model runner; return the engine pool, device and version.
 
     The device is None on a CPU. The arguments are the device, the runner, how kernels run, the folder of models, the
     fixes to apply, and optionally a source tree to lay over the installed package.
@@ -84,7 +84,7 @@ def overlay_sources(folder: Path, package: str = PACKAGE) -> None:
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:
-    """Make the simulated device, and register it before vLLM's modules look for a device."""
+    """Create the simulated device and register it with PyTorch, before vLLM is imported."""
     installed = Path(str(distribution(PACKAGE).locate_file("")))
     launchers = [folder / each for folder in (installed, *filter(None, [sources])) for each in _LAUNCHERS]
     device = SimulatedDevice(own=("vllm.v1.",), pools=("_uva_bufs",), sources=sources, launchers=launchers)
@@ -101,7 +101,7 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
 
 
 def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay: str) -> WatchedTests:
-    """Load vLLM on the simulated device, to observe vLLM's own tests in this process.
+    """Load vLLM on the simulated device; return an observer of vLLM's own tests.
 
     Fixes of known races are applied, so that a reported race is new.
     """

@@ -1,4 +1,4 @@
-"""Test models of vLLM besides dense ones: hybrid targets, and drafters mtp and dflash.
+"""Test models other than dense ones: hybrid targets, and drafters mtp and dflash.
 
 A hybrid model has two recurrent layers (short convolutions or gated delta nets) and an attention layer between them. A
 sliding-window model (`windows.py`) has dense layers.
@@ -71,7 +71,7 @@ def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
 
 
 def inspect_here() -> None:
-    """Register vLLM's model classes, so that vLLM inspects them without a subprocess.
+    """Let vLLM inspect its model classes in this process, without a subprocess.
 
     For classes registered by name vLLM starts a process, which lacks our overlay.
     """
@@ -104,7 +104,7 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
 
 
 def _hybrid(generator: torch.Generator, vocab_size: int) -> Weights:
-    """Return weights of a hybrid model; small tied embeddings let the layers decide the output."""
+    """Return weights of a hybrid model; embeddings are small, so that layers decide the output."""
     weights = {
         "model.embed_tokens.weight": normal(generator, vocab_size, HIDDEN, scale=EMBEDDING_SCALE),
         "model.embedding_norm.weight": torch.full((HIDDEN,), HEAD_SCALE / EMBEDDING_SCALE),
@@ -216,7 +216,7 @@ def _experts_config(vocab_size: int) -> dict[str, Any]:
 
 
 def _unbiased(weights: Weights) -> Weights:
-    """Return the weights with zero biases for the query, key and value projections."""
+    """Return weights without biases in the query, key and value projections (all zero)."""
     projections = [name for name in weights if name.rpartition("_proj")[0][-1:] in ("q", "k", "v")]
     biases = {name.replace("weight", "bias"): torch.zeros(len(weights[name])) for name in projections}
     return weights | biases
@@ -240,7 +240,7 @@ def _mtp(quality: str, vocab_size: int) -> Weights:
 
 
 def _dflash(target: Weights, quality: str, vocab_size: int) -> Weights:
-    """Return weights of a dflash drafter; its drafts are random, whatever the quality."""
+    """Return weights of a dflash drafter; it guesses at random, whatever the quality."""
     generator = generator_of(f"dflash {quality}", vocab_size)
     layer = layer_weights(generator, "layers.0", 0.2)
     attention = "layers.0.self_attn"

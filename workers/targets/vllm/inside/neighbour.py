@@ -12,7 +12,7 @@ _SUBMIT = Submit(tick=0, request="neighbour", prompt=tuple(number * 7 % 31 for n
 
 
 class RepeatedRequest:
-    """Repeats one request on its engine, which `close` gives back by `give_back`."""
+    """Runs one request again and again on an engine, until `close`."""
 
     def __init__(self, engine: Any, give_back: Callable[[Any], None]) -> None:
         self._engine, self._give_back = engine, give_back
@@ -20,13 +20,13 @@ class RepeatedRequest:
         self._count = 0
 
     def step(self) -> Sequence[tuple[int, ...]]:
-        """Run a step; return the output tokens of each request that finished in it."""
+        """Run a step; return the output tokens of each repetition that finished in it."""
         if not (self._engine.scheduler.has_requests() or self._engine.batch_queue):
             self._submit()
         return self._step()
 
     def close(self) -> None:
-        """Run until the request finishes, then give the engine back to the pool."""
+        """Run until the request finishes, then return the engine to its pool by `give_back`."""
         while self._engine.scheduler.has_requests() or self._engine.batch_queue:
             self._step()
         self._give_back(self._engine)

@@ -1,4 +1,4 @@
-"""Recorder of a scheduler: its output, block tables and results of each step."""
+"""Recorder of a scheduler: output, block tables and results of each step."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,11 +38,11 @@ class PlanRecorder:
         del self._manager.block_pool.get_new_blocks, self._manager.get_computed_blocks
 
     def stop(self) -> None:
-        """Forget the steps in flight, so that their results are not recorded."""
+        """Discard the steps in flight, so that their results are not recorded."""
         self._steps.clear()
 
     def opened(self, vllm_config: Any, traits: Mapping[str, Any]) -> None:
-        """Record the sizes of an engine and the traits of its drafter, before the first step."""
+        """Record the sizes of an engine and its drafter's traits, before the first step."""
         groups = self._scheduler.kv_cache_config.kv_cache_groups
         sizes = {
             "vocab_size": vllm_config.model_config.get_vocab_size(),
@@ -101,7 +101,7 @@ class PlanRecorder:
         self._lookups.clear()
 
     def waiting(self, plan: Any) -> None:
-        """Record the requests that wait after a scheduler output although they may run, and the room that is left."""
+        """Record the ready requests that a scheduler output leaves waiting, and the free capacity."""
         scheduler, pool = self._scheduler, self._manager.block_pool
         waiting = [request.request_id for request in scheduler.waiting if _may_run(request)]
         if not waiting or scheduler._pause_state.name != "UNPAUSED":
@@ -124,7 +124,7 @@ class PlanRecorder:
         return sum(block > 0 for group in self._manager.get_block_ids(request.request_id) for block in group)
 
     def drained(self, more: Mapping[str, int]) -> None:
-        """Record leaked blocks and requests, and `more`, once no request is left."""
+        """Record the blocks and requests still held, and `more`, when no request is left."""
         scheduler = self._scheduler
         held = {
             "blocks": self._num_blocks - scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
@@ -159,6 +159,6 @@ class PlanRecorder:
 
 
 def _may_run(request: Any) -> bool:
-    """Return whether a waiting request waits for nothing but its turn: no load, grammar, input or late result."""
+    """Return whether a waiting request is ready: no load, grammar, input or result is pending."""
     is_late = getattr(request, "num_stale_output_tokens", 0) and not getattr(request, "drop_stale_output", False)
     return request.status.name in ("WAITING", "PREEMPTED") and not is_late

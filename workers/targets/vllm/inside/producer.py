@@ -16,7 +16,7 @@ from workers.targets.vllm.inside.transfer.handoff import PREFILL_PARAMS, num_pre
 
 
 class Producer:
-    """Producer engine of one trace; `close` gives it back by `give_back` if it has drained."""
+    """Engine that prefills prompts in one trace; `close` returns it to its pool if it is idle."""
 
     def __init__(
         self, engine: Any, flights: Flights, recorder: StepRecorder | None, give_back: Callable[[Any], None]
@@ -35,7 +35,7 @@ class Producer:
         scheduler._preempt_request = self._counted_preemption
 
     def submit(self, request_id: str, event: Submit, arrival: int) -> None:
-        """Submit a request for prefill only: the prompt, and one output token to be ignored."""
+        """Submit a request for prefill only: the prompt, and one output token that is ignored."""
         wanted = {"num_logprobs": 0, "logprob_tokens": (), "num_prompt_logprobs": 0, "min_tokens": 0}
         assert isinstance(event.prompt, tuple), "the trace is explicit"
         has_states = len(self.engine.scheduler.kv_cache_config.kv_cache_groups) > 1
@@ -51,7 +51,7 @@ class Producer:
         add_to_engine(self.engine, request_id, asked, arrival, transfer=PREFILL_PARAMS)
 
     def is_prefilling(self, request_id: str) -> bool:
-        """Return whether the producer still has a request."""
+        """Return whether a request is still in the producer."""
         return request_id in self._waiting
 
     def abort(self, request_id: str, *, within_step: bool) -> None:
@@ -96,14 +96,14 @@ class Producer:
         return {output.request_id: output.kv_transfer_params for output in ended}
 
     def order_later_loads(self, consumer: Any) -> None:
-        """Make later loads of the consumer wait for all work launched so far."""
+        """Make the consumer's later loads wait for all device work launched until now."""
         consumer.scheduler.connector.flights.agent.mover.copies.loads_after = self._written
 
     def drained(self) -> bool:
         return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)
 
     def ended(self) -> None:
-        """Record leaked blocks and requests, if no request is left."""
+        """Record leaked blocks and requests, when no request is left."""
         if self._recorder is not None:
             self._recorder.finish()
             if self.drained():

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def parser_until(token: int) -> str:
-    """Register a reasoning parser for which `token` ends the reasoning; return its name."""
+    """Register a reasoning parser in which `token` ends the reasoning; return its name."""
     from vllm.reasoning import ReasoningParser, ReasoningParserManager  # noqa: PLC0415
 
     class Until(ReasoningParser):  # type: ignore[misc]

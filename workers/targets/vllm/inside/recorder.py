@@ -29,16 +29,16 @@ Inputs = Callable[..., None]
 
 
 class RunnerObserver(Protocol):
-    """Observes a model runner's inputs; the runner's methods stay wrapped until `release`."""
+    """Observes a model runner's inputs by wrapping its methods, until `release`."""
 
     def release(self) -> None:
         """Restore the runner's methods."""
 
     def mirrored(self) -> dict[str, int]:
-        """Return the host's computed-token counts by request, if the runner corrects them."""
+        """Return the host's computed-token counts by request, if this runner corrects them later."""
 
     def held(self) -> dict[str, int]:
-        """Return how many requests and batch rows the runner still holds."""
+        """Return how many requests and batch rows the runner still has."""
 
 
 def runner_of(engine: Any) -> Any:
@@ -47,7 +47,7 @@ def runner_of(engine: Any) -> Any:
 
 
 def runners_of(engine: Any) -> Mapping[str, Any]:
-    """Return the model runners of an engine by the prefix of their names in reports: one for each rank."""
+    """Return the model runners of an engine, one per rank, by their prefix in reports."""
     processes = getattr(engine.model_executor, "processes", None)
     if processes is None:
         return {"": runner_of(engine)}
@@ -60,7 +60,7 @@ def zeroer_of(runner: Any) -> Any:
 
 
 def first_layers(config: Any) -> list[str]:
-    """Return one layer name of the full-attention group and of each group with recurrent states."""
+    """Return one layer's name for the full-attention group and for each recurrent-state group."""
     return [config.kv_cache_groups[number].layer_names[0] for number in group_numbers(config)]
 
 
@@ -75,7 +75,7 @@ def window_tensors(groups: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[
 
 
 def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """Return a step's inputs with those of each KV-cache group together, by number in the name."""
+    """Merge a step's inputs of each KV-cache group into lists, by the group number in the name."""
     inputs: dict[str, Any] = {}
     states: dict[int, dict[str, list[Any]]] = {}
     windows: dict[int, dict[str, list[Any]]] = {}
@@ -92,7 +92,7 @@ def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
 
 
 def _judge_names(point: str, name: str) -> tuple[str, ...]:
-    """Return the names that judges use for a tensor, given its name with a group number."""
+    """Map a tensor name with a group number to the name that the judges use."""
     kind, _, group = name.rpartition("_")
     name = kind if group.isdecimal() else name
     if point in ("drafting", "context"):
@@ -195,11 +195,11 @@ class SecondRunnerObserver:
             del graphs.run_fullgraph, graphs.run_pw_graph, self._runner.model_state.prepare_attn
 
     def mirrored(self) -> dict[str, int]:
-        """Return {}: this runner's host counts are upper bounds, never corrected."""
+        """Return {}: this runner never corrects its host counts, which are upper bounds."""
         return {}
 
     def held(self) -> dict[str, int]:
-        """Return how many requests and occupied batch rows the runner still holds."""
+        """Return how many requests and occupied batch rows the runner still has."""
         states = self._runner.req_states
         num_rows = states.max_num_reqs - len(states.free_indices)
         return {"requests of the runner": len(states.req_id_to_index), "rows of the runner": num_rows}
@@ -216,7 +216,7 @@ class SecondRunnerObserver:
         return self._forward(*arguments, **options)
 
     def _observe(self, of_layers: Mapping[str, Any], input_ids: torch.Tensor | None, positions: torch.Tensor) -> None:
-        """Record the model inputs of the latest prepared batch.
+        """Record the model inputs of the batch that was prepared last.
 
         Only the first of several pipeline ranks passes token ids to the model; the last one verifies its own.
         """
@@ -249,7 +249,7 @@ _RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
 
 
 class StepRecorder(PlanRecorder):
-    """Records one engine's steps in the trace's list `seen`, in device order."""
+    """Records the steps of one engine in `seen`, in the order in which the device runs them."""
 
     def __init__(
         self,
@@ -289,11 +289,11 @@ class StepRecorder(PlanRecorder):
         super().release()
 
     def take(self) -> list[Message]:
-        """Return the engine records since the last call, if the device has computed them."""
+        """Return the engine records since the last call that the device has computed."""
         return self._seen.take()
 
     def stepped(self) -> None:
-        """Record the host's computed-token counts, if the runner corrects them."""
+        """Record the host's computed-token counts after a step, if the runner corrects them."""
         counts = self._runner.mirrored()
         if self._seen.step >= 0 and counts:
             self._seen.note("corrected", list(counts), mirror_computed=list(counts.values()))

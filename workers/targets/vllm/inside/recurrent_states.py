@@ -10,7 +10,7 @@ from workers.targets.child.inside.readback import Parts
 
 
 def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
-    """Return each row's state block per recurrent KV-cache group, and from where it continues.
+    """Return each row's state block per recurrent KV-cache group, and which state it continues.
 
     A row continues after the `kept` first tokens of the step before. Some rows write one state after all of their
     tokens (`whole`), others one after each token; gated delta nets put each of these in a block of its own (`left`).
@@ -24,7 +24,7 @@ def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
 
 
 def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
-    """Return, by row, how many tokens of the last step its copied state includes; 0: no copy.
+    """Return by row how many tokens of the last step the copied state includes; 0: no copy.
 
     {} without draft tokens, or if states are not kept at block ends.
     """
@@ -81,7 +81,7 @@ def _delta_net_states(metadata: Any) -> dict[str, list[torch.Tensor]]:
 
 
 def _runs(metadata: Any) -> Iterator[tuple[bool, int, int]]:
-    """Yield (has drafts, first index, count) of consecutive rows with, or without, draft tokens."""
+    """Yield (has drafts, first row, number of rows) of consecutive rows with or without drafts."""
     others = metadata.num_decodes + metadata.num_prefills
     if metadata.spec_sequence_masks_cpu is None:
         yield False, 0, others

@@ -1,4 +1,4 @@
-"""Attributes of vLLM that we replace, each with its reason; the rest stays unmodified."""
+"""Attributes of vLLM that we replace, each with its reason; all other code is unmodified."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def _remembering_pointers(before: Any) -> Any:
 
 
 def cuda_library_functions(before: Any) -> SimpleNamespace:
-    """Return CUDA's device library with `log1p` by Triton's own logarithm."""
+    """Return a stand-in for CUDA's device library: `log1p` computed by Triton's `log`."""
     from vllm.triton_utils import tl  # noqa: PLC0415  interpreted if configured before
 
     return SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))

@@ -12,7 +12,7 @@ from workers.targets.child.inside.observations import Observations
 
 
 class SamplerObserver:
-    """Observes the sampler of one model runner; wraps its `sample` until `release`."""
+    """Observes the sampler of one model runner by wrapping its `sample`, until `release`."""
 
     def __init__(self, runner: Any, record: Observations) -> None:
         self._runner, self._record = runner, record

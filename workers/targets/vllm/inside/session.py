@@ -31,13 +31,13 @@ _END_OF_SESSION = Submit(tick=0, request="end", prompt=(0,), max_tokens=1)
 
 @dataclass(slots=True)
 class RequestCount:
-    """Number of requests taken so far, of all sessions that run one trace."""
+    """Counter of requests accepted so far, shared by the sessions of one trace."""
 
     taken: int = 0
 
 
 class Session:
-    """One trace on an engine; `_ids` maps a request name to its latest engine request id.
+    """One trace on one engine; `_ids` maps request names to the engine's latest request ids.
 
     The engine gets a new id even if a name is reused. `give_back` receives the engine if no request is left.
     """
@@ -106,7 +106,7 @@ class Session:
         return {**memory_of(self.engine), **transfer_memory}
 
     def close(self) -> None:
-        """Restore the engine's methods, and give the engine back if no request is left."""
+        """Restore the engine's methods; return the engine to the pool if no request is left."""
         if runner_of(self.engine).device.type == "cuda":
             # Errors of asynchronous kernels are raised in this session.
             torch.cuda.synchronize()
@@ -155,7 +155,7 @@ class Session:
                 raise ValueError(f"{event.do} is not an event of this engine")
 
     def _is_held(self) -> bool:
-        """Return whether a step is in flight, or a waiting request holds blocks (as for a KV load)."""
+        """Return whether a step is in flight, or a waiting request holds blocks (e.g. for a load)."""
         scheduler = self.engine.scheduler
         waiting = scheduler.requests.keys() - {request.request_id for request in scheduler.running}
         blocks = (group for name in waiting for group in scheduler.kv_cache_manager.get_block_ids(name))
@@ -168,7 +168,7 @@ class Session:
         return self.end_step(outputs or {}, executed)
 
     def begin_step(self) -> None:
-        """Apply what waits for the beginning of a step."""
+        """Apply the events that are pending until the beginning of a step."""
         if self._flights is not None:
             self._flights.tick = self._tick
             to_preempt, self._to_preempt = self._to_preempt, []
@@ -177,7 +177,7 @@ class Session:
         self._control.settle()
 
     def end_step(self, outputs: Mapping[int, Any], executed: bool) -> list[Delivery]:
-        """Return what a step has delivered; `executed`: it ran the model."""
+        """Return what a step delivered to clients; `executed`: the step ran the model."""
         # A server's loop also handles these aborts again, together with all others.
         self._abort_requests(self._aborts_in_step)
         self._aborts_in_step.clear()
@@ -209,7 +209,7 @@ class Session:
         return not (self.engine.scheduler.has_requests() or self.engine.batch_queue or self._control.is_busy)
 
     def _controlled(self) -> Any:
-        """Return the object whose methods pause the engine, put it to sleep, and so on."""
+        """Return the object with the control methods: pause, sleep, resume and others."""
         return self.engine
 
     def _note(self, what: str, version: int, tokens: Sequence[int]) -> None:
@@ -245,7 +245,7 @@ class Session:
         self._take(request_id, self._parts[request_id].popleft(), self._tokens[request_id][:-1])
 
     def _take(self, request_id: str, event: Submit, before: Sequence[int]) -> None:
-        """Register a trace's request under an engine request that already has the tokens `before`."""
+        """Map a trace's request to an engine request that already has the tokens `before`."""
         assert isinstance(event.prompt, tuple), "the trace is explicit"
         self._submits.taken += 1
         self._ids[event.request] = request_id
@@ -387,7 +387,7 @@ class Session:
         self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
 
     def _delivery_of(self, output: Any) -> Delivery:
-        """Convert an engine output to a delivery to the client; end the request if it finished."""
+        """Convert an engine output to a delivery to the client; note the end of the request."""
         request_id = output.request_id
         new = delivered_output(output, self._width[request_id])
         text = self._texts.get(request_id)
@@ -417,7 +417,7 @@ def submit_of(request_id: str) -> int:
 
 
 def memory_of(engine: Any) -> Mapping[str, object]:
-    """Return the objects whose attributes hold an engine's tensors, by their name in reports."""
+    """Return the objects whose attributes hold the engine's tensors, by name in reports."""
     found: dict[str, object] = {}
     for name, runner in runners_of(engine).items():
         drafter = drafter_of(runner)

@@ -1,4 +1,4 @@
-"""Sleep mode without unmapping memory: it is overwritten, so that any use is noticed.
+"""Sleep mode that overwrites memory in place of unmapping it, so that any use is noticed.
 
 In a server, an allocator unmaps the memory; the simulated device cannot. vLLM's pool tags say what sleeps, and what of
 it is kept on the host.
@@ -34,7 +34,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
             worker._sleep_mode_backend = cls(worker)
 
     def suspend(self, level: int = 1) -> None:
-        """Discard or offload memory, by the tags that vLLM selects for this sleep level."""
+        """Discard or offload the memory with the tags that vLLM selects for a sleep level."""
         with self._as_allocator():
             super().suspend(level)
 
@@ -45,7 +45,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     @torch.no_grad()
     def sleep(self, offload_tags: Sequence[str]) -> None:
-        """Overwrite the worker's memory; first copy the memory of `offload_tags` to the host."""
+        """Overwrite the worker's memory, after copying the memory of `offload_tags` to the host."""
         for tag, parts in self._parts().items():
             if tag not in self._asleep:
                 self._asleep[tag] = [(part, part.cpu().clone() if tag in offload_tags else None) for part in parts]
@@ -54,7 +54,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     @torch.no_grad()
     def wake_up(self, tags: Sequence[str] | None = None) -> None:
-        """Restore these tags (None: all), and always the tags that vLLM cannot defer."""
+        """Restore the memory of these tags (None: all) and of the tags that vLLM cannot defer."""
         woken = [
             tag
             for tag in self._asleep
@@ -68,7 +68,7 @@ class SimulatedSleep(CuMemBackend):  # type: ignore[misc]
 
     @contextmanager
     def _as_allocator(self) -> Iterator[None]:
-        """Make this object vLLM's memory allocator inside the context."""
+        """Return a context in which vLLM uses this object as its memory allocator."""
         module: Any = vllm.device_allocator
         before, module.get_mem_allocator_instance = module.get_mem_allocator_instance, lambda: self
         try:

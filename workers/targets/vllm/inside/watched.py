@@ -1,4 +1,4 @@
-"""Observer of schedulers and engines that vLLM's own tests create, until the test ends.
+"""Observer of the schedulers and engines that vLLM's own tests create.
 
 A scheduler without a model runner is observed while the test uses it like an engine. Once a test invents plans, results
 or counts, they prove nothing about vLLM, and the rest of the test is not judged.
@@ -32,7 +32,7 @@ _CALLS = ("schedule", "update_from_output", "add_request", "finish_requests", "r
 
 
 class Numbers:
-    """Numbers request ids in the order of their first use."""
+    """Numbers for request ids, in the order of their first use."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -45,7 +45,7 @@ class Numbers:
 
 @dataclass(slots=True)
 class WatchedResult:
-    """What was recorded of one scheduler or engine that a vLLM test created.
+    """The recorded steps of one scheduler or engine that a vLLM test created.
 
     `names` are request ids by number. `has_runner`: the model inputs are observed too. `is_drained`: no request was
     left. `left` is the reason for an early end of the observation of a scheduler, "" if there was none.
@@ -60,7 +60,7 @@ class WatchedResult:
 
 
 class WatchedScheduler:
-    """Observes a scheduler that a vLLM test created without a model runner."""
+    """Observes a scheduler that a vLLM test drives without a model runner."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self._numbers = scheduler, Numbers()
@@ -98,7 +98,7 @@ class WatchedScheduler:
         return WatchedResult(self._numbers.names, self._seen, False, is_drained, left=left)
 
     def _own_state(self) -> object:
-        """Return free blocks, token counts and requests, to notice changes by the test itself."""
+        """Return free blocks, counts and requests, to detect changes that the test makes itself."""
         free = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         counts = [(each.request_id, each.num_computed_tokens) for each in self._scheduler.running]
         return free, counts, list(self._scheduler.requests)
@@ -146,7 +146,7 @@ class WatchedScheduler:
         self._recorder.scheduled(plan, num_tokens=counts, told=[self._block_tables[name] for name in names])
 
     def _check_results(self, plan: Any, result: Any) -> None:
-        """Stop recording if the results are not those of the oldest step in flight."""
+        """Stop recording if the test passes results that no runner would return for this step."""
         if not plan.num_scheduled_tokens and not result.sampled_token_ids:
             return
         if not self._in_flight or self._in_flight[0][0] is not plan:

@@ -68,7 +68,7 @@ def with_window_layers(
 
 
 def add_windows(model: str, window: int) -> None:
-    """Let every layer but the second use sliding-window attention (`config.json`)."""
+    """Make all layers but the second use sliding-window attention (`config.json`)."""
     path = Path(model, "config.json")
     config = json.loads(path.read_text())
     layers = ["sliding_attention"] * config["num_hidden_layers"]
@@ -80,7 +80,7 @@ def add_windows(model: str, window: int) -> None:
 def eagle_head(
     target: dict[str, torch.Tensor], seed: int, of_states: float, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Return the weights of an EAGLE drafter for a target model.
+    """Return random weights of an EAGLE drafter that fits a target model.
 
     Its input is the token's embedding plus `of_states` times the hidden state.
     """

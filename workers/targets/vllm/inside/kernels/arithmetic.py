@@ -25,7 +25,7 @@ def pad_line(line: Array, width: int, value: Any) -> Array:
 
 
 def highest(line: Array, width: int) -> tuple[Any, int]:
-    """Return the maximum of a block and its first index; lanes past the line count as -inf."""
+    """Return the maximum of a block and its first index; missing elements count as -inf."""
     value = np.fmax.reduce(line) if len(line) else LOWEST
     place = int(line.argmax()) if len(line) else 0
     # With -0 and +0, or with NaN, the result depends on the order of lanes: reduce the whole block.
@@ -36,7 +36,7 @@ def highest(line: Array, width: int) -> tuple[Any, int]:
 
 
 def total(line: Array, width: int) -> Any:
-    """Return the sum of a block; lanes past the line count as 0."""
+    """Return the sum of a block; missing elements count as 0."""
     enough = max(_ADDED_AT_ONCE, 1 << (len(line) - 1).bit_length())
     return np.sum(line if len(line) == width else pad_line(line, min(enough, width), 0))
 
@@ -79,7 +79,7 @@ def _log_of_rest(u: Array) -> Array:
 
 
 def _hashed(seed: int, position: int, keys: Array, domain: int) -> Array:
-    """Return the 32-bit Murmur3 hash of seed, position and each key."""
+    """Return the 32-bit Murmur3 hash of (seed, position, key) for each key."""
     h: Any = domain
     for word in (seed & _MASK, (seed >> 32) & _MASK, position & _MASK):
         h = _mixed(h, word)

@@ -7,7 +7,7 @@ MODULE = "vllm.v1.worker.gpu.sample.bad_words"
 
 
 def apply_bad_words(programs: tuple[int, ...], args: Given) -> None:
-    """Mask the last token of each bad word whose other tokens precede it (drafts included)."""
+    """Mask the last token of each bad word if the preceding tokens, with drafts, match it."""
     num_rows, num_words = programs[:2]
     for row in range(num_rows):
         state = args.expanded_idx_mapping_ptr[row]

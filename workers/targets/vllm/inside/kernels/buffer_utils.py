@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.buffer_utils"
 
 
 def apply_write(programs: tuple[int, ...], args: Given) -> None:
-    """Copy each staged host write to its row of the output (or of its group's output)."""
+    """Copy each staged host write to its row of the output tensor, or of its group's tensor."""
     begin = 0
     for number in range(programs[0]):
         end = args.write_cu_lens_ptr[number]

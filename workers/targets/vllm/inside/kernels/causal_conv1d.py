@@ -72,7 +72,7 @@ def causal_conv1d_update(programs: tuple[int, ...], args: Given) -> None:
 
 
 def _convolved(before: Array, tokens: Array, args: Given) -> Array:
-    """Return the convolution outputs of `tokens`, which follow the input tokens `before`."""
+    """Return the convolution of `tokens`; `before` has the input tokens that precede them."""
     width, size, count = args.KERNEL_WIDTH, args.dim, len(tokens)
     weights = args.w_ptr.rows(0, (width, size), (args.stride_w_width, args.stride_w_dim))
     every = np.concatenate([before, tokens])
@@ -85,7 +85,7 @@ def _convolved(before: Array, tokens: Array, args: Given) -> Array:
 
 
 def _is_plain(args: Mapping[str, Any]) -> bool:
-    """Return whether the definition covers a launch: float32, no states kept at block ends."""
+    """Return whether this definition covers a launch: float32, no state at block ends."""
     tensors = (args["x_ptr"], args["w_ptr"], args["o_ptr"], args["bias_ptr"])
     in_float32 = all(each is None or each.dtype == torch.float32 for each in tensors)
     return in_float32 and not args.get("IS_APC_ENABLED") and not args["launch_pdl"]

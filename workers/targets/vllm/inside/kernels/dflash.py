@@ -11,7 +11,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.dflash.speculator"
 
 
 def prepare_dflash_inputs(programs: tuple[int, ...], args: Given) -> None:
-    """Write the context tokens' slots, and each row's queries: the next token, then mask tokens."""
+    """Write slots of the context tokens, and each row's queries: next token, mask tokens."""
     num_rows, reach = programs[0], programs[1] * args.BLOCK_SIZE
     num_queries, shift = args.num_query_per_req, 0 if args.SAMPLE_FROM_ANCHOR else 1
     for row in range(num_rows):
@@ -82,7 +82,7 @@ def _pad(num_rows: int, args: Given) -> None:
 
 
 def _is_covered(args: Mapping[str, Any]) -> bool:
-    """Return whether the definition covers a launch: no context parallelism."""
+    """Return whether this definition covers a launch: no context parallelism."""
     return bool(args["CP_SIZE"] == 1)
 
 

@@ -38,7 +38,7 @@ def packed_decode(programs: tuple[int, ...], args: Given) -> None:
 
 
 def is_in_float32(args: Mapping[str, Any], names: str) -> bool:
-    """Return whether the head size K fills its block, and these tensors are float32."""
+    """Return whether the named tensors are float32, and the head size needs no padding."""
     return args["K"] == args["BK"] and all(args[name].dtype == torch.float32 for name in names.split())
 
 

@@ -47,7 +47,7 @@ def delta_rule_update(programs: tuple[int, ...], args: Given) -> None:
 
 
 def _is_plain(args: Mapping[str, Any]) -> bool:
-    """Return whether the definition covers a launch: state slots per row, a gate per head."""
+    """Return whether this definition covers a launch: state slots per row, a gate per head."""
     has_slots = args["IS_VARLEN"] and args["USE_INITIAL_STATE"] and args["IS_CONTINUOUS_BATCHING"]
     is_gated = args["INPLACE_FINAL_STATE"] and not args["IS_KDA"] and args["beta"] == 1
     return has_slots and is_gated and is_in_float32(args, "A_log a b dt_bias q k v o h0 ht")

@@ -24,12 +24,12 @@ def apply_temperature(programs: tuple[int, ...], args: Given) -> None:
 
 
 def gumbel_sample(programs: tuple[int, ...], args: Given) -> None:
-    """Write the best token of each logits block with Gumbel noise; none for temperature 0."""
+    """Write the maximum of each logits block after adding Gumbel noise (if temperature > 0)."""
     _sample(programs, args, of_steps=False)
 
 
 def gumbel_sample_of_steps(programs: tuple[int, ...], args: Given) -> None:
-    """Like `gumbel_sample`; with cached draft logits, each draft step has its own seed."""
+    """Sample like `gumbel_sample`; with cached draft logits, with one seed per draft step."""
     _sample(programs, args, of_steps=True)
 
 
@@ -67,7 +67,7 @@ def noisy_maximum(
 
 
 def _keep_logits(row: int, state: int, first: int, count: int, args: Given) -> None:
-    """Copy a block of draft logits, before temperature, to the draft-logits cache if it exists."""
+    """Copy a block of draft logits, before temperature, to the draft-logits cache, if any."""
     if args.logits_cache_ptr is None:
         return
     column = _column(row, args)
@@ -78,7 +78,7 @@ def _keep_logits(row: int, state: int, first: int, count: int, args: Given) -> N
 
 
 def _column(row: int, args: Given) -> int:
-    """Return the draft step of a logits row: its column in the draft-logits cache."""
+    """Return the draft step of a logits row, which is its column in the draft-logits cache."""
     found: int = args.logits_cache_col_ptr[row if args.PER_TOKEN_COL else 0]
     return found
 

@@ -97,7 +97,7 @@ def post_update_num_computed_tokens(programs: tuple[int, ...], args: Given) -> N
 
 
 def expand_idx_mapping(programs: tuple[int, ...], args: Given) -> None:
-    """Write each logits row's request index, and its number among the request's rows."""
+    """Write the request index of each logits row, and the row's position within its request."""
     for row in range(programs[0]):
         first = args.cu_num_logits_ptr[row]
         shown = min(args.cu_num_logits_ptr[row + 1] - first, args.BLOCK_SIZE)

@@ -7,7 +7,7 @@ MODULE = "vllm.v1.worker.gpu.sample.logit_bias"
 
 
 def apply_logit_bias(programs: tuple[int, ...], args: Given) -> None:
-    """Mask all but allowed tokens, add biases, and mask stop tokens before `min_tokens`."""
+    """Apply allowed tokens and biases; mask stop tokens before `min_tokens` is reached."""
     width = args.BLOCK_SIZE
     for row in range(programs[0]):
         state, line = args.expanded_idx_mapping_ptr[row], row * args.logits_stride
@@ -26,7 +26,7 @@ def apply_logit_bias(programs: tuple[int, ...], args: Given) -> None:
 
 
 def _mask_stops(state: int, line: int, stops: Array, args: Given) -> None:
-    """Mask a row's stop tokens; restore them if no token is left and the request asks for it."""
+    """Mask a row's stop tokens; undo it if no other token is left and the request wants that."""
     ids = line + stops
     restores = args.CHECK_ALL_MASKED_ROWS and args.restore_when_all_masked_ptr[state]
     before = args.logits_ptr.at(ids) if restores else None

@@ -37,7 +37,7 @@ def ranks(programs: tuple[int, ...], args: Given) -> None:
 
 
 def fill_logprob_token_ids(programs: tuple[int, ...], args: Given) -> None:
-    """Write each row's token ids for logprobs: the sampled one, then requested or top-k ones."""
+    """Write the token ids to compute logprobs for: the sampled one, then requested or top-k."""
     for row in range(programs[0]):
         tokens, valid = row * args.out_token_ids_stride, row * args.out_valid_mask_stride
         args.out_token_ids_ptr[tokens] = args.sampled_token_ids_ptr[row]

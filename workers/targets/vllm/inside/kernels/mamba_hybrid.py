@@ -6,7 +6,7 @@ MODULE = "vllm.v1.worker.gpu.model_states.mamba_hybrid"
 
 
 def scatter_num_accepted(programs: tuple[int, ...], args: Given) -> None:
-    """Write each request's accepted-token count: its sampled tokens of the step, at least 1."""
+    """Write each request's accepted-token count: the tokens it sampled, at least 1."""
     for row in range(programs[0]):
         state = args.idx_mapping_ptr[row]
         if state >= 0:
@@ -14,7 +14,7 @@ def scatter_num_accepted(programs: tuple[int, ...], args: Given) -> None:
 
 
 def fill_num_accepted(programs: tuple[int, ...], args: Given) -> None:
-    """Write the same accepted-token count, `num_sampled`, for each request of the batch."""
+    """Write one accepted-token count, `num_sampled`, for all requests of the batch."""
     for row in range(programs[0]):
         state = args.idx_mapping_ptr[row]
         if state >= 0:

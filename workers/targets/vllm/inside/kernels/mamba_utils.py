@@ -10,7 +10,7 @@ MODULE = "vllm.v1.worker.mamba_utils"
 
 
 def _requests(programs: tuple[int, ...], args: Given) -> Iterator[int]:
-    """Yield the request index of each batch row of a launch, except rows without a request."""
+    """Yield the request index of each batch row of a launch; skip rows without a request."""
     for row in range(min(programs[0], args.num_reqs)):
         at = args.idx_mapping_ptr[row] if args.HAS_IDX_MAPPING else row
         if at >= 0:
@@ -18,7 +18,7 @@ def _requests(programs: tuple[int, ...], args: Given) -> Iterator[int]:
 
 
 def preprocess(programs: tuple[int, ...], args: Given) -> None:
-    """Set each request's current recurrent-state block: the one in which the step ends.
+    """Set each request's current state block to the block in which this step ends.
 
     The previous block and accepted tokens are kept for `precopy`; in a new block the accepted count is reset to 1.
     """
@@ -44,7 +44,7 @@ def precopy(programs: tuple[int, ...], args: Given) -> None:
 
 
 def postprocess(programs: tuple[int, ...], args: Given) -> None:
-    """Copy each request's state to the last block whose end its accepted tokens passed.
+    """Copy each request's state to the last block that its accepted tokens fill.
 
     If that block is the request's current one, its accepted count is reset to 1.
     """

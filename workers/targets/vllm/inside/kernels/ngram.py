@@ -8,7 +8,7 @@ MODULE = "vllm.v1.worker.gpu.spec_decode.ngram.speculator"
 
 
 def ngram_scan(programs: tuple[int, ...], args: Given) -> None:
-    """Write the best n-gram match in each token block: the longest; on a tie the latest."""
+    """Write the best n-gram match in each block of tokens: longest, on a tie the latest."""
     num_rows, num_blocks = programs[:2]
     width, shortest, longest = args.BLOCK_L, args.MIN_N, args.MAX_N
     for row in range(num_rows):

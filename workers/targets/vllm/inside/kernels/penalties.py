@@ -9,7 +9,7 @@ _BITS = 32
 
 
 def apply_penalties(programs: tuple[int, ...], args: Given) -> None:
-    """Apply penalties to each logits row, counting draft tokens before it as output tokens."""
+    """Apply penalties to each logits row; earlier draft tokens of the row count as output."""
     size, tokens = args.vocab_size, np.arange(args.vocab_size, dtype=np.int32)
     for row in range(programs[0]):
         state = args.expanded_idx_mapping_ptr[row]
@@ -35,13 +35,13 @@ def apply_penalties(programs: tuple[int, ...], args: Given) -> None:
 
 
 def _bits(words: Array, count: int) -> Array:
-    """Return the bits of words as booleans, lowest bit first."""
+    """Return the bits of integers as booleans, lowest bit first."""
     found: Array = np.unpackbits(words.astype("<i4", copy=False).view(np.uint8), count=count, bitorder="little")
     return found.view(bool)
 
 
 def bincount(programs: tuple[int, ...], args: Given) -> None:
-    """Set the bits of each request's prompt tokens, and count its output tokens."""
+    """Set the prompt-token bitmask of each request, and count its output tokens."""
     num_rows, num_blocks = programs[:2]
     width = args.BLOCK_SIZE
     for row in range(num_rows):

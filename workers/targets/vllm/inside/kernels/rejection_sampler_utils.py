@@ -50,7 +50,7 @@ def compute_local_logits_stats(programs: tuple[int, ...], args: Given) -> None:
 
 
 def _is_bonus(line: int, step: int, args: Given) -> bool:
-    """Return whether a logits row samples the bonus token: no draft token follows it."""
+    """Return whether a logits row samples the bonus token, i.e. has no draft token to verify."""
     if hasattr(args, "num_logits"):
         return line + 1 >= args.num_logits or bool(args.expanded_local_pos_ptr[line + 1] == 0)
     return bool(step >= args.num_speculative_steps)
@@ -63,7 +63,7 @@ def _mass(logits: Array, width: int) -> tuple[Any, Any]:
 
 
 class _Sums(NamedTuple):
-    """Maxima and sums of exponentials of logits rows, by vocabulary block."""
+    """Maximum and sum of exponentials of each vocabulary block, for some logits rows."""
 
     maxima: Memory
     maxima_stride: int
@@ -114,7 +114,7 @@ def _best(line: int, args: Given) -> int:
 def _is_kept(
     state: int, first: int, step: int, draft: int, drawn: tuple[int, Any], args: Given
 ) -> tuple[bool, tuple[Any, Any]]:
-    """Return whether a sampled draft token is accepted, and log-sum-exps of target and drafter."""
+    """Return whether a sampled draft token is accepted, and both models' log-sum-exps."""
     seed, temperature = drawn
     line, blocks = first + step, (args.vocab_num_blocks, args.PADDED_VOCAB_NUM_BLOCKS)
     u = uniform(seed, args.pos_ptr[line])
@@ -139,7 +139,7 @@ def _is_kept(
 
 
 def resample(programs: tuple[int, ...], args: Given) -> None:
-    """Sample the token after the accepted drafts: best token and its noisy logit, per block."""
+    """Sample the token after the accepted draft tokens: the best of each vocabulary block."""
     num_rows, num_blocks = programs[:2]
     for row in range(num_rows):
         line = args.cu_num_logits_ptr[row] + args.rejected_step_ptr[row]
@@ -165,7 +165,7 @@ def resample(programs: tuple[int, ...], args: Given) -> None:
 
 
 def _residual(row: int, state: int, first: int, logits: Array, temperature: Any, args: Given) -> Array:
-    """Return log(target - draft probability) of a block's tokens; -inf where it is not positive."""
+    """Return log(target - draft probability) of a block's tokens; -inf if not positive."""
     at = state * args.draft_logits_stride_0 + args.rejected_step_ptr[row] * args.draft_logits_stride_1 + first
     proposed = args.draft_logits_ptr.span(at, len(logits)).astype(np.float32, copy=False) / temperature
     likely = logits - np.float32(args.target_rejected_logsumexp_ptr[row])

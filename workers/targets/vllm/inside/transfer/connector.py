@@ -1,4 +1,4 @@
-"""KV connector classes that vLLM instantiates twice: for the scheduler and the worker.
+"""KV connector classes; vLLM makes two objects of one, for the scheduler and the worker.
 
 Both live in one process and share a `Flights`.
 """
@@ -37,18 +37,18 @@ class PlanMetadata(KVConnectorMetadata):  # type: ignore[misc]
 
 @dataclass
 class EndedTransfers(KVConnectorWorkerMetadata):  # type: ignore[misc]
-    """Connector metadata for the scheduler: the transfers that have ended."""
+    """Connector metadata for the scheduler: transfers that have completed or failed."""
 
     flights: list[Flight]
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Return the ended transfers of both workers."""
+        """Return the ended transfers of two workers together."""
         assert isinstance(other, EndedTransfers)
         return EndedTransfers([*self.flights, *other.flights])
 
 
 class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """Base KV connector; its planner serves the scheduler, its mover the worker."""
+    """Base KV connector: its planner acts for the scheduler, its mover for the worker."""
 
     sides: tuple[type[Planner], type[Mover]]
 
@@ -142,7 +142,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return found
 
     def touched(self) -> tuple[list[int], list[int]] | None:
-        """Return the block ids that the running step's kernels read and write; None if unknown."""
+        """Return the block ids that the running step reads and writes; None if unknown."""
         if self.flights.is_dummy:
             return [], []
         if not self.has_connector_metadata():
@@ -167,7 +167,7 @@ class StoreConnector(_Connector):
         return False
 
     def has_pending_push_work(self) -> bool:
-        """Return whether recurrent states are being stored: until then the engine is busy.
+        """Return whether stores of recurrent states are in flight, so that the engine stays busy.
 
         vLLM keeps no request for such a store.
         """

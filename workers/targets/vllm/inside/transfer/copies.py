@@ -1,4 +1,4 @@
-"""Block copies between KV cache and KV store: on two device streams; on a CPU immediately."""
+"""Block copies between KV cache and KV store: on two device streams, on a CPU at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from workers.targets.vllm.inside.transfer.flights import Flight
 
 
 class Copies:
-    """Copies blocks between the KV cache and a store of equal blocks, layer by layer.
+    """Copies blocks between the KV cache and a store with blocks of equal size, layer by layer.
 
     If the event `loads_after` is set, loads start after it.
     """
@@ -28,14 +28,14 @@ class Copies:
         self.stores: Any = new_stream() if self._is_device else None
 
     def load(self, flight: Flight, done: Callable[[], None]) -> None:
-        """Copy the blocks of a KV load into the KV cache, on a stream beside the engine's."""
+        """Copy the blocks of a load into the KV cache, on a stream of its own."""
         if self.loads_after is not None:
             self.loads_after.wait(self.loads)
         pairs = [(self.store, self.cache, slot, block, group) for slot, block, group in _copied_pairs(flight)]
         flight.layer_events = self._copy("load_blocks", self.loads, pairs, done)
 
     def save(self, flight: Flight, done: Callable[[], None]) -> None:
-        """Copy a store's blocks from the KV cache, after the work that the engine has launched."""
+        """Copy the blocks of a store from the KV cache, after the engine's launched work."""
         if self._is_device:
             launched_event().wait(self.stores)
         pairs = [(self.cache, self.store, block, slot, group) for slot, block, group in _copied_pairs(flight)]
@@ -48,7 +48,7 @@ class Copies:
         pairs: list[tuple[list[torch.Tensor], list[torch.Tensor], int, int, int]],
         done: Callable[[], None],
     ) -> dict[str, Any]:
-        """Copy blocks layer by layer; return the event after each layer's copy, by layer name."""
+        """Copy blocks layer by layer; return each layer's event, recorded after its copy."""
         layer_events: dict[str, Any] = {}
         for layer, layer_name in enumerate(self.names):
             own = [pair for pair in pairs if pair[-1] == self._groups[layer]]
@@ -88,7 +88,7 @@ def covers_all_blocks(tensor: torch.Tensor, caches: Sequence[torch.Tensor]) -> b
 
 
 def new_store(caches: Mapping[str, torch.Tensor], num_slots: int) -> list[torch.Tensor]:
-    """Return a zeroed KV store: one tensor of `num_slots` block slots per layer."""
+    """Return a zeroed KV store: one tensor with `num_slots` blocks per layer."""
     return [torch.zeros((num_slots, *each.shape[1:]), dtype=each.dtype, device=each.device) for each in caches.values()]
 
 
@@ -122,7 +122,7 @@ def _stride_of(tensor: torch.Tensor) -> int:
 
 
 def _do_nothing() -> None:
-    """Default callback of a layer's copy; only the last layer reports the transfer."""
+    """Do nothing when a layer has been copied; only the last layer ends the transfer."""
 
 
 def _task(done: Callable[[], None]) -> Callable[..., None]:
@@ -133,7 +133,7 @@ def _task(done: Callable[[], None]) -> Callable[..., None]:
 
 
 def _move(done: Callable[[], None], *views: torch.Tensor) -> None:
-    """Copy the first half of the views to the second half, then call `done`."""
+    """Copy the first half of the tensors to the second half, then call `done`."""
     half = len(views) // 2
     for source, target in zip(views[:half], views[half:], strict=True):
         target.copy_(source, non_blocking=True)

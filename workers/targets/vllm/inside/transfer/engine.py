@@ -1,4 +1,4 @@
-"""Configure an engine's KV connector, and select the connector that the worker uses."""
+"""KV connector of an engine: its configuration, and its connection while the engine runs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -63,14 +63,14 @@ def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
 
 
 def flights_of(engine: Any) -> Flights | Offloads | SimpleOffloads | None:
-    """Return the record of an engine's KV transfers, or None without a KV connector."""
+    """Return the KV transfers in flight of an engine, or None without a KV connector."""
     connector = engine.scheduler.connector
     flights: Flights | Offloads | SimpleOffloads | None = connector.flights if connector is not None else None
     return flights
 
 
 def connect(engine: Any) -> None:
-    """Make this engine's worker-side KV connector (or None) the connector of the process.
+    """Make the worker side of this engine's KV connector (or None) the process's connector.
 
     vLLM has one worker-side connector per process.
     """
@@ -92,7 +92,7 @@ def execute_dummy_batch(engine: Any) -> None:
 
 @contextmanager
 def using_connector_of(engine: Any) -> Iterator[None]:
-    """Use an engine's KV connector and stream while that engine runs a step."""
+    """Return a context in which the process uses this engine's KV connector and stream."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
     flights, before = flights_of(engine), kv_transfer_state._KV_CONNECTOR_AGENT
@@ -111,7 +111,7 @@ def on_stream(stream: Any) -> AbstractContextManager[None]:
 
 
 def begin_producer(producer: Any, consumer: Any, handoff: Handoff, probes: Counter[str], note: Note) -> HandoffFlights:
-    """Begin a trace on a producer, after its consumer; return the producer's transfers."""
+    """Begin a trace on a producer, after its consumer's; return the producer's transfers."""
     sent, received = producer.scheduler.connector.flights, consumer.scheduler.connector.flights
     sent.begin(probes, note)
     sent.exchange = received.exchange = Exchange(sent, handoff.lease_ticks)
@@ -121,7 +121,7 @@ def begin_producer(producer: Any, consumer: Any, handoff: Handoff, probes: Count
 
 @contextmanager
 def without_connector() -> Iterator[None]:
-    """Disconnect the worker-side KV connector while another engine is created or stepped."""
+    """Return a context without a worker-side KV connector, e.g. to create another engine."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
     before, kv_transfer_state._KV_CONNECTOR_AGENT = kv_transfer_state._KV_CONNECTOR_AGENT, None

@@ -1,4 +1,4 @@
-"""KV transfers in flight of one engine, shared by the two sides of its KV connector."""
+"""KV transfers in flight of one engine, shared by both sides of its KV connector."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,11 +16,11 @@ Note = Callable[..., None]
 
 
 def discard_observation(point: str, names: list[str], **values: Any) -> None:
-    """Drop an observation: the callback of engines that are not observed."""
+    """Ignore an observation: the callback of engines that are not observed."""
 
 
 def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], blocks: Sequence[Any]) -> None:
-    """Record blocks that are freed during their transfer, or registered before it ended.
+    """Record blocks that are freed, or registered as cached, before their transfer has ended.
 
     `begun` and `arriving` have a number and block ids each; without a begun transfer nothing is recorded.
     """
@@ -33,7 +33,7 @@ def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], bl
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One load, store or send of a request's KV blocks, until its end is processed.
+    """One transfer of a request's KV blocks (load, store or send), from plan to processed end.
 
     The last `num_states` blocks hold recurrent states, one per KV-cache group with states; the others hold the KV
     entries of tokens. Blocks at the indexes in `lost` are not copied. `context` are the blocks that a store's content
@@ -107,7 +107,7 @@ class Flights:
         return [flight for flight in self.flights if (flight.request, flight.of) == (request, of)]
 
     def planned(self, of: Kind, request: str, **values: Any) -> Flight:
-        """Create a transfer; it counts as in flight, and begins at `start`."""
+        """Create a transfer and count it as in flight; it begins at `start`."""
         way = self.spec.loads if of == "load" else self.spec.stores
         flight = Flight(self._num_flights, of, request, is_synchronous=way == "synchronous", **values)
         self._num_flights += 1
@@ -115,7 +115,7 @@ class Flights:
         return flight
 
     def start(self, flight: Flight) -> None:
-        """Begin a planned transfer; apply the `disturb_transfer` events that waited for it."""
+        """Begin a created transfer; apply the `disturb_transfer` events that waited for it."""
         ticks = self.spec.load_ticks if flight.of == "load" else self.spec.store_ticks
         flight.due = self.tick + (0 if flight.is_synchronous else ticks)
         self.probes[flight.of] += 1
@@ -124,7 +124,7 @@ class Flights:
         self._record(flight, "begins")
 
     def copied(self, flight: Flight) -> None:
-        """Mark a transfer's blocks as copied; its copy task calls this."""
+        """Mark all blocks of a transfer as copied; called by its copy task."""
         self._record(flight, "copies")
 
     def end(self, flight: Flight, is_ahead: bool) -> None:
@@ -136,7 +136,7 @@ class Flights:
         self._record(flight, "ends", is_ahead)
 
     def disturb(self, event: DisturbTransfer, request: str) -> None:
-        """Apply a disturbance (delay, failure ...) to a request's transfer, or to its next one."""
+        """Apply a `disturb_transfer` event to a request's transfer in flight, or to its next one."""
         begun = [flight for flight in self.of(request, event.of) if flight.has_begun and not flight.is_copied]
         if begun:
             self._disturb(begun[0], event)
@@ -208,7 +208,7 @@ class StoreFlights(Flights):
         return flight
 
     def stores_tokens(self, request: str) -> bool:
-        """Return whether blocks of a request's tokens (not only states) are being stored.
+        """Return whether a store of a request's token blocks, not only states, is in flight.
 
         A store of recurrent states holds references to its blocks, so the request's end does not free them.
         """
@@ -223,12 +223,12 @@ class StoreFlights(Flights):
         }
 
     def discard_dependents(self, invalid: Collection[int]) -> None:
-        """Drop the stores that depend on blocks that failed to load."""
+        """Drop stores that depend on blocks whose load failed."""
         for flight in self._unwritten:
             flight.is_kept &= flight.context.isdisjoint(invalid)
 
     def written(self, flight: Flight) -> None:
-        """Add a stored transfer's blocks to the KV store, except lost blocks."""
+        """Add the blocks of a completed store to the KV store, except those it lost."""
         self._unwritten.remove(flight)
         for index, (key, slot) in enumerate(zip(flight.keys, flight.slots, strict=True)):
             self.store.written(key, slot, flight.is_kept and index not in flight.lost)

@@ -11,7 +11,7 @@ def group_numbers(config: Any) -> list[int]:
 
 
 def window_numbers(config: Any) -> list[int]:
-    """Return the indexes of sliding-window groups; if all groups are such, without the first."""
+    """Return the indexes of sliding-window groups; if all groups are such, all but the first."""
     from vllm.v1.kv_cache_interface import SlidingWindowSpec  # noqa: PLC0415  import after our replacements in vLLM
 
     groups = config.kv_cache_groups

@@ -1,4 +1,4 @@
-"""Handoff of prefilled prompts from a producer engine to a consumer engine: both connectors.
+"""KV connectors of a handoff: a producer prefills prompts, a consumer loads their blocks.
 
 A producer keeps its blocks until the consumer has read them or declines them, or until their lease expires. As with
 connectors between machines, the producer's output carries the block ids to the client, the client passes them to the
@@ -34,7 +34,7 @@ def num_prefilled_tokens(num_prompt_tokens: int, has_states: bool) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Offer:
-    """Blocks that a producer keeps for its consumer until they are read or their lease expires."""
+    """Blocks that a producer keeps for its consumer, until they are read or a lease expires."""
 
     flight: Flight
     until: int
@@ -43,14 +43,14 @@ class _Offer:
 
 
 class Exchange:
-    """Blocks that a producer keeps for its consumer, by the request id of both engines."""
+    """Blocks kept by a producer for its consumer, by the request id that both engines use."""
 
     def __init__(self, producer: Flights, lease_ticks: int) -> None:
         self._producer, self._lease_ticks = producer, lease_ticks
         self._offers: dict[str, _Offer] = {}
 
     def offer(self, request: str, blocks: list[int], states: list[int]) -> None:
-        """Keep the blocks of a finished request for the consumer; without blocks, end the transfer."""
+        """Keep a finished request's blocks for the consumer; without blocks, end the transfer."""
         flight = self._producer.planned("send", request, blocks=blocks + states, slots=[], num_states=len(states))
         self._producer.start(flight)
         if blocks:
@@ -62,7 +62,7 @@ class Exchange:
         return request in self._offers and not self._offers[request].is_over
 
     def read(self, request: str) -> None:
-        """Mark a request's blocks as being read, so that they outlast their lease."""
+        """Mark a request's blocks as being read, so that an expired lease does not free them."""
         self._offers[request].is_read = True
 
     def release(self, request: str) -> None:
@@ -71,7 +71,7 @@ class Exchange:
             self._offers[request].is_over = True
 
     def collect(self) -> set[str]:
-        """Return the requests whose blocks were released, or whose lease expired, once."""
+        """Return the requests whose blocks may be freed: released, or lease expired."""
         tick = self._producer.tick
         for offer in self._offers.values():
             if tick >= offer.until and not (offer.is_read or offer.is_over):
@@ -84,13 +84,13 @@ class Exchange:
 
 
 class HandoffFlights(Flights):
-    """KV transfers of a producer or consumer; both use one exchange."""
+    """KV transfers in flight of a producer or a consumer, which share an exchange."""
 
     exchange: Exchange
 
 
 class Sender(Planner):
-    """Scheduler side of a producer's KV connector."""
+    """Scheduler side of a producer's KV connector: offers the blocks of prefilled prompts."""
 
     flights: HandoffFlights
 

@@ -1,4 +1,4 @@
-"""Worker side of our KV connectors: begin transfers, copy blocks, report the ends."""
+"""Worker side of our KV connectors: begin transfers, copy blocks, report ended transfers."""
 
 from collections.abc import Mapping
 
@@ -25,11 +25,11 @@ class Mover:
         self.caches = list(caches.values())
 
     def preempted(self, plan: StepPlan) -> None:
-        """Record the transfers' blocks before blocks of preempted requests are overwritten."""
+        """Record transfers' blocks before the step may overwrite those of preempted requests."""
         self.flights.record_blocks()
 
     def load(self, plan: StepPlan) -> None:
-        """Begin a step's loads, and copy the loads that are ready by this tick."""
+        """Begin the loads of a step, and copy those that are ready at this tick."""
         for flight in plan.loads:
             self.flights.start(flight)
         for flight in self._due("load"):
@@ -39,10 +39,10 @@ class Mover:
         """Make the running step wait for the synchronous loads of a layer."""
 
     def save(self, plan: StepPlan) -> None:
-        """Begin and copy stores after a step's kernels; this base class has none."""
+        """Begin and copy the stores of a step after its kernels; here none."""
 
     def results(self, over: set[str]) -> tuple[set[str], set[str]]:
-        """Return (finished requests whose blocks may be freed, requests whose load has ended).
+        """Return the requests whose blocks may be freed, and the requests whose loads have ended.
 
         `over` are the requests that finished since the last call.
         """
@@ -66,7 +66,7 @@ class Mover:
         return invalid
 
     def take_failed(self) -> set[str]:
-        """Return the requests whose load failed since the last call, and clear invalid blocks.
+        """Return the requests whose load failed since the last call, and forget their blocks.
 
         vLLM expects requests in place of blocks if there are several KV-cache groups.
         """

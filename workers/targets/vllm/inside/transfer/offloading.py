@@ -22,7 +22,7 @@ _BY_ITSELF = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
 @dataclass(slots=True)
 class Job(OwnTransfer):
-    """An offloading job in flight; `slots` are CPU-pool chunks, `due` is its earliest end tick."""
+    """An offloading job in flight: KV-cache blocks, CPU-pool `slots`, earliest end tick `due`."""
 
     due: int = 0
 
@@ -107,7 +107,7 @@ class Offloads(OwnTransfers):
         return [chunk * size + index for chunk in chunks for index in range(size)]
 
     def _record_offered(self, status: Any) -> None:
-        """Record which chunks of a finished request were offered to the CPU pool."""
+        """Record which token chunks of a finished request were offered to the CPU pool."""
         request, keys = status.req, self._offered.get(status.req.request_id, set())
         offered = [place for place, key in enumerate(status.group_states[0].offload_keys) if key in keys]
         self.note(
@@ -137,7 +137,7 @@ class Offloads(OwnTransfers):
         return room
 
     def _before_a_step(self, handle: Callable[..., Any], metadata: Any, *arguments: Any, **options: Any) -> None:
-        """Record that a step's jobs begin: stores before the wait for old jobs, loads after."""
+        """Record that a step's jobs begin: stores before old jobs are awaited, loads after."""
         # Jobs that are waited for are removed from the metadata.
         for job_id, planned in metadata.store_jobs.items():
             self._begin("store", job_id, planned)
@@ -171,7 +171,7 @@ class Offloads(OwnTransfers):
         self._record_copies(job, [block for block, _ in pairs], [slot for _, slot in pairs])
 
     def _due(self, handler: Any, finished: Callable[..., list[Any]], *arguments: Any, **options: Any) -> list[Any]:
-        """Complete the copies of one direction that end by this tick, and no others.
+        """Complete the copies of one direction whose time has come at this tick, and no others.
 
         The device's schedule does not matter.
         """

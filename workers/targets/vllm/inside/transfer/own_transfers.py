@@ -32,7 +32,7 @@ class OwnTransfer:
 
 
 class OwnTransfers:
-    """Observes an engine's KV transfers; `agent` is the worker side of the connector.
+    """Observes the KV transfers of an engine with a connector of vLLM (`agent`: worker side).
 
     `is_dummy` is true during a dummy batch, in which all slots are padding.
     """
@@ -52,7 +52,7 @@ class OwnTransfers:
         raise ValueError("vLLM's own transfers cannot be disturbed")
 
     def touched(self) -> tuple[list[int], list[int]] | None:
-        """Return the block ids that the running step's kernels read and write; None if unknown."""
+        """Return the block ids that the running step reads and writes; None if unknown."""
         if self.is_dummy:
             return [], []
         if not self.agent.has_connector_metadata():
@@ -61,7 +61,7 @@ class OwnTransfers:
         return sorted(reads), sorted(writes)
 
     def _planned(self, build: Callable[..., Any], output: Any, *arguments: Any, **options: Any) -> Any:
-        """Add the step's read and written blocks, and preempted requests, to the metadata."""
+        """Add the step's accessed blocks and preempted requests to the connector's metadata."""
         metadata = build(output, *arguments, **options)
         requests, manager = self._engine.requests, self._engine.kv_cache_manager
         metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)

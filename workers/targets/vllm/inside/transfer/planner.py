@@ -14,7 +14,7 @@ from workers.targets.vllm.inside.transfer.flights import Flight, Flights, StoreF
 
 @dataclass(slots=True)
 class StepPlan:
-    """A step's new loads and stores, preempted requests, and the blocks that kernels use.
+    """Transfers that a step begins, requests it preempts, and blocks that its kernels access.
 
     `zeroed` are new blocks that are zeroed first. `passed` are blocks at whose ends the postprocessing of drafts may
     keep a recurrent state.
@@ -77,11 +77,11 @@ class Planner:
         self._requests[request.request_id] = request
 
     def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
-        """Return (number of tokens to load, None if not known yet; whether asynchronously)."""
+        """Return how many tokens to load (None: not known yet), and whether asynchronously."""
         return 0, False
 
     def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
-        """Plan the load of `num_tokens` tokens into an admitted request's blocks; here none."""
+        """Plan the load of `num_tokens` tokens for an admitted request; here none."""
 
     def state_blocks_after(self, num_tokens: int, blocks: Sequence[list[int]]) -> list[int]:
         """Return, per group with recurrent states, the block of the state after `num_tokens` tokens."""
@@ -100,12 +100,12 @@ class Planner:
         return plan
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Forget an ended request; return whether to keep its blocks, and `kv_transfer_params`."""
+        """Forget an ended request; return whether its blocks are kept, and `kv_transfer_params`."""
         self._requests.pop(request.request_id, None)
         return False, None
 
     def processed(self, ended: list[Flight], invalid: set[int]) -> None:
-        """Handle ended transfers and blocks that failed to load, when a step's results arrive."""
+        """Process ended transfers and blocks that failed to load, along with a step's results."""
 
 
 class StorePlanner(Planner):
@@ -146,7 +146,7 @@ class StorePlanner(Planner):
         return range(1, len(self.groups))
 
     def _up_to_states(self, tokens: Sequence[int], first: int, slots: list[int]) -> tuple[list[int], list[int]]:
-        """Return block slots and state slots, up to the last block end with stored states."""
+        """Cut block slots to the last block end with stored states; return also state slots."""
         for count in range(len(slots), 0, -1):
             prefix = tokens[: (first + count) * self.flights.block_size]
             states = self.flights.store.states(prefix, self._with_states)
@@ -182,7 +182,7 @@ class StorePlanner(Planner):
         return plan
 
     def _stores_of_states(self, output: Any) -> Iterator[Flight]:
-        """Yield stores of recurrent states at block ends, whose blocks stay referenced.
+        """Yield stores of recurrent states at block ends; a reference protects their blocks.
 
         vLLM offers each state only once.
         """
@@ -212,7 +212,7 @@ class StorePlanner(Planner):
                 )
 
     def _store(self, request: Any, blocks: list[int], num_tokens: int) -> Flight | None:
-        """Return a store of a request's full blocks that are not stored yet; None if there are none."""
+        """Return a store of the full blocks of a request that the store lacks, or None."""
         flights, name, size = self.flights, request.request_id, self.flights.block_size
         begun, full = self._num_stored.get(name, 0), num_tokens // size
         self._num_stored[name] = max(begun, full)

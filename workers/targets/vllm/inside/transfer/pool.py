@@ -42,7 +42,7 @@ def allow_any_device(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def copy_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a copy handler's constructor to make its block copies device tasks."""
+    """Wrap a copy handler's constructor so that it copies blocks by device tasks."""
 
     @wraps(before)
     def prepare(self: Any, *arguments: Any, **options: Any) -> None:
@@ -110,7 +110,7 @@ def copy_blocks_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def launch_without_thread(before: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `launch_copy` to run its loop in the caller instead of a thread."""
+    """Wrap `launch_copy` so that its loop runs in the calling thread."""
 
     @wraps(before)
     def launch_copy(self: Any, *arguments: Any, **options: Any) -> None:
@@ -122,10 +122,10 @@ def launch_without_thread(before: Callable[..., None]) -> Callable[..., None]:
 
 
 class NoThread:
-    """Stand-in for `threading.Thread` whose work the caller does."""
+    """Stand-in for `threading.Thread` that starts no thread."""
 
     def __init__(self, **options: Any) -> None:
-        """Ignore the target, which `launch_without_thread` calls itself."""
+        """Ignore the thread's function, which `launch_without_thread` calls itself."""
 
     def start(self) -> None:
         """Do nothing: `launch_without_thread` runs the loop in the caller."""

@@ -94,7 +94,7 @@ class SimpleOffloads(OwnTransfers):
         return metadata
 
     def _loads(self, metadata: Any) -> Iterator[tuple[int, OwnTransfer]]:
-        """Yield (event index, load of one request) for each load in a step's metadata."""
+        """Yield (event index, load of one request) for each load in the step's metadata."""
         for name in metadata.load_event_to_reqs.get(metadata.load_event, ()):
             transfer = self._manager._reqs_to_load[name].transfer_meta
             blocks, slots = list(transfer.gpu_block_ids), list(transfer.cpu_block_ids)
@@ -148,7 +148,7 @@ class SimpleOffloads(OwnTransfers):
             self._record_copies(part, part.blocks, [slots[block].popleft() for block in part.blocks])
 
     def _polled(self, poll: Callable[..., int], is_store: bool, *arguments: Any, **options: Any) -> int:
-        """Complete the copies of one direction that end by this tick, and no others.
+        """Complete the copies of one direction whose time has come at this tick, and no others.
 
         The device's schedule does not matter.
         """

@@ -1,4 +1,4 @@
-"""Bounded KV store of blocks; a block's key is all of the tokens up to its end.
+"""Bounded KV store of blocks, each found by all tokens from the prompt's start to its end.
 
 A block holds the KV entries of its own tokens, or the recurrent state after all of them.
 """
@@ -12,7 +12,7 @@ Key: TypeAlias = tuple[int, tuple[int, ...]]
 
 
 class Store:
-    """Slots of a KV store: free, being written, or with a block (pinned while it is loaded)."""
+    """Slots of a KV store: each is free, being written, or holds a block."""
 
     def __init__(self, num_slots: int) -> None:
         self._free = list(range(num_slots))
@@ -45,7 +45,7 @@ class Store:
         return found
 
     def states(self, prefix: Sequence[int], groups: range) -> list[int] | None:
-        """Return the slots of the recurrent states after a prefix, per group; None if not stored."""
+        """Return the slots of the recurrent states after a prefix, per group; None if any is missing."""
         found = [self._held.get((group, tuple(prefix))) for group in groups]
         return None if None in found else [slot for slot in found if slot is not None]
 
@@ -62,7 +62,7 @@ class Store:
             self._pins[slot] -= 1
 
     def write(self, key: Key) -> int | None:
-        """Return a slot to write to, evicting the least recently used block; None if all are pinned."""
+        """Return a slot for a new block, evicting the least recently used; None if all are pinned."""
         assert not self.has(key), "a block has one slot"
         if not self._free:
             old = next((key for key, slot in self._held.items() if not self._pins[slot]), None)
@@ -74,7 +74,7 @@ class Store:
         return self._free.pop(0)
 
     def written(self, key: Key, slot: int, is_kept: bool) -> None:
-        """End the writing of a block: keep it, or free its slot."""
+        """End the writing of a block: keep it in the store, or free its slot."""
         self._writing.remove(key)
         if is_kept:
             self._held[key] = slot
