@@ -34,7 +34,7 @@ class Bisection:
         self.known: dict[str, Status] = {}
 
     def record(self, version: str, status: Status) -> None:
-        """Record that a tried release has the bug, has it not, or was skipped."""
+        """Store the status of a tried release: it has the bug, does not have it, or was skipped."""
         assert version in self.versions, f"{version} is among the releases"
         assert version not in self.known, f"{version} was tried before"
         self.known[version] = status

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Budget:
-    """Time budget in seconds, which starts now; None means no limit.
+    """Time budget in seconds, counted from its creation; None means no limit.
 
     The clock is `time.monotonic` outside tests.
     """
@@ -20,11 +20,11 @@ class Budget:
         self._begin = clock()
 
     def left(self, share: float = 1.0) -> float | None:
-        """Return the seconds until a share of the budget is used up; None without a limit."""
+        """Return the seconds until a share of the budget has passed; None without a limit."""
         return None if self.seconds is None else self._begin + share * self.seconds - self._clock()
 
     def has_time(self, share: float = 1.0) -> bool:
-        """Whether a share of the budget is not used up yet."""
+        """Return whether time is left of a share of the budget."""
         left = self.left(share)
         return left is None or left > 0
 

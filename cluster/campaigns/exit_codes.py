@@ -20,7 +20,7 @@ def exit_code(verdicts: Iterable[Verdict | None]) -> int:
 
 
 def weightiest(*codes: int) -> int:
-    """Return the exit code that outweighs the others.
+    """Return the exit code with the highest priority among several.
 
     A finding outweighs a missing verdict, a signal outweighs both.
     """

@@ -35,7 +35,7 @@ _NAMED = 5
 
 
 def division(hours: float, num_faults: int) -> str:
-    """Return a sentence on how a night's time is divided."""
+    """Return a sentence that says how much of a night each part gets."""
     if not hours:
         return f"nightly: no bound: the regressions, no hunt, {num_faults} faults measured"
     ends = (duration_text(3600 * hours * share) for share in (REPLAY_END, TRACES_END, HUNT_END, NIGHT_END))
@@ -70,7 +70,7 @@ def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONF
 
 
 def rotate_names(names: Sequence[str], night: int) -> list[str]:
-    """Return the names, rotated by a different number of places each night.
+    """Return the names rotated, each night by another number of positions.
 
     So even nights that end early reach each name at some time.
     """
@@ -103,7 +103,7 @@ class RegressionEntry(Value):
 
 
 class Replay(Suite):
-    """Suite of regressions (traces of known faults); with faults on, each must have a finding."""
+    """Planner that replays regressions (traces of faults); with faults on, each has a finding."""
 
     def regressions(self) -> RegressionCounts:
         """Return the counts of the regressions so far."""
@@ -195,7 +195,7 @@ class Regressions:
         return [name for name in self.traces if any(name in each and each[name] is None for each in verdicts)]
 
     def exit_code(self) -> int:
-        """Return the exit code of the replay.
+        """Return the exit code for the regressions.
 
         A failure of the clean engine outweighs a missed fault.
 
@@ -238,7 +238,7 @@ class Regressions:
         return ", ".join(texts)
 
     def _needed(self) -> str:
-        """Return the estimated time for all regressions, from those judged."""
+        """Return the estimated time for all regressions, from those already judged."""
         judged = len(self.suite.results) - self.suite.kept
         if not judged or not self.seconds:
             return ""

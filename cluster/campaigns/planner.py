@@ -50,10 +50,10 @@ class Planner(Protocol):
         """
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Record an attempt of a task just before it runs on a slot."""
+        """Store that an attempt of a task begins on a worker slot."""
 
     def take(self, record: Record) -> None:
-        """Process the result of a task; each task has only one."""
+        """Process the only result of a task."""
 
     def is_done(self) -> bool:
         """Whether no job runs and none is left, if the last call of `tasks` returned nothing."""

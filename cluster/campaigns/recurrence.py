@@ -8,7 +8,7 @@ from scenarios.spec import Value
 
 
 class Recurrence(Value):
-    """The findings of a night by fingerprint: new, seen before (`again`), known, gone.
+    """Tonight's findings by fingerprint: new, seen again, known; and those not found again.
 
     `again` were seen on earlier nights and are not recorded as known. `gone` were seen on earlier nights and not on
     this one, if it judged anything.

@@ -53,7 +53,7 @@ HEAD = f"{'fault':<40} {'seed':>5} {'events':>7} {'shrunk':>6} {'exceptions':>10
 
 
 def findings(fault: Fault, value_cache: ModelValueCache) -> Iterator[tuple[int, Trace, Diverged]]:
-    """Yield random traces in which a fault is found where it should be, eager or lazy."""
+    """Yield random traces that reveal a fault in the expected plane, under eager or lazy."""
     for seed in range(SEEDS):
         for policy in ("eager", "lazy"):
             trace = with_faults(random_trace(seed), fault.requires, (fault.id,)).explicit()
@@ -65,7 +65,7 @@ def findings(fault: Fault, value_cache: ModelValueCache) -> Iterator[tuple[int, 
 
 
 def shrunk(fault: Fault, count: int, value_cache: ModelValueCache) -> list[Row]:
-    """Shrink the first random traces in which a fault is found; return a row for each."""
+    """Shrink the first random traces that reveal a fault; return a row for each."""
     rows = []
     for seed, trace, verdict in findings(fault, value_cache):
         begin = time.monotonic()

@@ -30,7 +30,7 @@ NOT_FOUND_AGAIN = Lost(reason="the finding is not reproduced when its trace is j
 
 
 def worker_loss_verdict(deaths: tuple[str, ...]) -> Crashed:
-    """Return the verdict on a trace that kills each worker that runs it."""
+    """Return the verdict for a trace that kills every worker that runs it."""
     return Crashed(stats=NO_STATS, error="; ".join(dict.fromkeys(deaths)), where=KILLED)
 
 
@@ -43,7 +43,7 @@ class _Part:
 
 
 class Triage:
-    """State machine of one finding: judge again, shrink, confirm.
+    """State machine of one finding: rerun it, shrink it, confirm it.
 
     `count` traces of the hunt have it.
 
@@ -145,7 +145,7 @@ class Triage:
         self._settle()
 
     def _settle(self) -> None:
-        """Advance the shrinking once the first candidate with the same failure is known.
+        """Continue shrinking when the first candidate with the same failure is known.
 
         Later ones are ignored.
         """
@@ -213,7 +213,7 @@ class Triage:
         self.state = self.state.model_copy(update=changes)
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Do nothing: attempts of candidates are not stored; lost ones are proposed again."""
+        """Do nothing: attempts of candidates are not stored, as lost ones are proposed again."""
 
     def is_done(self) -> bool:
         return not self.is_open

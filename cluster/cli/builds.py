@@ -65,7 +65,7 @@ class Commits:
 
 
 def releases_of(config: RunConfig, versions: str, folder: Path | None, commit: str) -> Releases:
-    """Return the releases of an engine that an option names; the known ones by default.
+    """Return the releases of an engine that `--versions` names; by default the known ones.
 
     Raises:
         InputError: the engine has none, a name is not a version, versions are not in order, or a commit is named.
@@ -80,7 +80,7 @@ def releases_of(config: RunConfig, versions: str, folder: Path | None, commit: s
 
 
 def _versions(text: str, releases: Sequence[str]) -> list[str]:
-    """Return the versions in an option, oldest first; the known ones by default.
+    """Return the versions in `--versions`, oldest first; without it the known ones.
 
     Raises:
         InputError: a name is not a version, or versions are not in order.
@@ -98,7 +98,7 @@ def _versions(text: str, releases: Sequence[str]) -> list[str]:
 
 
 def commits_of(config: RunConfig, folder: Path, ends: tuple[str, str], are_releases_named: bool) -> Commits:
-    """Return a checkout's commits between a good and a bad one, whichever is older.
+    """Return the commits between a good and a bad one of a checkout, whichever is older.
 
     Raises:
         InputError: the engine has no sources, the checkout lacks a commit, or releases are also named.

@@ -109,7 +109,7 @@ def open_store(place: Path | Claim, seed: int | None = None, engine: str = "") -
 
 
 def code_of(store: Store, code: int) -> int:
-    """Return an exit code that is never 0 while a store's results are not on disk."""
+    """Return the exit code of a command; never 0 while results are missing on disk."""
     return code if store.is_kept else code or EXIT_NOT_JUDGED
 
 
@@ -124,7 +124,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def cause(error: OSError | StoreError | PoolError, folder: Path) -> str:
-    """Return a sentence on why a campaign cannot continue or be written."""
+    """Return a sentence that says why a campaign folder cannot be used or written."""
     return str(store_error(folder, error) if isinstance(error, OSError) else error)
 
 
@@ -136,7 +136,7 @@ def report_failure(error: OSError | StoreError | PoolError, folder: Path, contex
 def write_results(
     folder: Path, texts: Mapping[str, str], also: Callable[[], object], code: int, context: typer.Context
 ) -> int:
-    """Write files by name, then call `also`; return the exit code or that of a failure."""
+    """Write files by name and call `also`; return the exit code, or that of a failed write."""
     try:
         for name, text in texts.items():
             write_inside(folder, name, text + "\n")

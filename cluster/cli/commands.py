@@ -205,7 +205,7 @@ def run(
 
 
 def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
-    """Return why a run ended early, and how to continue; "" if it did not."""
+    """Return why a run ended before all scenarios were judged, and how to continue; else ""."""
     if stop.signum is not None:
         return [f"interrupted by {signal.Signals(stop.signum).name}; {how}"]
     if not suite.missing:
@@ -218,7 +218,7 @@ def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
 
 
 def _warn(traces: Mapping[str, Trace]) -> None:
-    """Warn about each requested feature that has no effect: where, and why."""
+    """Warn about each requested feature of a trace that has no effect: where and why."""
     named: dict[str, list[str]] = {}
     for name, trace in traces.items():
         for rule in switched_off(trace.spec, trace.faults):
@@ -314,7 +314,7 @@ def replay(
 
 
 def _replayed(line: Line) -> list[str]:
-    """Return a sentence on the schedules that ran besides the one in the file.
+    """Return a sentence that says which schedules ran besides the file's own.
 
     Empty if none did.
     """
@@ -326,7 +326,7 @@ def _replayed(line: Line) -> list[str]:
 
 
 def _add(group: str, *commands: Callable[..., int], owner: typer.Typer = app, **settings: Any) -> None:
-    """Add commands to a group of the help, each with its example."""
+    """Add commands to a group of the help, each with the example of its help text."""
     for command in commands:
         names = {measure: "faults measure", list_faults: "faults list", show_fault: "faults show"}
         name = names.get(command, command.__name__)

@@ -67,7 +67,7 @@ def may_select_programs(file: Path, here: Path) -> bool:
 
 
 def place_of(error: Exception, here: Path) -> str:
-    """Return `FILE: TABLE: ` of the default that caused a usage error.
+    """Return the file and table of the default that caused a usage error, as `FILE: TABLE: `.
 
     "" for typed values.
     """
@@ -77,7 +77,7 @@ def place_of(error: Exception, here: Path) -> str:
 
 
 def _outside(here: Path) -> Path:
-    """Return the nearest folder, at or above `here`, that is in no campaign."""
+    """Return the nearest folder, from `here` upwards, that is not inside a campaign."""
     folders = (here, *here.parents)
     inside = [folder for folder in folders if any(all((folder / n).exists() for n in names) for names in _CAMPAIGN)]
     return inside[-1].parent if inside else here
@@ -132,7 +132,7 @@ def _defaults(table: Mapping[str, Any], group: Any, file: str, may_name: bool) -
 
 
 def _options(command: Any) -> dict[str, str]:
-    """Return the parameter of each long option of a command, by name without dashes."""
+    """Map each long option of a command, without dashes, to its parameter."""
     named = [(option, parameter.name) for parameter in command.params for option in parameter.opts]
     return {option.removeprefix("--"): name for option, name in named if option.startswith("--")}
 

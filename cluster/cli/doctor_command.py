@@ -63,7 +63,7 @@ def trace_for(config: RunConfig) -> Trace:
 
 
 def _trials(folder: Path) -> list[Check]:
-    """Run one small trace per engine and device, and under Ray, each in its own process."""
+    """Run a small trace on each engine and device, and under Ray, each in its own process."""
     named = {}
     for engine in known_engines():
         for device in target_kind(engine).capabilities.devices:
@@ -89,7 +89,7 @@ def _defaults(here: Path) -> Check:
 
 
 def _kernels(engine: str) -> Check | None:
-    """Return the check of whether NumPy definitions replace all kernels of an engine, or None."""
+    """Return a check whether all kernels of an engine have a NumPy definition, or None."""
     kind = target_kind(engine)
     try:
         interpreted = kind.interpreted(DEFAULT_CONFIG.model_copy(update={"engine": engine})) if kind.kernels else None

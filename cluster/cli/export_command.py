@@ -141,7 +141,7 @@ def _patch(finding: str, config: RunConfig) -> str:
 
 
 def _sibling_text(file: Path, suffix: str) -> str:
-    """Return the text of the file with the same name and another suffix; "" if there is none."""
+    """Return the text of the file with the trace's name and another suffix; "" without one."""
     path = file.with_suffix(suffix)
     try:
         return read_file(path, codec.BYTES_MAX).decode("utf-8")

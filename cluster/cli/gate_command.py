@@ -152,7 +152,7 @@ class GateSelection(NamedTuple):
 
 
 def _chosen(config: RunConfig, base: str, traces: int) -> GateSelection:
-    """Select the scenarios and the focus for the changed sources.
+    """Return the scenarios and the focus of the hunt for the changed sources.
 
     Raises:
         InputError: there is nothing to compare the sources with, or no scenario is selected.
@@ -188,7 +188,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> GateSelection:
 
 
 def _stages(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
-    """Return a gate's stages (scenarios, hunt) as functions of a worker pool."""
+    """Return the stages of a gate (scenarios, hunt) as functions that take a worker pool."""
     store, budget = gated.planner.store, gated.budget
 
     def scenarios_on(pool: WorkerPool) -> None:

@@ -209,7 +209,7 @@ def carry_out(
     context: typer.Context,
     folder: Path,
 ) -> int:
-    """Run a command's stages in order, each with a new worker pool.
+    """Run the stages of a command one after another, each with a new worker pool.
 
     Return 0, or the exit code of an interruption.
     """
@@ -293,7 +293,7 @@ def shrink(
 def _shrunk(
     file: Path, folder: Path, triage: Triage, judgement: Judgement, config: RunConfig
 ) -> tuple[Line, list[str]]:
-    """Write the artefact of a failing trace; return its line of the report, and remarks."""
+    """Write the artefact of a shrunk trace; return its line of the report, and remarks."""
     if not is_finding(judgement.verdict):
         return Line(str(file), judgement), ["nothing to shrink: the trace does not fail"]
     shrinking = triage.state.shrinking

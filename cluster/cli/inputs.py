@@ -53,14 +53,14 @@ def check_engine(engine: str) -> str:
 
 
 def asked_config(context: typer.Context) -> RunConfig:
-    """Return the run configuration as a command's options have it."""
+    """Return the run configuration that the command's options select."""
     return RunConfig.model_validate(
         {name: context.params[name] for name in RunConfig.model_fields if name in context.params}
     )
 
 
 def config_of(asked: RunConfig) -> RunConfig:
-    """Return a run configuration with absolute folders and content digests.
+    """Return the run configuration with absolute folders and digests of their contents.
 
     Raises:
         InputError: an engine is unknown or has no separate installation, or a folder does not contain it.
@@ -153,7 +153,7 @@ def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfi
 
 
 def other_sources(found: RunOn, here: RunOn) -> str:
-    """Return in words how a run's engine sources differ from a finding's; "" if equal.
+    """Return a sentence if the engine sources differ from those of a finding; else "".
 
     A trace that records neither version nor sources differs from nothing.
     """

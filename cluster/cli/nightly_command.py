@@ -179,7 +179,7 @@ def nightly(
 
 @contextmanager
 def _stores(out: Path | None, seed: int, engine: str, context: typer.Context) -> Iterator[tuple[Store, Store]]:
-    """Open the stores of a night's hunt and trials, and of its regressions, for a `with` block."""
+    """Open, for a `with` block, the stores of a night's hunt, trials and regressions."""
     with (
         open_campaign(out, "nightly", context, seed, engine) as store,
         open_store(store.folder / "regressions", engine=engine) as kept,

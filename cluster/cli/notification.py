@@ -29,7 +29,7 @@ Notify = Annotated[
 
 
 def check_notify(target: str | None) -> None:
-    """Raise if the target of a notification is not usable.
+    """Raise if `--notify` is neither a usable command nor a URL.
 
     Raises:
         InputError: it is not a command of this machine.

@@ -26,7 +26,7 @@ def matcher(text: str) -> Matcher:
 
 
 class _Reading:
-    """Parser that evaluates an expression for one name.
+    """Parser that evaluates a selection expression for one scenario name.
 
     By recursive descent: `or`, then `and`, then `not`.
     """
@@ -47,7 +47,7 @@ class _Reading:
         )
 
     def _takes(self, wanted: str) -> bool:
-        """Consume the next token if it is `wanted`; return whether it was."""
+        """If the next token is `wanted`, consume it and return True; else return False."""
         is_next = self._left[-1:] == [wanted]
         if is_next:
             self._left.pop()

@@ -143,13 +143,13 @@ def extract(
 
 
 def _differs(path: Path, artefacts: Mapping[Path, str]) -> bool:
-    """Return whether a file with another content exists at the path of an artefact."""
+    """Return whether the file at an artefact's path exists and has other content."""
     return os.path.lexists(path) and (not path.is_file() or read_file(path, LOG_BYTES_MAX) != artefacts[path].encode())
 
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """A command for a job: name, words for the job's working folder, --out, extra.
+    """A command for a job: name, arguments for the job's folder, --out, extras to install.
 
     `sent` are input files by the names under which they are sent.
     """
@@ -262,7 +262,7 @@ def _resume_line(server: JobServer, state: JobState) -> str:
 
 
 def _submitted(metadata: Mapping[str, str]) -> tuple[list[str], str | None]:
-    """Return a job's command and its campaign folder, from the metadata of `submit`.
+    """Return the command and the campaign folder that `submit` stored with a job.
 
     A job submitted in another way has no words, and a folder only if it made a campaign.
 
@@ -311,7 +311,7 @@ def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> i
 
 
 def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked | None:
-    """Fetch a campaign with a small job that packs it.
+    """Run a small job that packs a campaign, and unpack the campaign from its log.
 
     On failure print the reason and return None.
 
@@ -342,7 +342,7 @@ def _left_out_text(paths: Sequence[str]) -> str:
 
 
 def brought_home(server: JobServer, job: str, state: JobState) -> str:
-    """Fetch an ended job's campaign to this machine; return its folder as text.
+    """Copy the campaign of an ended job to this machine; return the folder's path.
 
     Raises:
         InputError: the folder belongs to another campaign of this machine, or the metadata name no folder.

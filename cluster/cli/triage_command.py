@@ -77,7 +77,7 @@ def _check_until(until: str | None) -> None:
 
 
 def _found(which: str, folder: Path, campaign: Path | None) -> tuple[Path, KnownFinding | None]:
-    """Return the file of a finding, which may not exist yet, and its status.
+    """Return the file of a finding's status, which may not exist yet, and the status.
 
     None without a status.
 

@@ -53,7 +53,7 @@ def watch(
 
 
 def _running(campaign: Path) -> Iterator[str]:
-    """Yield the progress of a campaign that a process is writing."""
+    """Yield progress lines while another process writes the campaign."""
     yield f"{campaign}: running"
     progress = read_progress(campaign)
     if progress is None:
@@ -68,7 +68,7 @@ def _running(campaign: Path) -> Iterator[str]:
 
 
 def _ended(campaign: Path) -> Iterator[str]:
-    """Yield lines on an ended campaign: judged amounts and findings, as on its page."""
+    """Yield lines about an ended campaign: what was judged, and its findings."""
     yield f"{campaign}: not running"
     parts = list(read_campaigns(campaign))
     amounts = [amount.text for part in parts for amount in part.amounts]

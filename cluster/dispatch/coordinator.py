@@ -22,7 +22,7 @@ IDLE_LOSSES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class JobAdded:
-    """Event: a new job, which earlier runs of the campaign attempted `attempts` times.
+    """Event: a job was added; earlier runs of the campaign made `attempts` attempts at it.
 
     After `losses_max` lost attempts it is given up. It runs on slot `avoid` only if there is no other.
     """
@@ -35,7 +35,7 @@ class JobAdded:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
-    """Event: a slot's worker, the `worker`-th one started there, can take its first job.
+    """Event: worker number `worker` of a slot has started and can take a job.
 
     Workers of a slot are numbered from 0.
     """
@@ -59,7 +59,7 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class ResultArrived:
-    """Event: an attempt was answered, possibly long after it was given up."""
+    """Event: an attempt was answered, perhaps after it had been counted as lost."""
 
     job: str
     attempt: int
@@ -68,7 +68,7 @@ class ResultArrived:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRaised:
-    """Event: the worker's own code raised an exception.
+    """Event: our own code raised an exception in the worker.
 
     This is neither a verdict on the trace nor the death of a process.
     """
@@ -123,7 +123,7 @@ class NoteLoss:
 
 @dataclass(frozen=True, slots=True)
 class NoteLate:
-    """Instruction to the driver: record a worker's late answer, which must equal the stored one."""
+    """Instruction: record an answer that came after the job's result; both must be equal."""
 
     job: str
     attempt: int
@@ -136,7 +136,7 @@ Instruction: TypeAlias = Dispatch | Replace | Record | NoteLoss | NoteLate
 
 @dataclass(slots=True)
 class _Slot:
-    """State of one slot.
+    """State of one slot, which has at most one worker.
 
     `job` is the running job, `idle_losses` counts workers lost since one last began a job.
 
@@ -186,7 +186,7 @@ class Coordinator:
 
     @property
     def stranded(self) -> str | None:
-        """Return why no job can run any more; None if some slot may still get a worker.
+        """Return why no job can run any more; None if a slot has or may get a worker.
 
         Open jobs get no result.
         """
@@ -241,7 +241,7 @@ class Coordinator:
         return instructions
 
     def _requeue_or_quarantine(self, key: str, event: WorkerLost) -> list[Instruction]:
-        """Queue a job again after a lost attempt; give it up after `losses_max` losses.
+        """Queue a job again after a lost attempt; after `losses_max` losses, record it as lost.
 
         It is queued before all others.
 
@@ -267,7 +267,7 @@ class Coordinator:
         return [self._record(event.job, event.answer)]
 
     def _raised(self, event: AttemptRaised) -> list[Instruction]:
-        """Record the job as lost, as it would raise again; replace the worker."""
+        """Record a job as lost, since a retry would raise the same exception; replace the worker."""
         index = self._slot_of(event.job, event.attempt)
         if index is None:
             return []
@@ -278,7 +278,7 @@ class Coordinator:
         return [self._record(event.job, Lost(reason=event.reason)), Replace(index, slot.worker)]
 
     def _slot_of(self, key: str, attempt: int) -> int | None:
-        """Return the slot that runs this attempt; None if its result is late."""
+        """Return the slot that runs this attempt; None if the slot runs something else by now."""
         job = self._open.get(key)
         if job is None or job.attempt != attempt:
             return None
@@ -318,7 +318,7 @@ class Coordinator:
 
 
 def _quarantine_reason(lost: list[tuple[int, str]]) -> str:
-    """Describe a job's lost attempts, without slots, which depend on timing."""
+    """Return a text on a job's lost attempts, without slot numbers, which vary with timing."""
     reasons = list(dict.fromkeys(reason for _, reason in lost))
     attempts = "1 attempt was" if len(lost) == 1 else f"{len(lost)} attempts were"
     return f"{attempts} lost: {'; '.join(reasons)}"

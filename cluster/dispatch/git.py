@@ -38,7 +38,7 @@ _OWN = {
 
 
 def git(folder: Path, subcommand: str, *words: str, seconds: float) -> "subprocess.CompletedProcess[bytes]":
-    """Run a git command in a folder; it writes, locks and fetches nothing.
+    """Run a git command in a folder that may only read: no writes, locks or fetches.
 
     Raises:
         OSError: git cannot be started.
@@ -50,7 +50,7 @@ def git(folder: Path, subcommand: str, *words: str, seconds: float) -> "subproce
 
 
 def _drivers(folder: Path, seconds: float) -> Iterator[str]:
-    """Yield the names of settings in which a checkout defines drivers (programs)."""
+    """Yield the settings of a checkout's configuration that would make git run programs."""
     question = ("config", "--null", "--name-only", "--get-regexp", _DRIVERS)
     listed = _run(folder, question, seconds, _SETTINGS).stdout
     yield from (name for name in os.fsdecode(listed).split("\0") if name)

@@ -33,7 +33,7 @@ class ReachError(ValueError):
 
 
 class EngineHost:
-    """Judges jobs in a worker process, one at a time, without keeping anything in between."""
+    """Judges jobs in a worker process, one at a time; a job leaves nothing for the next one."""
 
     def __init__(self, factory: str) -> None:
         foreign = foreign_packages()
@@ -77,7 +77,7 @@ def _ran(config: RunConfig) -> tuple[str, ...]:
 
 
 def running_file(folder: Path, job: str) -> Path:
-    """Return the file with a running job's trace; it remains if the process dies."""
+    """Return the file with the trace of a running job; it stays if the process dies."""
     return folder / f"{job}.yaml"
 
 

@@ -40,7 +40,7 @@ COMMAND_MAX = 32 * 1024
 
 @runtime_checkable
 class Judge(Protocol):
-    """Interface of what judges traces in a worker process."""
+    """Interface of an object that judges traces in a worker process."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
         """Run a trace under its schedule, or with `sweep` under many; return its judgement."""
@@ -48,7 +48,7 @@ class Judge(Protocol):
 
 @runtime_checkable
 class ShardJudge(Judge, Protocol):
-    """A judge that can also judge shards of generated traces, and try candidates."""
+    """A judge that can also judge shards of generated traces and try shrinker candidates."""
 
     def hunt(
         self,
@@ -66,7 +66,7 @@ class ShardJudge(Judge, Protocol):
     def attempt(
         self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG
     ) -> TriedCandidates:
-        """Run candidates in order until one fails like `target`."""
+        """Run the candidates in order until one has the same finding as `target`."""
 
 
 class Job(Value):
@@ -147,7 +147,7 @@ def job_key(trace: Trace, sweep: bool, code: str, config: RunConfig = DEFAULT_CO
 
 
 def digest_of(*parts: object) -> str:
-    """Return the digest of values, by their text."""
+    """Return a digest of some values, computed from their text."""
     return blake2b("\x00".join(map(str, parts)).encode(), digest_size=16).hexdigest()
 
 
@@ -178,7 +178,7 @@ def words_of(command: str) -> list[str]:
 
 
 def program() -> str:
-    """Return the command that starts this program again from the working directory.
+    """Return the command that starts this program from the working directory.
 
     In a Ray job, it is the command on the machine that reads the job's log.
     """
@@ -195,7 +195,7 @@ def program() -> str:
 
 
 def _from_here(path: Path) -> str:
-    """Return a path, relative to the working directory if it is inside.
+    """Return a path relative to the working directory if it is inside, else unchanged.
 
     Links are not followed.
     """

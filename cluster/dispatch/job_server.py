@@ -84,7 +84,7 @@ class JobState:
         return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
 
     def own_code(self, signum: int | None) -> tuple[int, str]:
-        """Return the exit code of a command that followed the job, with a remark or "".
+        """Return the exit code of the command that follows the job, and a remark or "".
 
         `signum` is the signal by which this command stopped the job. An exit code that no driver returns means that the
         job was not judged completely: the driver was killed, or its command was not found.
@@ -288,7 +288,7 @@ class LinePrinter:
 
 
 class _Tail:
-    """Reads a job's log stream in a thread of its own."""
+    """Thread that reads the log stream of a job."""
 
     def __init__(self, client: Any, job: str) -> None:
         self._texts: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -345,7 +345,7 @@ def _connected(address: str) -> Any:
 
 
 def within(seconds: float, ask: Callable[[], _Answer]) -> _Answer:
-    """Call `ask`, and return its answer if it comes within a time limit.
+    """Call `ask` and return its answer; raise if it takes longer than a time limit.
 
     HTTP timeouts limit only single pieces of it.
 
@@ -399,7 +399,7 @@ def asks_for_token(address: str) -> bool:
 
 
 def _line(text: str) -> str:
-    """Return an error's cause: a traceback's last line, else the first line."""
+    """Return an error's cause: the last line of a traceback, else the first line of the text."""
     lines = text.strip().splitlines() or [""]
     line = lines[-1] if any(each.startswith("Traceback") for each in lines) else lines[0]
     return line.strip().rstrip(".")

@@ -34,7 +34,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Check(Value):
-    """Check of one property of a machine: what was observed, and a remedy if needed."""
+    """Result of one check of this machine: what was found, and a remedy if it is not enough."""
 
     name: str
     state: State
@@ -77,7 +77,7 @@ def _python() -> Check:
 
 
 def _wanted(extras: Sequence[str]) -> list[Requirement]:
-    """Return the requirements of some extras of this distribution.
+    """Return the requirements in some extras of this distribution.
 
     Without extras, return the base requirements.
     """

@@ -1,4 +1,4 @@
-"""Origin check: packages of other distributions may have the same names as ours."""
+"""Check that our packages are imported from this project, not from another distribution."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def foreign_packages() -> list[str]:
-    """Return a message per package of ours that is imported from another distribution."""
+    """Return a message for each of our packages that another distribution provides."""
     found = []
     for package in PACKAGES:
         spec = find_spec(package)

@@ -39,7 +39,7 @@ def death(error: Exception, started: bool) -> str:
 
 
 def exception_text(error: BaseException) -> str:
-    """Describe an exception that a worker's own code raised."""
+    """Return a text on an exception that our own code raised in a worker."""
     return f"the worker raised {type(error).__name__}: {first_line(str(error))}"
 
 
@@ -81,7 +81,7 @@ class WorkerPool(Protocol):
 
 
 class InProcessPool:
-    """One slot in this process; jobs and answers pass through JSON, as on a cluster."""
+    """Pool with one slot in this process; jobs and answers pass through JSON as on a cluster."""
 
     slots = 1
 
@@ -214,7 +214,7 @@ class RayPool:
             self._kill(seat)
 
     def _events(self, seconds: float) -> list[Event]:
-        """Wait until a call ends; return the events (a job's first call has none)."""
+        """Wait until a call ends or is overdue; return the events of such calls."""
         finished = self._finished([seat.call for seat in self._seats if seat.call is not None], seconds)
         now = time.monotonic()
         events: list[Event] = []
@@ -368,7 +368,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return found
 
     def __exit__(self, *error: object) -> None:
-        """Disconnect from Ray; if the cluster is lost, only kill a private one's processes.
+        """Disconnect from Ray; if the cluster is lost, only end the processes of a private one.
 
         During a regular disconnect Ray would wait for its answer, or end this process with the exit code of a finding.
         """
@@ -381,7 +381,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
 
 def is_stuck() -> bool:
-    """Whether this process is still connected to Ray, after a failure.
+    """Return whether this process is still connected to Ray after a failure.
 
     Ray's exit hooks would then block, or change the exit code.
     """

@@ -42,7 +42,7 @@ _Word = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
 
 
 class _Listed(BaseModel):
-    """Output of the job `PROBE`: Python version and installed packages of the head node."""
+    """Output of the probe job: Python version and installed packages of the head node."""
 
     python: Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){1,2}$")]
     packages: dict[str, _Word | None]
@@ -181,7 +181,7 @@ def runtime_env(root: Path, install: Sequence[str]) -> dict[str, Any]:
 
 
 def _as_here(wanted: str) -> str:
-    """Return a requirement, pinned to the version installed here if there is one."""
+    """Return a requirement, pinned to the version that is installed on this machine."""
     name = Requirement(wanted).name
     try:
         return f"{name}=={distribution(name).version}"

@@ -1,4 +1,4 @@
-"""Worker pools of one command, and the signals that stop it."""
+"""Worker pools of one command, and the signals that stop the command."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Signals that stop a command; received whatever handlers and threads do.
+"""Signals that stop a command, received even if a handler or a thread blocks.
 
 Verifies: a process that has received a second SIGINT or SIGTERM ends within five seconds. If native code holds the
 interpreter lock meanwhile, as Ray's shutdown does for seconds, the system's timer ends the process with SIGALRM.
@@ -38,7 +38,7 @@ class SignalWatch:
         self._seen: list[int] = []
 
     def listen(self) -> None:
-        """Receive signals from now on, instead of any earlier receiver."""
+        """Receive signals from now on, in place of any earlier signal handler."""
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
 
     def seen(self) -> tuple[int, ...]:

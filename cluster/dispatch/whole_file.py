@@ -1,4 +1,4 @@
-"""Whole files: written under a temporary name, then renamed."""
+"""Write files atomically: under a temporary name, then renamed."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Report on edited functions of an engine's sources: which of them never ran."""
+"""Report on edited functions of an engine's sources that no trace executed."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,7 +10,7 @@ _NAMED = 5
 
 
 def never_run(config: RunConfig, ran: Collection[str]) -> tuple[str, ...]:
-    """Return the edited functions of a run configuration's sources that did not run."""
+    """Return the edited functions that no trace executed, given those that ran."""
     return tuple(name for name in target_kind(config.engine).edited(config).watched if name not in ran)
 
 

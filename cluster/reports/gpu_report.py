@@ -1,4 +1,4 @@
-"""Report on races provoked on a GPU by delays, and their observed harm."""
+"""Report on simulated races that were reproduced on a GPU by delays."""
 
 from collections.abc import Iterable, Iterator
 

@@ -110,7 +110,7 @@ def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
 
 
 def _share_lines(hunt: Hunt) -> Iterator[str]:
-    """Yield, for each generator of a mixed hunt, its traces, hit probes and bugs."""
+    """Yield lines for each generator of a mixed hunt: its traces, probes and bugs."""
     shares = {name: tally for name, tally in hunt.totals.shares.items() if tally.traces}
     for name, tally in shares.items() if len(shares) > 1 else ():
         share, hit = tally.traces / hunt.totals.tally.traces, sum(probe in PROBES for probe in tally.probes)
@@ -153,7 +153,7 @@ def _met(triage: Triage) -> str:
 
 
 def _duplicate_line(triage: Triage, folder: Path) -> str:
-    """Return a line on a duplicate of a finding: its fingerprint and the shared cause."""
+    """Return a line on a finding that is a duplicate: its fingerprint, and the common cause."""
     state = triage.state
     if state.face_of is None:
         return f"also met as {state.bug}: {_met(triage)}; shrunk, it is the same"
@@ -183,7 +183,7 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
 
 
 def unfixed_lines(bug: str, config: RunConfig) -> list[str]:
-    """Return a line per known bug with this fingerprint whose fix does not apply."""
+    """Return a line for each known bug with this fingerprint whose fix could not be applied."""
     refused, proofs = target_kind(config.engine).fixed(config).refused, proofs_of()
     alike = [name for name in refused if name in proofs and proofs[name].bug == bug]
     return [f"perhaps known: {name}, whose fix does not apply: {refused[name]}" for name in alike]
@@ -392,7 +392,7 @@ class HuntLine(LineProgress):
         return ", ".join([*parts, *self._ends(counts, seconds)])
 
     def _ends(self, counts: Counts, seconds: float) -> list[str]:
-        """Return in words how much time is left in which new traces begin.
+        """Return in words for how much longer new traces are started.
 
         It follows from the time limit or from the number of traces.
         """

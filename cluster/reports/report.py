@@ -34,7 +34,7 @@ _COLUMNS = ("requests", "steps", "captures", "schedules", "run-ahead")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Result of one scenario; `judgement` is None without one.
+    """Result of one scenario; `judgement` is None if it was not judged.
 
     `artefact` is a path inside the campaign directory, `replay` a command that reproduces the verdict.
     """

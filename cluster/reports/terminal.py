@@ -35,7 +35,7 @@ _COMMAND = re.compile(r"^( *):(?=:)|##(?=\[)")
 
 
 class GuardedStream(io.TextIOBase):
-    """A text stream to which writing never raises.
+    """Text stream in which a failed write raises nothing; the error is kept.
 
     After the first error all output is dropped, and `error` has the reason.
 
@@ -59,7 +59,7 @@ class GuardedStream(io.TextIOBase):
 
     @property
     def lost(self) -> OSError | None:
-        """Return the error of a failed write; None if no write failed or the reader closed the pipe."""
+        """Return the error of a failed write, unless the reader closed the pipe; else None."""
         return None if self.error is None or self.error.errno in _READER_LEFT else self.error
 
     def isatty(self) -> bool:
@@ -198,7 +198,7 @@ def show_table(table_of: Callable[[int], Table], to: TextIO) -> None:
 
 
 class _AsIs(io.TextIOBase):
-    """A stream for control sequences of the package rich, whose texts are printable already."""
+    """Stream for the package rich: its texts, already printable, are written unchanged."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

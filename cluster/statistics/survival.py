@@ -14,7 +14,7 @@ Z_95 = 1.959963984540054
 
 
 class Time(NamedTuple):
-    """End of one trial, and whether the event happened then (otherwise it is censored)."""
+    """End of one trial: the time, and whether the event happened (else the trial is censored)."""
 
     at: float
     happened: bool

@@ -51,7 +51,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class LostLog:
-    """Loss of a database's write-ahead log, which a killed process must have left.
+    """Damage: the write-ahead log that a killed process must have left is missing.
 
     `remark` is the message.
     """
@@ -61,7 +61,7 @@ class LostLog:
 
 
 def lost_log(folder: Path) -> LostLog | None:
-    """Return which killed run lost its write-ahead log, with a message; None if no log is lost.
+    """Return the damage and the killed run if its write-ahead log is missing, else None.
 
     Call this before the database is opened, which may create a new log.
     """
@@ -106,7 +106,7 @@ class Contents(ABC):
             yield Trial.model_validate_json(str(trial))
 
     def findings(self) -> Iterator[tuple[str, str]]:
-        """Yield the findings of hunts: build and bug, and the state of each as JSON."""
+        """Yield the stored findings of hunts: build, fingerprint, and state as JSON."""
         for bug, state in self.select("findings"):
             yield str(bug), str(state)
 

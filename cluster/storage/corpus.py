@@ -58,7 +58,7 @@ class Corpus:
         return blake2b(texts.encode(), digest_size=8).hexdigest() if self.traces else ""
 
     def parents(self, shard: int) -> tuple[Parent, ...]:
-        """Return the traces from which a shard starts; shards go round the corpus."""
+        """Return the corpus traces from which a shard derives variants, in rotation."""
         count = len(self.traces)
         turns = range(shard * PARENTS_PER_SHARD, (shard + 1) * PARENTS_PER_SHARD) if count else ()
         return tuple(Parent(trace=self.traces[turn % count], turn=turn // count) for turn in turns)

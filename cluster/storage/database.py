@@ -28,7 +28,7 @@ _MAGIC_BYTES, _MAGIC_ALIKE_MIN = 16, 10
 
 
 class Database:
-    """An open campaign database; `remarks` describes the damage found when it was opened.
+    """Campaign database, open for writing; `remarks` describe damage found at opening.
 
     Raises:
         CampaignError: the file is not a campaign of a known version.
@@ -178,7 +178,7 @@ def _ensure_sound(path: Path) -> list[str]:
 
 
 def _what_is_gone(path: Path) -> str | None:
-    """Describe the loss if a database that had rows is missing or empty, else None."""
+    """Return a text if a database that had rows is missing or empty now, else None."""
     if path.exists():
         return None if path.stat().st_size else "was empty (0 bytes)"
     return f"is missing beside its log ({log_of(path).name})" if log_of(path).exists() else None
@@ -222,7 +222,7 @@ def _has_no_tables(path: Path) -> bool:
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise if a readable database is no campaign of this version; ignore damage.
+    """Raise if a readable database is not a campaign of this version; a damaged one passes.
 
     Raises:
         CampaignError: it is of another version, or no campaign.

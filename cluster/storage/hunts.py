@@ -80,7 +80,7 @@ class FindingState(Value):
 
     @classmethod
     def unseen(cls, trace: Trace) -> "FindingState":
-        """Return the first state for a user's trace, which was not judged yet."""
+        """Return the state of a finding for a user's trace that no hunt has judged."""
         return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
 
     @property
@@ -93,7 +93,7 @@ class FindingState(Value):
 
     @property
     def is_refuted(self) -> bool:
-        """Whether the failure turned out not to depend on the trace."""
+        """Return whether the failure was found not to depend on the trace."""
         return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
 
     @property
@@ -104,7 +104,7 @@ class FindingState(Value):
 
     @property
     def is_distinct(self) -> bool:
-        """Whether the finding counts: neither refuted nor a duplicate.
+        """Return whether the finding counts: neither dropped nor a duplicate.
 
         A finding with the cause of an earlier one is a duplicate, too.
         """

@@ -53,12 +53,12 @@ class KnownFinding(Value):
         return self
 
     def holds(self, today: date) -> bool:
-        """Whether nights treat the finding as known today, and do not report it."""
+        """Return whether nights do not report the finding today, because of its status."""
         return self.status != "open" and (self.until is None or today < self.until)
 
     @property
     def standing(self) -> str:
-        """Return a finding's status, assignee, end date and upstream link as text."""
+        """Return status, assignee, end date and upstream link of a finding as text."""
         status = "fixed upstream" if self.status == "fixed" else self.status
         whom = f" to {self.to}" if self.to else ""
         until = f" until {self.until}" if self.until is not None else ""

@@ -58,7 +58,7 @@ class Claim:
 
     @property
     def is_in_place(self) -> bool:
-        """Return whether the folder still contains this process's lock file."""
+        """Return whether the lock file of this process is still in the folder."""
         return _is_at(self.lock, self.folder / LOCK)
 
     def note_run(self, run: str | None) -> None:
@@ -194,7 +194,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def _claimed(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[Path, ...]]:
-    """Create a folder if missing, and lock a file in it.
+    """Create a folder if it is missing, and lock a file in it.
 
     Return the file and the created folders.
 
@@ -215,7 +215,7 @@ def _claimed(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[P
 
 
 def _hold(path: Path, seconds: float) -> IO[str]:
-    """Return the locked lock file; wait some seconds while another process has it."""
+    """Lock a file and return it; wait some seconds if another process has the lock."""
     end = time.monotonic() + seconds
     while True:
         file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)

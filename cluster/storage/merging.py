@@ -37,7 +37,7 @@ class Target(Protocol):
 
 
 def take(target: Target, table: str, row: Row) -> None:
-    """Merge a row into a target; between two rows with one key, a fixed order decides."""
+    """Merge a row into a target; if both have the key, a fixed order selects the row to keep."""
     shape = TABLES[table]
     assert len(row) == len(shape.columns), f"{table} has {len(shape.columns)} columns"
     other = target.get(table, row[: shape.num_keys])
@@ -53,7 +53,7 @@ def take(target: Target, table: str, row: Row) -> None:
 
 
 def _late(table: str, winner: Row, loser: Row) -> Row | None:
-    """Return the row of table `late` for an answer that is discarded.
+    """Return a row for table `late`: the answer that lost against another one.
 
     None if both answers are equal or the row is no answer.
     """
@@ -160,7 +160,7 @@ def _check_rows(folder: Path) -> None:
 
 
 def _inside(source: Path) -> list[Path]:
-    """Return the databases of nested campaigns; links are skipped."""
+    """Return the databases of campaigns inside a campaign's folder; links are skipped."""
     return [path for path in source.glob(f"*/{DATABASE}") if path.is_file() and not path.parent.is_symlink()]
 
 
@@ -180,7 +180,7 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
 
 
 def _merge_file(source: Path, out: Path, name: str) -> None:
-    """Copy a file to a name in a folder, unless a file with lesser bytes is there.
+    """Copy a file into a folder, unless a file of this name with lesser bytes is there.
 
     Of two files with one name, keep the one with the lesser bytes.
     """

@@ -151,7 +151,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         return number
 
     def begin(self, job: Job, attempt: int, slot: int, scenario: str) -> None:
-        """Record an attempt and its trace before it runs."""
+        """Record an attempt of a job and write the trace before it runs."""
         file = self.running_file(job.key)
         how = command("run" if job.sweep else "replay", file.name, job.config)
         assert scenario, f"job {job.key} has a name for the user"
@@ -231,7 +231,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         self._forget_running(job.key)
 
     def keep_unjudged(self, job: ShardJob, report: ShardReport) -> None:
-        """Store a lost shard with an empty report; the next process judges it again."""
+        """Store an empty report for a lost shard; the next process judges the shard again."""
         assert not report.traces, "nothing of a lost shard was judged"
         text = report.model_dump_json()
         row = (f"{job.key}-unjudged", f"unjudged {job.role}", job.shard.number, text_digest(text), text)

@@ -1,4 +1,4 @@
-"""Canary: a planted fault that a hunt has to find again and again, to show that it can.
+"""Canary: a planted fault that a hunt must find repeatedly, as proof that it can find bugs.
 
 If it does not, its results prove nothing.
 """
@@ -13,7 +13,7 @@ CANARY_SHARDS_MAX = 8
 
 
 class CanarySearch:
-    """Search for a hunt's canary (a planted fault), begun again every `CANARY_EVERY` shards.
+    """Search for the canary (a planted fault); it starts again every `CANARY_EVERY` shards.
 
     Its shards run one at a time.
 
@@ -31,14 +31,14 @@ class CanarySearch:
 
     @property
     def is_blind(self) -> bool:
-        """Whether the last `CANARY_SHARDS_MAX` shards of the search missed the fault.
+        """Return whether the last `CANARY_SHARDS_MAX` shards did not find the canary.
 
         The hunt then proves nothing.
         """
         return self.tried >= CANARY_SHARDS_MAX
 
     def task(self, num_judged: int) -> Task | None:
-        """Return the next shard of the search, if it is time for one and none is running.
+        """Return the next shard that searches for the canary, if one is due and none is running.
 
         `num_judged` is the number of judged shards of the hunt.
         """
@@ -54,7 +54,7 @@ class CanarySearch:
         return None
 
     def take(self, report: ShardReport | None) -> None:
-        """Count the report of a finished shard of the search; None if the shard was lost."""
+        """Process the report of a canary shard; None if the shard was lost."""
         self._is_running = False
         self._number += 1
         self.tried += 1

@@ -1,4 +1,4 @@
-"""Findings of a hunt by fingerprint; each is judged again, shrunk and confirmed.
+"""Findings of a hunt by fingerprint; each is rerun, shrunk and confirmed.
 
 They are closed in the order of discovery, and duplicates are marked.
 """
@@ -33,7 +33,7 @@ class Findings:
         self._news: list[News] = []
 
     def distinct(self) -> list[Triage]:
-        """Return the findings without duplicates (same cause as an earlier finding)."""
+        """Return the findings that are no duplicates of earlier ones."""
         return [triage for triage in self if triage.state.is_distinct]
 
     def __iter__(self) -> Iterator[Triage]:
@@ -50,12 +50,12 @@ class Findings:
 
     @property
     def num_open(self) -> int:
-        """Return the number of findings whose shrinking has not ended."""
+        """Return the number of findings that are still being shrunk."""
         return sum(triage.is_open for triage in self.by_bug.values())
 
     @property
     def refuted(self) -> dict[int, str]:
-        """Return why findings were refuted, by the number of the shard that met them."""
+        """Return why findings were dropped, by the number of the shard that met them."""
         reasons: dict[int, str] = {}
         for triage in self.by_bug.values():
             state = triage.state
@@ -78,7 +78,7 @@ class Findings:
         self.by_bug[bug].count += hit.count
 
     def tasks(self, slots: int) -> list[Task]:
-        """Return jobs that judge or shrink the oldest open findings, for about `slots` workers."""
+        """Return jobs that rerun or shrink the oldest open findings, for about `slots` workers."""
         tasks = []
         for triage in [each for each in self.by_bug.values() if each.is_open][:slots]:
             for task in triage.tasks(slots):
@@ -100,7 +100,7 @@ class Findings:
         return news
 
     def keep_open(self) -> None:
-        """Write each open finding's smallest trace so far as an artefact.
+        """Write the smallest trace so far of each open finding as an artefact.
 
         A resumed hunt continues to shrink it.
         """
@@ -113,7 +113,7 @@ class Findings:
             self._keep(triage.state)
 
     def close(self) -> None:
-        """Close confirmed findings in order, up to the first that is still open."""
+        """Close confirmed findings in order of discovery, up to the first open one."""
         for triage in self.by_bug.values():
             if triage.state.stage == "closed":
                 continue
@@ -157,7 +157,7 @@ class Findings:
         return None
 
     def _duplicate_of(self, state: FindingState) -> str | None:
-        """Return the first earlier finding that fails only with the same planted fault, or None."""
+        """Return the first earlier finding that needs the same planted fault, or None."""
         if state.cause is None:
             return None
         for bug, triage in self.by_bug.items():

@@ -81,14 +81,14 @@ class Gate:
         return f"{scenarios} and {self.traces} traces of at least {self._traces_min}"
 
     def cut_short(self) -> str:
-        """Return a sentence if time ran out before everything was judged; else ""."""
+        """Return a sentence if the time ended before all planned work was judged; else ""."""
         if not self.suite.missing and self.traces >= self._traces_min:
             return ""
         seconds = f" in {duration_text(self.budget.seconds)}" if self.budget.seconds is not None else ""
         return f"cut short: {self.judged()} were judged{seconds}; give more --minutes or --workers"
 
     def ran(self) -> frozenset[str]:
-        """Return the edited functions that a scenario or trace executed."""
+        """Return the edited functions that some scenario or trace executed."""
         return self.suite.ran() | self.planner.hunt.totals.ran
 
     def exit_code(self, known: Collection[str]) -> int:

@@ -26,7 +26,7 @@ UNJUDGED_MAX = 3
 
 
 class Hunt:
-    """A hunt: shards (batches of traces) in order, canary search, repeated shards, findings.
+    """A hunt: shards of traces in order, canary search, repeated shards and findings.
 
     `num_traces` is its length, None for no bound.
     """
@@ -80,7 +80,7 @@ class Hunt:
         return not (self._out or self.findings.num_open or (may_begin and self._has_more()))
 
     def take(self, record: Record, slot: int) -> None:
-        """Process a job's result: for a finding, or the report or loss of a shard."""
+        """Process the result of one of the hunt's jobs: of a finding, or of a shard."""
         job, result = self._out.pop(record.job, None), record.result
         if job is None:
             self.findings.take(record)
@@ -97,7 +97,7 @@ class Hunt:
         return (bound is None or self._next < bound) and len(self.unjudged) < UNJUDGED_MAX
 
     def _take_known(self) -> None:
-        """Process the reports, in shard order, that an earlier run of the campaign has stored."""
+        """Process the shard reports that an earlier run of the campaign stored, in shard order."""
         while self._has_more():
             job = self.jobs.job("hunt", self._next)
             known = self._ledger.shard(job.key)
@@ -127,7 +127,7 @@ class Hunt:
         self.repeats.add(number, report, slot)
 
     def _take_loss(self, job: ShardJob, lost: Lost, deaths: tuple[str, ...]) -> None:
-        """Process a lost shard: split it if it killed its workers, else record why.
+        """Process the loss of a shard: if it killed its workers, run its traces one by one.
 
         A shard that kills its workers is split to find the trace that does.
         """

@@ -1,4 +1,4 @@
-"""Settings of a hunt; jobs of its shards and traces; stored results (ledger).
+"""Jobs of a hunt's shards and traces; settings; the ledger of stored results.
 
 A job depends only on the settings and the number.
 """
@@ -47,7 +47,7 @@ def canary_of(config: RunConfig) -> str:
 
 
 class ShardJobs:
-    """Makes the jobs of a hunt's shards, by role (hunt, repeat, canary) and shard number.
+    """Creates the jobs of a hunt's shards, by role (hunt, repeat, canary) and shard number.
 
     `num_traces` is the length of the hunt, None for no bound.
     """
@@ -89,7 +89,7 @@ class ShardJobs:
 
 
 class Ledger(Protocol):
-    """Stored shard reports and states of findings, which a resumed hunt reads."""
+    """Shard reports and states of findings in the store, from which a hunt is resumed."""
 
     def shard(self, job: str) -> ShardReport | None:
         """Return the stored report of a shard, None without one."""

@@ -1,4 +1,4 @@
-"""News of a hunt: a finding was discovered, confirmed or dropped."""
+"""News of a hunt: a finding is discovered, confirmed or dropped."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,7 +19,7 @@ class NewFinding:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedFinding:
-    """News: a slower run has confirmed a finding."""
+    """News: a run with slower kernels has confirmed a finding."""
 
     trace: int
     bug: str
@@ -27,7 +27,7 @@ class ConfirmedFinding:
 
 @dataclass(frozen=True, slots=True)
 class DroppedFinding:
-    """News: an unconfirmed finding did not occur again, and is dropped."""
+    """News: an unconfirmed finding did not reproduce and is dropped."""
 
     trace: int
     bug: str
@@ -38,7 +38,7 @@ News: TypeAlias = NewFinding | ConfirmedFinding | DroppedFinding
 
 
 def news_of(before: FindingState, after: FindingState) -> list[News]:
-    """Return the news in a change of a finding's state."""
+    """Return the news about a finding, from its state before and after."""
     if after.judgement is not None and isinstance(after.judgement.verdict, Lost):
         return [] if before.is_refuted else [DroppedFinding(after.first, after.bug, after.judgement.verdict.reason)]
     if before.is_unconfirmed and not after.is_unconfirmed:

@@ -14,7 +14,7 @@ AGAIN_EVERY = 16
 
 
 class MismatchEntry(Value):
-    """A trace with another result when it was judged again, with both digests."""
+    """A trace whose result differs when it is judged again, with both digests."""
 
     trace: int
     first: str
@@ -36,12 +36,12 @@ class Repeats:
         self._first: dict[int, tuple[ShardReport, int]] = {}
 
     def tasks(self) -> list[Task]:
-        """Return the jobs, added since the last call, that judge a shard again."""
+        """Return the jobs to judge shards again that were added since the last call."""
         due, self._due = self._due, []
         return due
 
     def add(self, number: int, report: ShardReport, slot: int | None) -> None:
-        """Schedule a second judgement of a sampled shard, if possible on another worker."""
+        """Plan the second judgement of a sampled shard, on another worker if there is one."""
         if number % AGAIN_EVERY or any(kills_worker(hit.verdict) for hit in report.hits):
             return
         job = self._jobs.job("again", number)

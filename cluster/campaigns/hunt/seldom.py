@@ -1,4 +1,4 @@
-"""Write the first traces that hit a rarely hit probe (counter of a situation) to files.
+"""Store the first trace that hits each seldom-hit probe as a scenario file.
 
 Later hunts may start from these files.
 """

@@ -35,7 +35,7 @@ def edits_in(
     after: Callable[[str], bytes | None],
     recorded: Callable[[str], bytes | None],
 ) -> list[Edit]:
-    """Return the functions that differ, for each changed Python file of a package.
+    """Return, for each changed Python file of a package, the functions that differ.
 
     `recorded` returns a file of the release on which the executed functions were recorded. If a function was already
     different from that release before the change, the whole function counts as changed.
@@ -123,7 +123,7 @@ def executing(edit: Edit, record: Executed) -> frozenset[str]:
 
 
 def _in_order(names: Sequence[str], edits: Sequence[Edit], record: Executed) -> list[str]:
-    """Order scenarios so that the first ones already execute many blocks of the changed files."""
+    """Order scenarios so that each adds as many blocks of the changed files as possible."""
     executes: Mapping[str, set[tuple[str, int]]] = {name: set() for name in names}
     for function, blocks in record.of_files({edit.file for edit in edits}):
         for number, scenarios in enumerate(blocks):

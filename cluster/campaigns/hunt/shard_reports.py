@@ -79,7 +79,7 @@ class Totals:
         self.num_done += self._jobs.job("hunt", number).shard.traces
 
     def fold(self) -> Iterator[tuple[int, ShardReport]]:
-        """Add up the reports up to the first missing one; yield each with its shard number."""
+        """Add up the reports until one is missing; yield each with its shard number."""
         while self.num_shards in self._waiting:
             number, report = self.num_shards, self._waiting.pop(self.num_shards)
             self.num_shards += 1
@@ -91,7 +91,7 @@ class Totals:
 
 
 def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
-    """Return the finding that the only trace of a shard kills every worker."""
+    """Return the finding of a one-trace shard that kills every worker."""
     ((trace, situations),) = generated_traces(shard)
     trace = trace.model_copy(update={"schedule": Schedule()})
     return Hit.of(worker_loss_verdict(deaths), trace, shard.first, situations)
@@ -107,7 +107,7 @@ def unjudged_report(*hits: Hit) -> ShardReport:
 
 
 def join_reports(reports: list[ShardReport]) -> ShardReport:
-    """Join the reports of consecutive traces of one shard."""
+    """Return one report for consecutive parts of a shard."""
     tally = Tally()
     hits: dict[str, Hit] = {}
     firsts: dict[str, int] = {}

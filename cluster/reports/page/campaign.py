@@ -94,7 +94,7 @@ class Campaign:
 
     @property
     def amounts(self) -> list[Amount]:
-        """Return how much was judged, and how much was planned."""
+        """Return how much of the planned work was judged."""
         found = []
         if self.regressions is not None:
             found.append(Amount("regression", self.regressions.judged, self.regressions.planned))
@@ -116,7 +116,7 @@ class Campaign:
 
     @property
     def gaps(self) -> list[str]:
-        """Return why the campaign was not judged completely."""
+        """Return sentences on what was not judged."""
         found = [f"{self.kinds[kind]} {kind}" for kind in ("vacuous", "lost") if self.kinds[kind]]
         if self.kinds[NOT_JUDGED]:
             found.append(f"{self.kinds[NOT_JUDGED]} of {len(self.rows)} scenarios were not judged")
@@ -147,7 +147,7 @@ class Campaign:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Return what the campaign's processes judged per unit of time.
+        """Return the rates of the campaign's processes: judged units per unit of time.
 
         Empty without the recorded end of one.
 

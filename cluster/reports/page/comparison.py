@@ -112,7 +112,7 @@ def _bug(bug: str, before: Campaign, after: Campaign) -> Bug:
 
 
 def _change(bug: str, before: Campaign, after: Campaign) -> Change:
-    """Return what became of a finding between two campaigns: new, still there, gone ...
+    """Return how a finding changed between two campaigns: new, still there, gone ...
 
     If only one campaign had the required faults on, the change is the switch of its fault.
     """
@@ -132,7 +132,7 @@ def _change(bug: str, before: Campaign, after: Campaign) -> Change:
 
 
 def _is_judged_again(finding: Finding, having: Campaign, other: Campaign) -> bool | None:
-    """Return whether a campaign judged the traces in which another one has a finding.
+    """Return whether `other` judged the traces in which campaign `having` has the finding.
 
     None if they were no part of it.
     """
@@ -157,7 +157,7 @@ def _differences(before: Campaign, after: Campaign) -> Iterator[tuple[str, str, 
 
 
 def _ran(campaign: Campaign) -> dict[str, str]:
-    """Return the settings of a campaign in words, by name.
+    """Return how a campaign ran, as words by setting.
 
     Several processes may have several values.
     """
@@ -183,7 +183,7 @@ def _ran(campaign: Campaign) -> dict[str, str]:
 
 
 def _asked(command: str) -> str:
-    """Return a command without its results folder, which always differs."""
+    """Return a campaign's command without its results folder, which is always different."""
     try:
         words = words_of(command)
     except ValueError:

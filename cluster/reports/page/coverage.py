@@ -51,7 +51,7 @@ class Matrix:
 
 
 def add_coverage(cells: Cells, coverage: Coverage) -> None:
-    """Count the traces of a hunt in the cells, once per policy that they ran under."""
+    """Add the traces of a hunt to the cells, once for each policy under which they ran."""
     for policies, events in coverage.items():
         for kind, planes in events.items():
             for plane, count in planes.items():
@@ -60,7 +60,7 @@ def add_coverage(cells: Cells, coverage: Coverage) -> None:
 
 
 def add_result(cells: Cells, judgement: Mapping[str, Any]) -> None:
-    """Count a judgement's schedules in the cells, by event, state category and policy."""
+    """Add the schedules of one judgement to the cells, by event, state category and policy."""
     runs = policies_of(judgement)
     planes = judgement["verdict"]["stats"].get("planes", ())
     for kind in {event["do"] for event in judgement["trace"]["events"]}:

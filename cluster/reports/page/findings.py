@@ -147,7 +147,7 @@ class Finding:
 
     @property
     def telling(self) -> str:
-        """Return in words which orders of two lanes decide whether the finding occurs."""
+        """Return in words which orders of two lanes make the finding appear or disappear."""
         return " and ".join(
             f"{first} before {second}" for first, second in decisive_lane_pairs(self.judgement.outcomes)
         )
@@ -170,7 +170,7 @@ class Finding:
         return [*finding_lines(self.verdict), *harm, *([f"replay: {self.replay}"] if self.replay else [])]
 
     def met_by(self, name: str) -> None:
-        """Count one more scenario with the finding, and add its name."""
+        """Count another scenario that has the finding, and store its name."""
         self.count += 1
         if len(self.names) < _NAMED_MAX:
             self.names.append(name)
@@ -182,7 +182,7 @@ class Finding:
 
 
 def of_state(state: FindingState, config: RunConfig, folder: Path, count: int) -> Finding:
-    """Return a hunt's finding from its stored state."""
+    """Return a finding of a hunt, from the state that the campaign stores."""
     judgement = state.smallest
     assert judgement is not None, "a finding of a hunt has been seen"
     found = Finding(state.bug, judgement, config, state.artefact, folder, count, state.first)

@@ -1,4 +1,4 @@
-"""How much of a campaign was judged, and planned: scenarios, traces, shards, trials."""
+"""Judged and planned amounts of a campaign: scenarios, traces, shards, trials."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from cluster.storage.provenance import PlannedWork, Run
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How many units were judged, and how many were planned if there is a plan.
+    """Number of judged units, and of planned units if there is a plan.
 
     With `is_least` the plan is a minimum, which a hunt may exceed.
     """

@@ -117,7 +117,7 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
 
 
 def _as_far(campaigns: Sequence[Campaign]) -> str:
-    """Return a restriction for the headline if less was judged than planned."""
+    """Return an addition to the headline if less was judged than planned, else ""."""
     is_short = any(amount.is_short for campaign in campaigns for amount in campaign.amounts)
     return ", as far as judged" if is_short else ""
 

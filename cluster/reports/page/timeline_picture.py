@@ -25,7 +25,7 @@ _CHIP_WIDTH, _CHIP_HEIGHT = 68, 9
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A drawn task; `role` is wrong, writer or plain, `queue` is the y of its launch."""
+    """A task as drawn; `role` is wrong, writer or plain, `queue` the y at which it was launched."""
 
     task: Task
     lane: str
@@ -174,7 +174,7 @@ def _centre_rows(
 
 
 def _rows(order: Sequence[Task], places: Iterator[int]) -> list[Task | int]:
-    """Return the tasks to draw, and the number of omitted tasks between them.
+    """Return the tasks to draw, and how many tasks are left out between them.
 
     Only the last tasks if there are too many.
     """

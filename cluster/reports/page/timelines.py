@@ -32,7 +32,7 @@ DOWNLOAD_BYTES_MAX, DOWNLOADS_BYTES_MAX = 256 << 10, 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A finding's timeline as a picture, and its Perfetto trace.
+    """Timeline of a finding: its picture, and its trace for Perfetto.
 
     Without a timeline, `note` has the reason.
 

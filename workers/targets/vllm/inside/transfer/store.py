@@ -45,7 +45,7 @@ class Store:
         return found
 
     def states(self, prefix: Sequence[int], groups: range) -> list[int] | None:
-        """Return the slots of the recurrent states after a prefix, per group; None if any is missing."""
+        """Return the slots of the states after a prefix, one per group; None if one is missing."""
         found = [self._held.get((group, tuple(prefix))) for group in groups]
         return None if None in found else [slot for slot in found if slot is not None]
 
