@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Excess(Generic[T]):
-    """An unsupported value: its key, the value found, the allowed values, and the reason.
+    """A value that the engine does not support: its key, the value, the allowed values, why.
 
     `fixed` is the event, specification or trace with a supported value; None removes an event.
     """
@@ -49,17 +49,17 @@ class Excess(Generic[T]):
     reason: str = ""
 
     def message(self, where: str = "") -> str:
-        """Return one line: path, value found (omitted if None), what is allowed, and the reason."""
+        """Return one line: path, value (unless None), allowed values and reason."""
         path = ".".join(part for part in (where, self.key) if part)
         finding = f"{self.seen}; {self.allowed}" if self.seen is not None else self.allowed
         return ": ".join(part for part in (path, finding, self.reason) if part)
 
 
 class EventLimit(Protocol):
-    """A callable that compares an event of a trace with a limit of an engine."""
+    """A callable that checks an event of a trace against a limit of an engine."""
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the unsupported value of the event in an engine with `spec`, or None."""
+        """Return an `Excess` if an engine with `spec` does not support the event, else None."""
 
 
 SpecLimit: TypeAlias = Callable[[EngineSpec], Excess[EngineSpec] | None]
@@ -67,7 +67,7 @@ SpecLimit: TypeAlias = Callable[[EngineSpec], Excess[EngineSpec] | None]
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Request features that an engine lacks if `when` holds for its specification."""
+    """Request features that an engine lacks when the predicate `when` is true of its spec."""
 
     features: tuple[str, ...]
     when: Callable[[EngineSpec], bool]
@@ -75,7 +75,7 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Limit: a key of one kind of event has one of `values`.
+    """Limit: a key of one kind of event must have one of `values`.
 
     The first of `values` replaces an unsupported value.
     """
@@ -86,7 +86,7 @@ class OneOf:
     name: str
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of an event of this kind with an unsupported value of the key."""
+        """Return an `Excess` if the event's key has another value, else None."""
         value = getattr(event, self.key) if isinstance(event, self.kind) else None
         if value is None or value in self.values:
             return None
@@ -96,7 +96,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class AtHooks:
-    """Limit: an event happens at one of the hooks (points of a step) that its kind allows.
+    """Limit: events of each kind must happen at one of some hooks (points of a step).
 
     `hooks` allow any kind of event; `by_event` has more hooks for some kinds.
     """
@@ -105,7 +105,7 @@ class AtHooks:
     by_event: Mapping[str, tuple[Hook, ...]]
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of an event at an unsupported hook.
+        """Return an `Excess` if the event happens at another hook, else None.
 
         `fixed` moves the event to the next supported hook, perhaps in the next tick.
         """
@@ -119,13 +119,13 @@ class AtHooks:
 
 @dataclass(frozen=True, slots=True)
 class ParamAtMost:
-    """Limit: a sampling parameter of a request has at most the value that `most` returns."""
+    """Limit: a sampling parameter of a request must be at most the result of `most`."""
 
     key: str
     most: Callable[[Submit], float]
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of a request whose parameter is larger than allowed, or None."""
+        """Return an `Excess` if the request's parameter is larger, else None."""
         if not isinstance(event, Submit) or (value := getattr(event.params, self.key)) <= (most := self.most(event)):
             return None
         return Excess(f"params.{self.key}", value, f"at most {most} is allowed", with_params(event, {self.key: most}))
@@ -133,7 +133,7 @@ class ParamAtMost:
 
 @dataclass(frozen=True, slots=True)
 class KeyAtMost:
-    """Limit: a key of the specification has at most the value that `most` returns.
+    """Limit: a key of the specification must be at most the result of `most`.
 
     `by` names what sets this value.
     """
@@ -143,7 +143,7 @@ class KeyAtMost:
     by: str
 
     def __call__(self, spec: EngineSpec) -> Excess[EngineSpec] | None:
-        """Return the excess of a specification with a larger value."""
+        """Return an `Excess` if the specification's value is larger, else None."""
         if (value := getattr(spec, self.key)) <= (most := self.most(spec)):
             return None
         return Excess(self.key, value, f"{self.by} allows at most {most}", spec.model_copy(update={self.key: most}))
@@ -151,7 +151,7 @@ class KeyAtMost:
 
 @dataclass(frozen=True, slots=True)
 class ExcludedBy:
-    """Limit: `key` must be off while another key has a given value.
+    """Limit: `key` must be off if another key has a given value.
 
     `other` is that other key and its value; the fix sets the other key to `fallback`.
     """
@@ -162,7 +162,7 @@ class ExcludedBy:
     reason: str
 
     def __call__(self, spec: EngineSpec) -> Excess[EngineSpec] | None:
-        """Return the excess of a specification with both `key` on and the excluded value."""
+        """Return an `Excess` if `key` is on and the other key has that value, else None."""
         seen, (other, value) = getattr(spec, self.key), self.other
         if not seen or getattr(spec, other) != value:
             return None
@@ -172,7 +172,7 @@ class ExcludedBy:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """An engine's limits that the other fields of `Capabilities` do not express.
+    """Limits of an engine that no other field of `Capabilities` expresses.
 
     They apply to request features, to events and to the specification, each tuple in its order.
     """
@@ -235,7 +235,7 @@ class Capabilities:
 
     @property
     def scripts_drafts(self) -> bool:
-        """Whether the trace scripts which draft tokens are right; otherwise a real drafter runs."""
+        """Return whether the trace decides which draft tokens are right; else a drafter model does."""
         return "accept" in self.features
 
     def features_on(self, spec: EngineSpec) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ class Capabilities:
         return tuple(feature for feature in FEATURES if feature in self.features and feature not in without)
 
     def allowed(self, key: str) -> tuple[Any, ...] | None:
-        """Return a key's allowed values, with the fallback first; None if all are allowed."""
+        """Return a key's allowed values, the replacement for others first; None if all are allowed."""
         values = self.spec.get(key)
         return (EngineSpec.model_fields[key].default,) if values is None else values or None
 
@@ -285,14 +285,14 @@ def event_limits(
 
 
 def _kind(event: AnyEvent, spec: EngineSpec, kinds: tuple[str, ...]) -> Excess[AnyEvent] | None:
-    """Return the excess of an event whose kind the engine does not support, or None."""
+    """Return an `Excess` if the engine does not support the kind of event, else None."""
     return None if event.do in kinds else Excess("", event.do, f"allowed events are {join_names(kinds)}", None)
 
 
 def _features(
     event: AnyEvent, spec: EngineSpec, allowed: tuple[str, ...], lacks: tuple[str, ...]
 ) -> Excess[AnyEvent] | None:
-    """Return the excess of a request with a feature that the engine lacks, or None."""
+    """Return an `Excess` if the request uses a feature that the engine lacks, else None."""
     if not isinstance(event, Submit):
         return None
     for feature in lacks:
@@ -335,7 +335,7 @@ def spec_limits(capabilities: Capabilities) -> Sequence[SpecLimit]:
 
 
 def _values(spec: EngineSpec, capabilities: Capabilities) -> Excess[EngineSpec] | None:
-    """Return the excess of the first specification key whose value is not supported, or None."""
+    """Return an `Excess` for the first specification key with an unsupported value, else None."""
     for key, value in spec:
         allowed = capabilities.allowed(key)
         if allowed is not None and value not in allowed:
@@ -349,7 +349,7 @@ def trace_limits(capabilities: Capabilities) -> Sequence[Callable[[Trace], Exces
 
 
 def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Return the excess of a schedule that the engine's device does not support, or None."""
+    """Return an `Excess` if the engine's device does not support the schedule, else None."""
     policy = trace.schedule.policy
     if policy not in capabilities.policies:
         return Excess(
@@ -368,7 +368,7 @@ def _unscheduled(trace: Trace) -> Trace:
 
 
 def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Return the excess of an expected probe (event counter) that the engine lacks, or None."""
+    """Return an `Excess` if the trace expects a probe that the engine does not count, else None."""
     for probe in trace.expect:
         if probe not in capabilities.probes:
             others = {each: least for each, least in trace.expect.items() if each != probe}
@@ -378,7 +378,7 @@ def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
 
 
 def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
-    """Return the excess of a trace with faults in an engine that has none, or None."""
+    """Return an `Excess` if the trace has faults and the engine has none, else None."""
     if not trace.faults or capabilities.faults:
         return None
     fixed = trace.model_copy(update={"faults": ()})

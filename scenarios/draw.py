@@ -1,4 +1,4 @@
-"""Random numbers that depend on a label (seed, site, key, index) only, not on call order.
+"""Random numbers as functions of a label (seed, site, key, index), whatever the call order.
 
 Philox4x32-10 is the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -65,7 +65,7 @@ def below(bound: int, seed: int, site: str, key: str, index: int) -> int:
 
 
 class Draws(Protocol):
-    """A stream of small random numbers that belongs to one label."""
+    """Stream of small random numbers for one label."""
 
     def below(self, bound: int) -> int:
         """Return the next number in [0, bound)."""
@@ -85,7 +85,7 @@ Source: TypeAlias = Callable[[str, int], Draws]
 
 
 class Digits:
-    """A stream of small numbers: mixed-radix digits of one label's 64 bits."""
+    """Stream of small random numbers: mixed-radix digits of a label's 64 random bits."""
 
     __slots__ = ("_rest",)
 

@@ -1,4 +1,4 @@
-"""Sampling parameters of random requests, decoded from random integers (0 means defaults)."""
+"""Sampling parameters of random requests, decoded from random integers (0: the defaults)."""
 
 from typing import NamedTuple, get_args
 
@@ -24,13 +24,13 @@ def with_sampling(params: SamplingParams, number: int, spec: EngineSpec) -> Samp
 
 
 def _decoded(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
-    """Return the sampling parameters of one group ("params", "chance") that a number encodes."""
+    """Return the sampling parameters of one group ("params", "chance"), decoded from a number."""
     drawn = {name: each.drawn for name, each in PARAMS.items() if each.site == site and each.drawn is not None}
     return {name: draw(Number(number, site, spec)) for name, draw in drawn.items()}
 
 
 def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:
-    """Decode a number: draft verification method, and two acceptance rates if it is synthetic."""
+    """Decode how draft tokens are verified and, if this is synthetic, two acceptance rates."""
     method, rates = METHODS[number % len(METHODS)], number // len(METHODS)
     given = (rates % _RATES / RATE_STEPS, rates // _RATES % _RATES / RATE_STEPS)
     return method, given if method == "synthetic" else ()
@@ -65,7 +65,7 @@ def sampling_mode_of(source: Source) -> SamplingMode:
 
 
 class Params:
-    """Generates the numbers that encode the sampling parameters of a trace's requests.
+    """Generates, per request of a trace, the numbers that encode sampling parameters.
 
     1 of 2 traces has parameters that change logits, 1 of 3 has grammars.
     If draft tokens are sampled, 1 of 2 traces has grammars: a request with a grammar gets greedy draft tokens.

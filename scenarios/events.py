@@ -25,7 +25,7 @@ Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+
 
 
 class PromptDraw(Value):
-    """A prompt of `tokens` random token ids that depend on the request name.
+    """A prompt of `tokens` token ids, generated from the seed and the request's name.
 
     `Trace.explicit` expands it.
     Another `variant` gives another prompt for the same name. The first `common` tokens are equal in all generated
@@ -52,7 +52,7 @@ class Continuation(Value):
 
 
 class AcceptRate(Value):
-    """A random acceptance script: each bit is 1 (right draft token) with probability `rate`.
+    """Acceptance script: each draft token is right with probability `rate`.
 
     `Trace.explicit` expands it.
     """
@@ -95,7 +95,7 @@ class Submit(Event):
 
     @property
     def prompt_length(self) -> int:
-        """Number of prompt tokens; for a continuation, only of the added tokens."""
+        """Number of prompt tokens; for a continuation, without the continued tokens."""
         return len(self.prompt) if isinstance(self.prompt, tuple) else self.prompt.tokens
 
 
@@ -111,7 +111,7 @@ class Abort(Event):
 
 
 class Preempt(Event):
-    """A running request is preempted: it loses its blocks and state, and is recomputed later.
+    """A running request is preempted: it loses its KV blocks and state, and is recomputed later.
 
     With `deliver` its results in flight are delivered, and the request waits for them. With `drop` they are discarded
     and sampled again, and the request may resume at once.
@@ -131,14 +131,14 @@ class Stall(Event):
 
 
 class Reorder(Event):
-    """The batch rows of the next step with rows are permuted before its inputs are prepared."""
+    """The batch rows of the next non-empty step are permuted before its inputs are prepared."""
 
     do: Literal["reorder"] = "reorder"
     how: Literal["reverse", "rotate", "shuffle"] = "reverse"
 
 
 class EndSession(Event):
-    """The client ends a streaming session, which otherwise ends after its last input."""
+    """The client ends a streaming session; otherwise the session ends after its last input."""
 
     do: Literal["end_session"] = "end_session"
     session: RequestName
@@ -219,7 +219,7 @@ class DummyStep(Event):
 
 
 class DisturbTransfer(Event):
-    """A KV connector's load or store of a request is disturbed.
+    """A load or store of a request is delayed, hastened, dropped, failed or repeated.
 
     It is the transfer in flight, or else the next one.
     The transfer takes `ticks` longer (delay), completes at once (hasten), never completes (drop), loses its block
@@ -255,13 +255,13 @@ class Pause(Pausing):
 
 
 class Resume(Event):
-    """An active pause ends as soon as it is complete; without one, or asleep, nothing happens."""
+    """The pause ends once it is complete; without a pause, or during sleep, nothing happens."""
 
     do: Literal["resume"] = "resume"
 
 
 class Sleep(Pausing):
-    """The engine pauses, and sleeps as soon as the pause is complete.
+    """The engine pauses and, once the pause is complete, sleeps.
 
     At level 0 it only pauses. At level 1 it discards the KV cache and moves its weights to host memory. At level 2 it
     discards both, and reloads its weights when it wakes.
@@ -294,7 +294,7 @@ class LoadWeights(Event):
 
 
 class Neighbour(Event):
-    """After each of the next `ticks` ticks, another engine in the process runs a step."""
+    """Another engine of the process runs a step after each of the next `ticks` ticks."""
 
     do: Literal["neighbour"] = "neighbour"
     ticks: Count = 1
@@ -332,14 +332,14 @@ LANES: tuple[LaneName, ...] = ("host", "compute", "h2d", "d2h_output", "d2h_coun
 
 
 class Label(Value):
-    """A device op, or a point of the host program, in one step."""
+    """Name of a device op, or of a point of the host's program, in one step."""
 
     name: Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9_]{1,64}$")]
     step: Index
 
 
 class Hold(Value):
-    """An exception to the schedule: `op` is delayed until `until`, unless nothing else can run."""
+    """Exception to the schedule: `op` waits for `until`, unless nothing else can run."""
 
     op: Label
     until: Label
@@ -363,7 +363,7 @@ class Delay(Value):
 
 
 class Schedule(Value):
-    """Order in which lanes (host, streams) advance: a policy, and exceptions for single ops.
+    """Order in which lanes (host, streams) advance: a policy, with exceptions for single ops.
 
     `order` belongs to `lane_order` (the first lane is the most urgent), `seed` to `random`. Only a GPU supports
     `delays` (a stream spins, or the host sleeps) and `joined` (the host waits for each launch).

@@ -42,12 +42,12 @@ class Complaint:
 
 
 def problem_complaint(problem: Problem, lines: Lines) -> Complaint:
-    """Return the complaint about a problem of a trace, with its line in the file."""
+    """Convert a problem of a trace to a complaint with the line in the file."""
     return Complaint(_line(lines, problem.path), problem.path, f"{_dotted(problem.path)}: {problem.message}")
 
 
 def validation_complaints(error: ValidationError, data: Data, lines: Lines) -> tuple[list[Complaint], int]:
-    """Return one complaint per path for pydantic's errors, and the number of other errors.
+    """Convert pydantic's errors to complaints, one per path; also return how many were left out.
 
     For a union type, only the errors of the member that matched deepest are kept. The first EXPLAINED_MAX errors of
     the file are explained.
@@ -126,7 +126,7 @@ def _existing_part(location: Where, data: Data) -> tuple[Where, Data]:
 
 
 def _schema_at(path: Where, data: Data) -> Schema:
-    """Return the JSON schema of the value at a path, or of its deepest parent with a schema."""
+    """Return the JSON schema of the value at a path; if it has none, of the nearest parent."""
     schema = _resolved(_schema(), data)
     value = data
     for part in path:
@@ -144,7 +144,7 @@ def _schema_at(path: Where, data: Data) -> Schema:
 
 
 def _resolved(schema: Schema, value: Data) -> Schema:
-    """Return the schema with references followed, and a union's member for the value's type."""
+    """Return a schema without references; of a union, the member for the value's type."""
     if "$ref" in schema:
         return _resolved(_schema()["$defs"][schema["$ref"].rpartition("/")[2]], value)
     if "discriminator" in schema and isinstance(value, dict):
@@ -162,7 +162,7 @@ def _items_of(schema: Schema) -> Schema | None:
 
 
 def _wanted(schema: Schema | None) -> str:
-    """Return in words which values a schema allows, such as "an integer from 1 to 16"."""
+    """Describe the values that a schema allows, such as "an integer from 1 to 16"."""
     schema = _resolved(schema or {}, None)
     if members := schema.get("anyOf"):
         return " or ".join(map(_wanted, members))

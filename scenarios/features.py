@@ -1,4 +1,4 @@
-"""Feature compatibility: combinations that no engine runs, and switches without effect."""
+"""Combinations of features that no engine runs, and features without effect."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ def refusals(spec: EngineSpec, faults: tuple[str, ...]) -> list[Refusal]:
 
 @dataclass(frozen=True, slots=True)
 class SwitchedOff:
-    """A requested feature that the engine ignores, with the reason.
+    """A feature of a trace that the engine ignores, with the reason.
 
     A trace with the fault `lifted_by` keeps the feature on, and reproduces the bug that switching off prevents.
     """
@@ -119,7 +119,7 @@ class SwitchedOff:
     lifted_by: str | None = None
 
     def message(self, spec: EngineSpec) -> str:
-        """Return the message: the requested value, when it has no effect, and why."""
+        """Return the message: the value, when it has no effect, and why."""
         return f"{self.key} is {getattr(spec, self.key)}, but switched off {self.when}: {self.reason}"
 
 
@@ -135,10 +135,10 @@ SWITCHED_OFF: tuple[SwitchedOff, ...] = (
 
 
 def switched_off(spec: EngineSpec, faults: tuple[str, ...]) -> list[SwitchedOff]:
-    """Return the requested features that the engine ignores with these faults on."""
+    """Return the features of a trace that the engine ignores with these faults on."""
     return [rule for rule in SWITCHED_OFF if rule.applies(spec) and rule.lifted_by not in faults]
 
 
 def is_switched_off(spec: EngineSpec, key: str) -> bool:
-    """Return whether a fault-free engine ignores the requested feature `key`."""
+    """Return whether an engine without faults ignores the feature `key`."""
     return any(rule.key == key and rule.applies(spec) for rule in SWITCHED_OFF)

@@ -1,4 +1,4 @@
-"""Flat traces: traces encoded as small integers; any integers decode to a valid trace.
+"""Flat traces: small integers that decode to a trace; all integers decode to a valid one.
 
 `interpret` is total: it clamps numbers that are too large, and deleting a flat event changes no other event.
 """
@@ -220,7 +220,7 @@ def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
 
 
 def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
-    """Decode a submit that fits into the KV cache; shorten first its prompt, then its output."""
+    """Decode a submit; shorten its prompt, then its output, until it fits into the KV cache."""
     room = spec.num_blocks * spec.block_size - 3 * spec.num_speculative_tokens
     is_bounded = spec.max_model_len <= spec.num_blocks * spec.block_size
     longest = spec.max_model_len - 1 if is_bounded else min(room, spec.max_model_len) - 1

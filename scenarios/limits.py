@@ -25,7 +25,7 @@ class CostLimit:
 
 
 def _ticks(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the tick at which all events have happened and all stalls have ended."""
+    """Return the tick after which no event happens and no request is stalled."""
     ends = [(_end(event), ("events", index)) for index, event in enumerate(trace.events)]
     return max(ends, default=(0, ()))
 
@@ -47,14 +47,14 @@ def _prompt_length(event: Submit, spec: EngineSpec) -> int:
 
 
 def _tokens(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the tokens to compute, again for each preemption by an event."""
+    """Return the number of tokens to compute, including recomputation after preemptions."""
     lengths = list(_lengths(trace))
     worst = max(lengths, key=lambda each: each[1], default=(0, 0, ""))
     return sum(length for _, length, _ in lengths) + sum(_lengths_again(trace)), ("events", worst[0])
 
 
 def _lengths_again(trace: Trace) -> Iterator[int]:
-    """Yield a request's maximum length for each recomputation that an event causes."""
+    """Yield a request's maximum length once per recomputation that an event causes."""
     longest: dict[str, int] = {}
     for _, length, request in _lengths(trace):
         longest[request] = max(length, longest.get(request, 0))
@@ -67,7 +67,7 @@ def _lengths_again(trace: Trace) -> Iterator[int]:
 
 
 def _steps(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the estimated number of engine steps of a run, and the longest request's path.
+    """Return an estimate of the engine steps of a run, and the longest request's path.
 
     The estimate is the maximum of three: the steps of the longest request alone, the batch rows divided by
     `max_num_seqs`, and the tokens divided by the token budget.
@@ -101,7 +101,7 @@ def _tokens_per_decode(event: Submit, spec: EngineSpec) -> float:
 
 
 def _logits(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
-    """Return the number of computed logits (output tokens x vocabulary), and a path."""
+    """Return the number of logits (output tokens x vocabulary) of a run, and a path."""
     sampled = sum(min(event.max_tokens, trace.spec.max_model_len) for event in trace.submits())
     return sampled * trace.spec.vocab_size, ("spec", "vocab_size")
 

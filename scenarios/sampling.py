@@ -40,7 +40,7 @@ Refused: TypeAlias = tuple[tuple[str | int, ...], str]
 
 
 class Number(NamedTuple):
-    """An integer that encodes sampling parameters: low bits choose them, all bits give values."""
+    """An integer that encodes sampling parameters: its low bits say which ones are set."""
 
     number: int
     site: str
@@ -56,7 +56,7 @@ class Number(NamedTuple):
 
 
 class Addition(NamedTuple):
-    """A generated request, to which parameters of some engines only are added."""
+    """A generated request to which situations add parameters that not all engines have."""
 
     params: "SamplingParams"
     spec: EngineSpec
@@ -78,7 +78,7 @@ def _nothing_added(to: Addition) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What is declared of a request feature besides its field: flags, generator, checks.
+    """Declaration of a sampling parameter: feature flags, generator and checks.
 
     - `contracts`: names of the contracts that judge it.
     - `allowed`: a predicate on values, and a phrase for the allowed values.
@@ -124,7 +124,7 @@ def _long_bad_words(params: "SamplingParams", value: Any, vocab_size: int) -> It
 
 
 def _penalty(name: str, bit: int) -> Feature:
-    """Return the feature of a presence or frequency penalty, which is subtracted from logits."""
+    """Declare a presence or frequency penalty, which is subtracted from logits."""
 
     def drawn(number: Number) -> float:
         steps = number.pick(name, 4 * PENALTY_STEPS + 1) - 2 * PENALTY_STEPS
@@ -208,7 +208,7 @@ def _drawn_allowed_tokens(number: Number) -> Tokens:
 
 
 def _drawn_bad_words(number: Number) -> tuple[Tokens, ...]:
-    """Generate bad words from the allowed tokens; one in four has 4 tokens or more."""
+    """Generate bad words of allowed tokens; one word in four has at least 4 tokens."""
     if not number.has(BAD_WORDS):
         return ()
     allowed, words = _drawn_allowed_tokens(number), []
@@ -318,7 +318,7 @@ _SEED = Feature(drawn=lambda number: number.pick("seed", 1 << 62) if number.pick
 
 
 class SamplingParams(Value):
-    """Sampling parameters of a request; the defaults choose the token with the largest logit.
+    """Sampling parameters of a request; by default the token with the largest logit is chosen.
 
     - `min_tokens`: no stop token is chosen among the first `min_tokens` output tokens, and no stop word ends them.
     - `bad_words`, `allowed_tokens`: no token completes a bad word; if set, only allowed tokens are chosen.

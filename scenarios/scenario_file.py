@@ -31,7 +31,7 @@ class RunOn(Value):
     sources: _DIGEST = ""
 
     def recorded(self) -> dict[str, str]:
-        """Return the recorded values (engine, device, options, sources) by key."""
+        """Return the stored settings (engine, device, options, sources) by key."""
         return {name: value for name, value in self if value}
 
 

@@ -7,7 +7,7 @@ from pydantic_core import from_json
 
 
 class TwiceError(ValueError):
-    """A key appears twice in an object; parsers differ in which value counts."""
+    """A key appears twice in a JSON object, of which parsers keep different values."""
 
 
 def read_json(content: bytes) -> Any:

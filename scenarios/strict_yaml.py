@@ -43,7 +43,7 @@ class ScenarioError(ValueError):
 
 
 def read(text: str, name: str, nodes_max: int | None = None) -> tuple[Data, Lines]:
-    """Return the data of the text's only document, and the line of every key and item by path.
+    """Return the data of a one-document YAML text, and the line number of each path.
 
     Messages use `name` as the file name; `nodes_max` limits the number of keys and values together.
 
@@ -87,7 +87,7 @@ class _Reader:
     _num_nodes: int = 0
 
     def read(self) -> tuple[Data, Lines]:
-        """Return the data of the text's only document, and its line numbers."""
+        """Return the data of a one-document text, and the line number of each path."""
         try:
             return self._document(), self.lines
         except yaml.MarkedYAMLError as error:

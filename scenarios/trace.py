@@ -31,7 +31,7 @@ class Problem:
 
 
 class Trace(Value):
-    """Engine specification, events, schedule, faults to switch on, expected probe counts.
+    """Complete input of a run: specification, events, schedule, faults, expected probe counts.
 
     `expect` maps a probe to the minimum number of times that it must be counted; with fewer the run is `Vacuous`.
     """
@@ -45,7 +45,7 @@ class Trace(Value):
 
     @model_validator(mode="after")
     def _is_possible(self, info: ValidationInfo) -> "Trace":
-        """Raise ValueError for the first problem of the trace, unless the caller collects all problems."""
+        """Raise ValueError for the first problem; do nothing if the caller collects all problems."""
         if not (info.context or {}).get("problems_listed"):
             for problem in problems(self):
                 raise ValueError(f"{'.'.join(map(str, problem.path))}: {problem.message}")
@@ -76,7 +76,7 @@ class Trace(Value):
 
 
 def problems(trace: Trace) -> list[Problem]:
-    """Return what prevents any engine from running a well-formed trace."""
+    """Return the problems of a well-formed trace because of which no engine can run it."""
     found = _spec_problems(trace)
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):

@@ -57,7 +57,7 @@ def _mixed_spec(base: Trace, other: EngineSpec, seed: int) -> EngineSpec:
 
 
 def _nudged(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
-    """Yield the events with random changes: removed, repeated, moved, prompts one token off."""
+    """Yield randomly changed events: some removed, repeated, moved, or one prompt token off."""
     for index, event in enumerate(events):
         match below(16, seed, _SITE, "event", index):
             case 0:
@@ -89,7 +89,7 @@ def _resized(event: Submit, seed: int, index: int) -> Submit:
 
 
 def _others(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
-    """Yield half of another trace's events; request names are all new, or all kept."""
+    """Yield half of another trace's events, with all request names new or all unchanged."""
     are_strangers = below(2, seed, _SITE, "strangers", 0)
     for index, event in enumerate(events):
         if below(2, seed, _SITE, "other", index):

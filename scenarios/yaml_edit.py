@@ -46,5 +46,5 @@ def scalar(value: str) -> str:
 
 
 def _tail(replaced: str) -> str:
-    """Return the white space at the end of a replaced text."""
+    """Return the trailing white space of a text that is replaced."""
     return replaced[len(replaced.rstrip()) :]

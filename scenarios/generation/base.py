@@ -1,4 +1,4 @@
-"""Base generator of random traces, for any engine and from any source of numbers.
+"""Base generator of random traces: for any engine, from any source of random numbers.
 
 The numbers come from a `Source`: labelled ones from a seed alone (`random_trace`), or those that Hypothesis samples.
 What kinds of things exist in a trace is sampled first (swarm testing: features that are absent make room for others),
@@ -46,7 +46,7 @@ PRIORITY = is_set("policy", "priority")
 
 
 class FlatTrace:
-    """A random trace under generation, as the integers that `interpret` decodes.
+    """A random trace while it is generated, as the integers that `interpret` decodes.
 
     `spec` is the specification that `numbers` encode.
     """
@@ -63,21 +63,21 @@ class FlatTrace:
         self.reused: list[FlatEvent] = []
 
     def has(self, name: str, digits: Draws) -> bool:
-        """Sample a situation by its weight; record it if sampled; return whether it was."""
+        """Sample by weight whether the trace gets a situation; record the name if so."""
         return self.take(name, digits.chance(self._weights[name]))
 
     def has_kind(self, name: str, digits: Draws) -> bool:
-        """Sample a kind of event like `has`, where large random numbers mean true."""
+        """Sample as `has`; the largest random numbers mean that the trace gets the kind of event."""
         weight = self._weights[name]
         return self.take(name, digits.below(weight.denominator) >= weight.denominator - weight.numerator)
 
     def has_size(self, name: str, digits: Draws) -> bool:
-        """Sample a size like `has`, where small random numbers mean true."""
+        """Sample as `has`; the smallest random numbers mean that the trace gets the size."""
         weight = self._weights[name]
         return self.take(name, digits.below(weight.denominator) < weight.numerator)
 
     def take(self, name: str, is_sampled: bool) -> bool:
-        """Record a sampled situation, unless the hunt excludes it; return whether recorded."""
+        """Record a sampled situation and return True; if the hunt excludes it, return False."""
         found = is_sampled and name not in self._weights.without
         self.situations += [name] if found else []
         return found
@@ -152,19 +152,19 @@ def _random_spec(flat: FlatTrace) -> SpecNumbers:
 
 
 def _seldom_nonzero(source: Source, site: str, one_in: int, count: int) -> int:
-    """Return 0; in one of `one_in` traces, a number from 1 to `count` - 1."""
+    """Return 0 in most traces; in one of `one_in`, a number from 1 to `count` - 1."""
     digits = source(site, 0)
     return 1 + digits.below(count - 1) if digits.one_in(one_in) else 0
 
 
 def _model_length(flat: FlatTrace, usual: int, k: int) -> int:
-    """Return the code of max_model_len, 128 minus it; in one situation it is at most K + 3."""
+    """Return 128 minus max_model_len, which encodes it; in one situation for a short model."""
     digits = flat.source("model_length", 0)
     return 128 - max(2, k + digits.below(4)) if flat.has("model_shorter_than_drafts", digits) else usual
 
 
 def _drafter_length(flat: FlatTrace, has_limit: bool, usual: int) -> int:
-    """Return a drafter's limit of positions: 0 for none, or 1 to 3 in one situation."""
+    """Return the drafter's maximum positions: 0 (no limit), or 1 to 3 in one situation."""
     digits = flat.source("drafter_length", 0)
     if not has_limit:
         return 0
@@ -294,7 +294,7 @@ def shared_prefixes(flat: FlatTrace) -> None:
 
 @situation(PREFIX_CACHE, stage="base", part_of="shared_prefixes")
 def equal_blocks_after_different_ones(flat: FlatTrace) -> None:
-    """Let most requests have equal blocks that follow different blocks."""
+    """Give most prompts blocks with equal tokens after blocks with different tokens."""
     block = flat.spec.block_size
     if not flat.spec.prefix_cache or not flat.has("equal_blocks_after_different_ones", flat.source("equal_blocks", 0)):
         return
@@ -309,7 +309,7 @@ def equal_blocks_after_different_ones(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def mixed_priorities(flat: FlatTrace) -> None:
-    """Give requests random priorities, or a higher one to each later request, one per tick."""
+    """Give requests random priorities, or each later request a higher one."""
     if flat.spec.policy == "priority":
         count, is_later = len(flat.requests), "later_requests_first" in flat.situations
         flat.requests = tuple(
@@ -378,7 +378,7 @@ def request_id_reuse(flat: FlatTrace) -> None:
 
 @situation(stage="base")
 def abort_at_last_token(flat: FlatTrace) -> None:
-    """Abort some late requests at about the tick of their last token.
+    """Abort some late requests at about the tick at which they sample their last token.
 
     They arrive when most others have ended, so their last tick is known. All their drafts are right, and most end with
     a whole run, so that a step is in flight. The abort comes in that tick, or in one of the next two.
@@ -395,7 +395,7 @@ def abort_at_last_token(flat: FlatTrace) -> None:
 
 
 def _last_tick(spec: EngineSpec, tick: int, num_prompt: int, max_tokens: int) -> int:
-    """Return the tick of a request's last token, if it runs alone with all drafts accepted."""
+    """Return the tick of a request's last token, if it runs alone and all drafts are accepted."""
     chunk = min(spec.long_prefill_token_threshold or spec.max_num_batched_tokens, spec.max_num_batched_tokens)
     chunk = min(chunk, spec.block_size) if spec.is_aligned else chunk
     num_after = max(0, spec.length_limit(num_prompt, max_tokens) - num_prompt - 1)

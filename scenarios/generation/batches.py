@@ -47,7 +47,7 @@ CHUNKED_MIN = 6
 
 @situation(stage="drafts")
 def no_drafts(trace: TraceBuilder) -> None:
-    """Generate no drafts, and sample the tokens of most requests."""
+    """Propose no draft tokens, and sample the tokens of most requests."""
     trace.drop_drafts()
 
 
@@ -83,7 +83,7 @@ def dummy_steps_between_states(trace: TraceBuilder) -> None:
 
 @situation()
 def preempt_while_chunking(trace: TraceBuilder) -> None:
-    """Interrupt requests between the prefill chunks of their prompts."""
+    """Preempt requests between two prefill chunks of their prompts."""
     submits = trace.submits()
     longest = max((submit.prompt_length for _, submit in submits), default=0)
     if longest < CHUNKED_MIN:
@@ -120,7 +120,7 @@ pause_while_chunking: Situation[TraceBuilder] = Situation(
 
 @situation(allows("decodes_first", True))
 def decodes_first(trace: TraceBuilder) -> None:
-    """Put decode rows before prefill rows; in some traces make rows swap."""
+    """Set `decodes_first`; in some traces, make rows swap so that it matters."""
     trace.set(decodes_first=True)
     if trace.has("rows_swap_while_chunking"):
         _swap_rows(trace)
@@ -152,7 +152,7 @@ def _swap_rows(trace: TraceBuilder) -> None:
 
 @situation(allows("graphs", "full"), is_set("graphs", "none"))
 def cuda_graphs(trace: TraceBuilder) -> None:
-    """Capture and replay CUDA graphs, except in traces that get a KV connector."""
+    """Enable CUDA graphs, except in traces that get a KV connector."""
     trace.set_if_allowed(graphs=GRAPHS[trace.pick(len(GRAPHS), "which graphs")])
 
 
@@ -176,7 +176,7 @@ def multi_turn(trace: TraceBuilder) -> None:
 
 
 def _fill_blocks(trace: TraceBuilder) -> None:
-    """Let most prompts end K - 1 to K + 1 tokens before the end of a block."""
+    """Let most prompts end K - 1 to K + 1 tokens before a block end."""
     trace.set_if_allowed(drafter="dflash", draft_sampling="greedy")
     block, k = trace.spec.block_size, trace.spec.num_speculative_tokens
     for index, submit in trace.submits():
@@ -188,13 +188,13 @@ def _fill_blocks(trace: TraceBuilder) -> None:
 
 @situation(DRAFTS, ATTENTION, is_set("drafter", "dflash"))
 def parallel_drafts_fill_a_block(trace: TraceBuilder) -> None:
-    """End prompts K tokens before a block end, with the parallel drafter of the trace."""
+    """End prompts K tokens before a block end, in a trace that has a parallel drafter."""
     _fill_blocks(trace)
 
 
 @situation(DRAFTS, ATTENTION, when("another drafter than dflash", lambda spec: spec.drafter != "dflash"))
 def drafts_fill_a_block(trace: TraceBuilder) -> None:
-    """End prompts K tokens before a block end, with a parallel drafter if there is one."""
+    """End most prompts about K tokens before a block end, with drafter dflash if allowed."""
     _fill_blocks(trace)
 
 
@@ -268,7 +268,7 @@ def states_at_block_ends(trace: TraceBuilder) -> None:
     when("no states in the prefix cache", lambda spec: not (spec.layers == "hybrid" and spec.prefix_cache)),
 )
 def branches_after_blocks(trace: TraceBuilder) -> None:
-    """Let prompts differ after common whole blocks in the prefix cache."""
+    """Let prompts share whole blocks and then differ, with prefix caching on."""
     trace.cache_prefixes()
     if not trace.spec.prefix_cache:
         return

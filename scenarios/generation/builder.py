@@ -18,7 +18,7 @@ from scenarios.trace import Trace, problems
 
 
 class TraceBuilder:
-    """A trace under generation, whose `spec` and `events` situations change.
+    """Random trace while it is generated; situations change its `spec` and `events`.
 
     Random numbers are labelled by the seed of the trace, by the situation that samples them and by their subject. With
     `is_complete` no later situation may change sizes or requests.
@@ -43,19 +43,19 @@ class TraceBuilder:
         return Generated(self.trace, tuple(dict.fromkeys(self._situations)))
 
     def add(self, situations: Iterable[Situation["TraceBuilder"]]) -> None:
-        """Sample each possible situation by its weight; apply the sampled ones to the trace."""
+        """Sample each possible situation by its weight; change the trace by those sampled."""
         for each in situations:
             is_possible = each.is_possible_in(self.engine, self.spec) and not self._sampled & {*each.unless}
             if is_possible and (each.along_with in self._sampled or self._is_sampled(each.name)):
                 self.put(each)
 
     def put_if_possible(self, situation: Situation["TraceBuilder"] | None, stage: Stage) -> None:
-        """Apply a situation (if any) that belongs to `stage` and is possible."""
+        """Change the trace by a situation if it belongs to `stage` and is possible."""
         if situation is not None and situation.stage == stage and situation.is_possible_in(self.engine, self.spec):
             self.put(situation)
 
     def put(self, situation: Situation["TraceBuilder"]) -> None:
-        """Apply a situation to the trace; record its name if the trace changed.
+        """Change the trace by a situation; record its name if the trace is now different.
 
         A change by a situation of stage `last` is undone if it makes the trace invalid.
         """
@@ -72,14 +72,14 @@ class TraceBuilder:
             del self._situations[count:]
 
     def has(self, name: str, index: int = 0) -> bool:
-        """Sample a variant of the current situation; record it if sampled."""
+        """Sample by weight whether a variant of the current situation applies; record it if so."""
         found = self._is_sampled(name, index)
         if found:
             self.note(name)
         return found
 
     def note(self, name: str) -> None:
-        """Record a variant of the current situation (`part_of`) that changed the trace."""
+        """Record the name of a variant of the current situation (`part_of`) that changed the trace."""
         self._sampled.add(name)
         self._situations.append(name)
 
@@ -88,7 +88,7 @@ class TraceBuilder:
         return name in self._sampled
 
     def choice(self, names: Sequence[str], of: str) -> str:
-        """Return one of several situations, sampled by weight; "" for none."""
+        """Return the name of one of several situations, sampled by weight; "" for none."""
         weights = [self._weights[name] for name in names]
         total = max(Fraction(1), sum(weights, Fraction(0)))
         unit = lcm(total.denominator, *(weight.denominator for weight in weights))
@@ -103,7 +103,7 @@ class TraceBuilder:
         return number < weight.numerator and name not in self._weights.without
 
     def pick(self, bound: int, what: str, index: int = 0) -> int:
-        """Return a random integer in [0, bound) that depends on situation, `what` and `index`."""
+        """Return a random integer below `bound` for the label (situation, `what`, `index`)."""
         return below(bound, self._trace.seed, self._site, what, index)
 
     def one_in(self, count: int, what: str, index: int = 0) -> bool:
@@ -115,7 +115,7 @@ class TraceBuilder:
         self.spec = self.spec.model_copy(update=keys)
 
     def set_if_allowed(self, **keys: object) -> None:
-        """Set keys of the specification, as far as the engine allows the values."""
+        """Set keys of the specification; skip values that the engine does not allow."""
         self.set(**{key: value for key, value in keys.items() if self.engine.allows(key, value)})
 
     def at_least(self, **keys: int) -> None:
@@ -127,7 +127,7 @@ class TraceBuilder:
         return not problems(self._trace.model_copy(update={"spec": self.spec, "events": (submit,)}))
 
     def fit(self) -> None:
-        """Remove what the engine does not support, and rescale to its block size."""
+        """Remove everything that the engine does not support; rescale lengths to its block size."""
         fitting = fitted_to(self.trace, self.engine)
         self.spec, self.events = fitting.spec, [*fitting.events]
         self._trace = fitting
@@ -173,13 +173,13 @@ class TraceBuilder:
             self.set_params(index, **PARAMS[key].added(Addition(submit.params, self.spec, self._trace.seed, index)))
 
     def lengthen(self, index: int, tokens: int, common: int | None = None) -> None:
-        """Set a prompt's length (1 or more) and, if given, that of its `common` prefix."""
+        """Set the length of a prompt and, if given, of the `common` prefix that it shares."""
         prompt, tokens = self.prompt(index), max(1, tokens)
         shared = min(tokens, prompt.common if common is None else common)
         self.change(index, prompt=prompt.model_copy(update={"tokens": tokens, "common": shared}))
 
     def drop_drafts(self) -> None:
-        """Generate no draft tokens, and give most requests a temperature."""
+        """Propose no draft tokens, and give most requests a temperature."""
         plain = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
         self.set(num_speculative_tokens=0, **plain)
         for index, submit in self.submits():

@@ -1,4 +1,4 @@
-"""All situations of engines, and the order in which they change a random trace."""
+"""All situations of each engine, in the order in which they change a random trace."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -60,7 +60,7 @@ def unknown_focus(focus: Iterable[str], engine: Capabilities) -> str:
 
 
 def generated_for(generated: Generated, engine: Capabilities, weights: Weights = DEFAULT) -> Generated:
-    """Apply an engine's situations to a random trace; return the trace and their names.
+    """Change a random trace by sampled situations of an engine; return it with their names.
 
     For an engine with a real drafter, the trace is also fitted to the engine's limits.
     """
@@ -94,5 +94,5 @@ def generated_for(generated: Generated, engine: Capabilities, weights: Weights =
 
 
 def for_engine(trace: Trace, engine: Capabilities) -> Trace:
-    """Return a random trace changed by an engine's situations."""
+    """Return a random trace after sampled situations of an engine have changed it."""
     return generated_for(Generated(trace), engine).trace

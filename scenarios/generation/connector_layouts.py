@@ -1,4 +1,4 @@
-"""Layouts of requests in traces with a KV connector: how they compete for blocks."""
+"""Layouts of requests with a KV connector: arrivals and lengths that compete for blocks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ AFTER_BLOCKS = (0, 1, 1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How requests compete for blocks: engine settings, and fields of each submit.
+    """One way in which requests compete for blocks: engine settings, and fields per submit.
 
     `arrange` and `make_pool` set the specification; `fields` has prompt, max_tokens and tick of a request by its
     number.
@@ -36,7 +36,7 @@ class Layout:
     keeps_first: bool = False
 
     def placed(self, submit: Submit, index: int, trace: TraceBuilder) -> Submit:
-        """Return a submit with this layout's prompt, max_tokens and tick, if it stays valid."""
+        """Return a submit with the layout's prompt, max_tokens and tick, unless it is invalid."""
         fields = self.fields(index, trace)
         changed = submit.model_copy(update={**fields, "stop": ()})
         return changed if isinstance(submit.prompt, PromptDraw) and trace.is_valid(changed) else submit
@@ -67,7 +67,7 @@ def _arrange_beside_one(trace: TraceBuilder) -> None:
 
 
 def _beside_one(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return fields of a submit: request 0 runs past a block end, while short ones come and go.
+    """Return fields of a submit: request 0 is long; short ones come and go while it runs.
 
     So some stored blocks of request 0 are loaded again, and others are evicted for its last block. Request 1 has a
     prompt of its own and runs as long, so that steps overlap.
@@ -102,7 +102,7 @@ def _arrange_undisturbed(trace: TraceBuilder) -> None:
 
 
 def _undisturbed(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return fields of a submit: loads start before request 0's last chunk is stored."""
+    """Return fields of a submit: it loads blocks before request 0's last chunk is stored."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)
@@ -155,7 +155,7 @@ def _arrange_in_turn(trace: TraceBuilder) -> None:
 
 
 def _in_turn(index: int, trace: TraceBuilder) -> dict[str, object]:
-    """Return fields of a submit: prompts end in a block that the request's output fills.
+    """Return fields of a submit: its prompt ends in a block that its output fills up.
 
     The others share a prefix with request 0 and load it: the KV cache has room for two such loads, but not for the rest
     of either prompt. Or the prompts have no common prefix, and a request gets all blocks of a finished one.
@@ -178,7 +178,7 @@ def _in_turn(index: int, trace: TraceBuilder) -> dict[str, object]:
 
 
 def _pool_of_the_longest(trace: TraceBuilder) -> None:
-    """Size the KV cache for all but the last token of the longest request."""
+    """Size the KV cache for the longest request, but for its last token."""
     spec, submits = trace.spec, [each for _, each in trace.every_submit()]
     if submits:
         longest = max(spec.length_limit(each.prompt_length, each.max_tokens) - 1 for each in submits)

@@ -61,7 +61,7 @@ _STATES_INSIDE = when("layers hybrid, match_tokens", lambda spec: spec.layers ==
 
 
 def may_have_connector(trace: TraceBuilder) -> bool:
-    """Return whether a trace may get a KV connector, which some features exclude.
+    """Return whether a trace may get a KV connector; some features exclude one.
 
     These are wake-ups in parts, sessions in a tight pool, and CUDA graphs of hybrid models.
     """
@@ -70,7 +70,7 @@ def may_have_connector(trace: TraceBuilder) -> bool:
 
 
 def _kv_store_of_states(trace: TraceBuilder) -> None:
-    """Connect a KV store of blocks and recurrent states to a hybrid model, if not refused."""
+    """Add a KV store of blocks and recurrent states to a hybrid model, if possible."""
     transfer = _transfer(trace).model_copy(update={"loads": "asynchronous"})
     before = trace.spec
     trace.set(prefix_cache=True, recurrent_cache="align", recurrent_layers="short_conv", transfer=transfer)
@@ -224,7 +224,7 @@ def _transfer_blocks(trace: TraceBuilder) -> None:
 
 
 def _make_room(trace: TraceBuilder) -> None:
-    """Enlarge most KV caches for long prompts, and half of the budgets for unchunked prefills."""
+    """Enlarge most KV caches for long prompts, and half of the token budgets for whole prompts."""
     spec = trace.spec
     if trace.pick(4, "room") and spec.handoff is None:
         blocks = BLOCKS_MAX + 1
@@ -296,7 +296,7 @@ def _with_prompt(submit: Submit, index: int, trace: TraceBuilder) -> Submit:
 
 
 def _around(submit: Submit, index: int, trace: TraceBuilder, layout: Layout | None) -> Iterator[AnyEvent]:
-    """Yield events that disturb, abort or preempt a request while its blocks are transferred."""
+    """Yield events that disturb, abort or preempt a request during its block transfers."""
 
     def pick(what: str, bound: int) -> int:
         return trace.pick(bound, what, index)
@@ -353,7 +353,7 @@ def _disturbance(submit: Submit, index: int, trace: TraceBuilder, is_calm: bool)
 
 
 def _until_abort(submit: Submit, index: int, trace: TraceBuilder) -> int:
-    """Return the ticks until an abort: near a load's end, near a store's start, or any."""
+    """Return after how many ticks to abort: near a load's end, near a store's start, or random."""
     transfer, prompt = trace.spec.transfer, steps_of(submit.prompt_length, trace.spec)
     if transfer is not None and transfer.stores == "asynchronous" and trace.pick(5, "with a store", index) < 2:
         return prompt - 1 + trace.pick(1 + transfer.store_ticks, "abort with a store", index)
@@ -363,6 +363,6 @@ def _until_abort(submit: Submit, index: int, trace: TraceBuilder) -> int:
 
 
 def _load_ticks(spec: EngineSpec) -> int:
-    """Return how many ticks the first load of a request takes at least."""
+    """Return the minimum number of ticks that the first load of a request takes."""
     found = [each for each in (spec.transfer, spec.offloading, spec.handoff) if each is not None]
     return found[0].load_ticks + (spec.transfer.lookup_ticks if spec.transfer is not None else 0)

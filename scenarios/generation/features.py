@@ -1,4 +1,4 @@
-"""Situations of features that only some engines have; applied before traces are rescaled."""
+"""Situations for features that only some engines have; applied before lengths are rescaled."""
 
 from collections.abc import Mapping, Sequence
 
@@ -47,7 +47,7 @@ def gated_delta_layers(trace: TraceBuilder) -> None:
 
 
 def _not_with_hybrids(engine: Capabilities) -> Sequence[str]:
-    """Return the keys of features that the hybrid models of an engine lack."""
+    """Return the feature keys that the engine does not support with hybrid models."""
     limits = [limit for limit in engine.limits.spec if isinstance(limit, ExcludedBy)]
     return [limit.key for limit in limits if limit.other == ("layers", "hybrid")]
 
@@ -69,7 +69,7 @@ def hybrid_model(trace: TraceBuilder) -> None:
 
 @situation(OWN_DRAFTS, stage="feature", unless=("hybrid_model",))
 def drafters_of_the_engine(trace: TraceBuilder) -> None:
-    """Replace drafters that the engine lacks, and a third of the others, by its own."""
+    """Replace drafters that the engine lacks, and a third of the others, by the engine's own."""
     spec, engine = trace.spec, trace.engine
     if _not_with_hybrids(engine):
         # Otherwise nearly all traces without the excluded features would be hybrid.

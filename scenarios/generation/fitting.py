@@ -27,7 +27,7 @@ def fitted_to(trace: Trace, capabilities: Capabilities) -> Trace:
 
 
 def _fixed(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Apply the engine's limits once: to events, specification, then the whole trace."""
+    """Apply the engine's limits: to each event, to the specification, to the whole trace."""
     sizes = capabilities.allowed("block_size")
     if sizes is not None and trace.spec.block_size not in sizes:
         trace = with_block_size(trace, sizes[0])
@@ -43,7 +43,7 @@ def _fixed(trace: Trace, capabilities: Capabilities) -> Trace:
 
 
 def _fixed_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
-    """Apply limits in order; return the changed value, None if a limit removes it."""
+    """Replace an unsupported value by the limits' `fixed` value; None removes the event."""
     for limit in limits:
         for _ in range(_FIXES_MAX):
             excess = limit(asked)
@@ -81,7 +81,7 @@ def with_block_size(trace: Trace, block_size: int) -> Trace:
 
 
 def _blocks_needed(events: tuple[AnyEvent, ...], spec: EngineSpec) -> int:
-    """Return the maximum number of blocks of any request."""
+    """Return the number of blocks of the request that needs the most."""
     submits = [event for event in events if isinstance(event, Submit)]
     return max((spec.blocks_needed(event.prompt_length, event.max_tokens) for event in submits), default=1)
 
@@ -99,7 +99,7 @@ def _rescaled(event: AnyEvent, old: int, new: int) -> AnyEvent:
 
 
 def _rescaled_length(length: int, old: int, new: int) -> int:
-    """Rescale a length in tokens: it ends at the same fraction of a block."""
+    """Rescale a length in tokens to another block size: whole blocks plus the same fraction."""
     blocks, rest = divmod(length, old)
     if rest == old - 1 and old > 1:
         return blocks * new + new - 1

@@ -63,7 +63,7 @@ session_with_tight_pool: Situation[TraceBuilder] = Situation(
 
 
 def tighten(trace: TraceBuilder) -> None:
-    """Shrink the KV cache to one or two of the longest sessions: sessions wait for blocks."""
+    """Size the KV cache for one or two of the longest sessions, so that others wait."""
     lengths = Counter[str]()
     for index, submit in trace.every_submit():
         lengths[submit.session or str(index)] += submit.prompt_length + submit.max_tokens
@@ -96,7 +96,7 @@ def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
 
 
 def keep_sessions(trace: TraceBuilder) -> None:
-    """Restore what sessions need after a KV connector was added: room, no preemption.
+    """Restore room and absence of preemptions for sessions, after a KV connector was added.
 
     A request continues each session after its end, to load the blocks that it stored. With a drafter whose KV cache
     entry depends on the next token, no other request continues a session: a block that ends before a dropped token
@@ -175,14 +175,14 @@ def _ends_with_a_block(spec: EngineSpec, part: Submit) -> bool:
 
 
 def _ticks(spec: EngineSpec, events: Sequence[AnyEvent]) -> int:
-    """Return an estimate of the ticks that all submits take with the token budget."""
+    """Return an estimate of the ticks in which all submitted tokens are computed."""
     submits = [each for each in events if isinstance(each, Submit)]
     longest = max(each.max_tokens for each in submits)
     return longest + sum(each.prompt_length + each.max_tokens for each in submits) // spec.max_num_batched_tokens
 
 
 def _ending_with_a_block(spec: EngineSpec, part: Submit) -> Submit:
-    """Return a session input whose last output token is the last of a block.
+    """Return a session input whose last output token fills a block.
 
     The session drops this token when the next input arrives.
     """

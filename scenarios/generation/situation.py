@@ -1,4 +1,4 @@
-"""Situations: named changes of random traces, each made to reveal a kind of bug."""
+"""Situations: named changes of random traces, each for a kind of bug."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Generated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a situation requires of an engine and of the specification of a trace.
+    """Condition on an engine and on a trace's specification for a situation.
 
     `text` is its name in lists.
     """
@@ -83,7 +83,7 @@ OWN_DRAFTS = Requirement("drafts that are not scripted", engine=lambda engine: n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation(Generic[T]):
-    """A situation of the table of weights; `change` applies it to a trace under generation.
+    """A situation with weight, area and bugs; `change` is the function that changes a trace.
 
     A situation without `change` is part of the base generator or of the situation `part_of`, which asks for it by name.
     A trace with the situation `along_with` always has this one, a trace with one of `unless` never. An engine that
@@ -111,7 +111,7 @@ class Situation(Generic[T]):
 
     @property
     def finds(self) -> str:
-        """The bugs that the situation is to reveal, in one line."""
+        """The bugs that the situation should find, in one line."""
         return TABLE[self.name][2]
 
     @property

@@ -15,7 +15,7 @@ TURN_AFTER = 24
 
 @situation(stage="size")
 def chunks_up_to_a_run(trace: TraceBuilder) -> None:
-    """Limit prefill chunks to K + 1 tokens, the size of a step that verifies K drafts."""
+    """Limit prefill chunks to K + 1 tokens, as many as a step verifies."""
     chunk = 1 + trace.pick(1 + trace.spec.num_speculative_tokens, "chunk")
     trace.set(long_prefill_token_threshold=chunk)
     for index, submit in trace.submits():
@@ -44,7 +44,7 @@ def drafts_up_to_max_model_len(trace: TraceBuilder) -> None:
 
 @situation(stage="size")
 def outgrown_pool(trace: TraceBuilder) -> None:
-    """Let several prompts fit into the KV cache together, but not with their outputs.
+    """Size the KV cache so that several prompts fit together, but not with their outputs.
 
     1 of 2 traces has priorities.
     Prompts end up to 8 tokens before a block end, and all outputs pass it.

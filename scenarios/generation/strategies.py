@@ -24,7 +24,7 @@ BACKEND = "specstorm"
 
 
 class Provider(HypothesisProvider):
-    """Hypothesis's provider, without constants from the source code of loaded modules.
+    """Hypothesis's provider of random values, without constants found in source code.
 
     A worker, the coordinator and a replay load different modules; the traces of a shard are the same in all of them.
     """
@@ -38,7 +38,7 @@ AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.Provider"
 
 
 class _Drawn:
-    """A stream of numbers from Hypothesis; they shrink to 0, the first item, and false."""
+    """Random numbers from Hypothesis, which shrinks them to 0, the first item, and False."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[int]], int]) -> None:
         self._draw = draw

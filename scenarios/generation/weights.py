@@ -144,7 +144,7 @@ WEIGHTS: Mapping[str, Weight] = {name: Weight(weight) for name, (weight, _, _) i
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of a hunt's situations: raised for `focus`, zero for `without`."""
+    """Weights of situations in one hunt: raised for those in `focus`, zero for `without`."""
 
     focus: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
