@@ -31,7 +31,8 @@ def one_rank_beside_other_features(spec: EngineSpec) -> Excess[EngineSpec] | Non
     for key, values, reason in allowed:
         seen = getattr(spec, key)
         if seen not in values:
-            fixed = spec.model_copy(update={"tensor_ranks": 1, "pipeline_ranks": 1, "data_ranks": 1})
+            one_rank = {"tensor_ranks": 1, "pipeline_ranks": 1, "data_ranks": 1}
+            fixed = spec.model_copy(update=one_rank if key == "layers" else {key: values[0]})
             name = seen if isinstance(seen, str | int) else "set"
             return Excess(key, name, f"with several ranks {' and '.join(map(str, values))} is allowed", fixed, reason)
     return None
@@ -41,12 +42,12 @@ def experts_beside_other_features(spec: EngineSpec) -> Excess[EngineSpec] | None
     """Limit: with layers experts only drafters that need nothing of the target's layers, and no CUDA graphs."""
     if spec.layers != "experts":
         return None
-    fixed = spec.model_copy(update={"layers": "attention", "data_ranks": 1})
     if spec.num_speculative_tokens and spec.drafter not in _DRAFTERS_OF_EXPERTS:
         allowed = f"allowed with layers experts are {', '.join(_DRAFTERS_OF_EXPERTS)}"
+        fixed = spec.model_copy(update={"drafter": "eagle"})
         return Excess("drafter", spec.drafter, allowed, fixed, "other drafters need another model")
     if spec.graphs != "none":
-        reason = "the experts' kernel is not captured"
+        fixed, reason = spec.model_copy(update={"graphs": "none"}), "the experts' kernel is not captured"
         return Excess("graphs", spec.graphs, "with layers experts none is allowed", fixed, reason)
     return None
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from scenarios.events import Pause, PauseMode
 from scenarios.generation.builder import TraceBuilder
 from scenarios.generation.situation import allows, situation
 from scenarios.generation.weights import Area
 
+_MODES: tuple[PauseMode, ...] = ("keep", "wait", "keep", "abort")
 # Path patterns below a root of the sources.
 AREAS: Mapping[Area, Sequence[str]] = {
     "scheduling": ("*/v1/core/sched/*", "*/input_batch.py", "*/gpu/states.py"),
@@ -41,9 +43,23 @@ def pipeline_ranks(trace: TraceBuilder) -> None:
     trace.set(pipeline_ranks=2)
 
 
+# In ticks: requests for idle ranks follow so long after the first ones, and pauses begin after so long at most.
+_NEXT_WAVE, _PAUSED_BY = 48, 64
+
+
 @situation(allows("data_ranks", 2), stage="feature")
 def data_ranks(trace: TraceBuilder) -> None:
-    """Distribute the requests over two engines, whose ranks compute experts together."""
+    """Distribute the requests over two engines, whose ranks compute experts together.
+
+    In 1 of 2 traces some requests arrive when all ranks are idle, and in 1 of 2 the ranks pause, up to three times.
+    """
     trace.set(layers="experts", data_ranks=2)
-    for index, _ in trace.submits():
-        trace.change(index, data_rank=trace.pick(2, "data rank", index))
+    has_waves = trace.one_in(2, "waves")
+    for index, submit in trace.submits():
+        later = _NEXT_WAVE if has_waves and trace.one_in(3, "later", index) else 0
+        trace.change(index, data_rank=trace.pick(2, "data rank", index), tick=submit.tick + later)
+    if trace.one_in(2, "pauses"):
+        for number in range(1 + trace.pick(3, "number of pauses")):
+            tick, ticks = trace.pick(_PAUSED_BY, "pause", number), 1 + trace.pick(8, "ticks", number)
+            mode = _MODES[trace.pick(len(_MODES), "mode", number)]
+            trace.events.append(Pause(tick=tick, ticks=ticks, mode=mode, clear_cache=trace.one_in(4, "clears", number)))

@@ -67,6 +67,8 @@ class HostThread:
     awaited: str = ""
     step: int | None = None
     is_over: bool = False
+    # Whether it has run in this trace; the threads of other engines only wait for theirs.
+    has_run: bool = False
     # Of Python's thread, once it runs.
     ident: int = 0
 
@@ -109,6 +111,8 @@ class Hosts:
         All ranks begin with the random states of the engine's thread: a trace does not depend on the one before.
         """
         self._schedule, self._num_choices = schedule, 0
+        for thread in self._threads:
+            thread.has_run = thread is self._driver
         self._random = dict.fromkeys(self._random, self._random_states())
 
     def start(self, name: str, rank: Rank, run: Callable[[], None]) -> None:
@@ -179,6 +183,7 @@ class Hosts:
         following = then or self._next()
         if following is not here:
             self._exchange(here.rank, following.rank)
+            following.has_run = True
             following.turn.release()
             if here not in self._threads:
                 return
@@ -213,7 +218,7 @@ class Hosts:
     def _waiting(self) -> Iterator[str]:
         """Yield what each thread waits for, and in which line of the engine."""
         frames = sys._current_frames()
-        for each in self._threads:
+        for each in filter(lambda each: each.has_run, self._threads):
             yield f"{each.name} waits for {each.awaited}, in {line_in(frames.get(each.ident), _SKIPPED)}"
 
     def _exchange(self, rank: Rank | None, following: Rank | None) -> None:

@@ -119,15 +119,24 @@ class DataRanks:
         size = len(self.cores)
         return RankGroup(rank, size, "data-parallel ranks", range(size), self.network)
 
-    def step(self) -> None:
-        """Let each rank that is not idle run its loop once."""
-        self.tick += 1
-        hosts().wait(self._has_ended_step, "the ranks to end their step")
+    def step(self, *, is_message_due: bool = False) -> None:
+        """Let each rank that is not idle run its loop once.
 
-    def _has_ended_step(self) -> bool:
-        """Return whether all ranks have run; while all are idle, messages arrive before the next tick."""
+        If a message is due in a later tick, a tick ends as well while a rank waits for an idle one, which the message
+        may wake.
+        """
+        self.tick += 1
+        hosts().wait(lambda: self._has_ended_step(is_message_due=is_message_due), "the ranks to end their step")
+
+    def _has_ended_step(self, *, is_message_due: bool) -> bool:
+        if is_message_due and self.coordinator.has_received_all and any(map(self._is_awaited, self.cores)):
+            return True
         have_ended = all(core.is_settled for core in self.cores)
         return have_ended and (not self._are_waiting or self.coordinator.has_received_all)
+
+    def _is_awaited(self, core: DataRankCore) -> bool:
+        """Return whether an idle rank has not joined a collective of the others."""
+        return core.input_queue.is_waiting and self.network.lacks(core.engine_index)
 
     @property
     def is_idle(self) -> bool:

@@ -47,6 +47,11 @@ class RankSession(Session):
         self._ranks, self._resume = ranks, resume
         super().__init__(*given)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the rank is paused, or will be resumed."""
+        return self._control.is_busy
+
     def drained(self) -> bool:
         return super().drained() and self._ranks.is_idle
 
@@ -69,7 +74,7 @@ class DataRanksSession:
 
     A request goes to the rank that its submit names; other events on it go to the same rank. Events without a request
     go to all ranks. A pause reaches each rank one tick after the rank before it, and all ranks resume together, because
-    each waits for the others in the call that resumes it.
+    each waits for the others in the call that resumes it. Until then further pauses are ignored.
     """
 
     def __init__(
@@ -112,11 +117,20 @@ class DataRanksSession:
         }
 
     def happen(self, event: AnyEvent) -> None:
-        for number, session in enumerate(self._receivers(event)):
-            if number and isinstance(event, Pause):
-                self._later.setdefault(self._tick + number, []).append((session, event))
-            else:
-                session.happen(event)
+        if isinstance(event, Pause):
+            # A client that pauses again before all ranks have resumed would send the calls in another order to each.
+            if not (self._later or self._resuming or any(session.is_paused for session in self._sessions)):
+                self._pause(event)
+            return
+        for session in self._receivers(event):
+            session.happen(event)
+
+    def _pause(self, event: Pause) -> None:
+        """Pause the first rank now, and each other rank one tick after the rank before it."""
+        for number, session in enumerate(self._sessions):
+            self._later.setdefault(self._tick + number, []).append((session, event))
+        for session, pause in self._later.pop(self._tick):
+            session.happen(pause)
 
     def _resume(self, core: DataRankCore) -> None:
         self._resuming.append(core)
@@ -142,7 +156,7 @@ class DataRanksSession:
             session.happen(event)
         for session in self._sessions:
             session.begin_step()
-        self._ranks.step()
+        self._ranks.step(is_message_due=bool(self._later))
         self._tick += 1
         return list(chain.from_iterable(each.end_step({}, each.engine.has_executed) for each in self._sessions))
 
