@@ -34,7 +34,7 @@ from workers.targets.target import DeviceError, RunConfig, Unconfirmed
 
 ROOT = Path(__file__).resolve().parents[3]
 T = TypeVar("T")
-_COMPILED = shutil.ignore_patterns("*.so", "__pycache__")
+_COMPILED = shutil.ignore_patterns("*.so")
 Source: TypeAlias = Literal["drawn", "scenarios"]
 # How near the first report's source locations are to the edit: its function, its file, elsewhere, or no location.
 Nearness: TypeAlias = Literal["function", "file", "elsewhere", "nowhere"]
