@@ -1,7 +1,8 @@
 """Check that prefix-cache lookups hit every block that is registered and still cached.
 
 Verifies:
-- a request that begins reuses all blocks of its tokens that were registered in earlier steps and not taken since;
+- a request that begins reuses all blocks of its tokens that were registered in earlier steps and not taken since: of
+  prompts, and with full attention of output tokens that the scheduler knew when it planned a step with the block;
 - with full attention, these are all blocks up to the end of the hit; with sliding-window layers, only the blocks just
   before the position where the request continues;
 - with a drafter that drops the last block of a hit, one more block after that position is required;
@@ -10,17 +11,17 @@ Verifies:
 
 Does not verify:
 - the content of a hit (`window_groups` and `kv_content` do);
-- blocks of output tokens, which may be registered late;
+- blocks of output tokens in sliding-window groups, or that end with a token in flight: these may be registered late;
 - blocks registered in the same step;
 - requests that may not read the prefix cache;
 - in a sliding-window group, prompts that only share a part of their prefix.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import lcm
 
 from scenarios.spec import ENGINE
-from workers.judge.history import History, Step
+from workers.judge.history import History, Step, Turn
 from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
 from workers.judge.prefixes import Prefixes
@@ -54,7 +55,7 @@ class PrefixHits(HistoryJudge):
             if isinstance(record, Controlled) and record.of == ENGINE and record.values.what == "cleared":
                 cache.clear()
             elif isinstance(record, Scheduled) and record.of == ENGINE:
-                yield from cache.planned(own.steps[record.step])
+                yield from cache.planned(own.steps[record.step], own.steps)
 
 
 class _Cache:
@@ -79,7 +80,7 @@ class _Cache:
         self._registered.clear()
         self._entry_of.clear()
 
-    def planned(self, step: Step) -> Iterator[Difference]:
+    def planned(self, step: Step, steps: Mapping[int, Step]) -> Iterator[Difference]:
         """Yield a difference for each starting request with a shorter hit than is cached."""
         taken, num_gone, hits = step.plan.taken, 0, step.computed
         for request, tokens in step.plan.begun:
@@ -96,7 +97,18 @@ class _Cache:
         for block in taken[num_gone:]:
             self._forget(block)
         if step.inputs is not None:
+            for row in step.rows:
+                self._extend(step.turns[row.request], step.num_processed, steps)
             self._register(step)
+
+    def _extend(self, turn: Turn, num_processed: int, steps: Mapping[int, Step]) -> None:
+        """Add the output tokens that the scheduler knew when it planned a request's step."""
+        request, is_certain = turn.stay.request, turn.stay.tokens_are_known
+        while turn.last >= num_processed:
+            turn = steps[turn.last].turns[request]
+        if is_certain and not turn.has_lost:
+            known = self._known[request]
+            self._known[request] = self._prefixes.extended(known, turn.known[len(known) :])
 
     def _forget(self, block: int) -> None:
         entry = self._entry_of.pop(block, None)
@@ -143,7 +155,7 @@ class _Cache:
         return known[(index + 1) * group.size - 1 + self._ahead]
 
     def _register(self, step: Step) -> None:
-        """Register the blocks that a step fills with tokens known when the request started."""
+        """Register the blocks that a step fills with tokens that the scheduler knew."""
         windows, blocks = dict(step.plan.windows), dict(step.plan.blocks)
         for row in step.rows:
             known = self._known[row.request]

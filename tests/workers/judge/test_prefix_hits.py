@@ -85,3 +85,16 @@ def test_blocks_of_a_window_are_kept_only_where_a_prompt_ends(
     windows: list[tuple[int, int]], hit: int, is_reported: bool
 ) -> None:
     assert (judged([*FIRST, *planned(1, 1, hit, OTHER)], windows=windows) is not None) is is_reported
+
+
+@pytest.mark.parametrize("in_flight", [False, True], ids=["known when planned", "in flight when planned"])
+def test_block_that_ends_with_an_output_token_is_found_if_the_scheduler_knew_it(in_flight: bool) -> None:
+    prompt, token, blocks = PROMPT[: LONG - 1], PROMPT[LONG - 1], [1]
+    first = step_of(0, Part(0, 0, prompt, blocks, begun=prompt), size=LONG, lookups=[(0, 0)])
+    second = step_of(1, Part(0, LONG - 1, [token], blocks), size=LONG)
+    sampled = [shown("processed", 0, [0], sampled=[[token]])]
+    ended = shown("processed", 1, [0], sampled=[[PROMPT[LONG]]])
+    seen = [*first, *second, *sampled, ended] if in_flight else [*first, *sampled, *second, ended]
+    for hit in (0, LONG):
+        found = judged([*seen, *planned(2, 1, hit)], windows=())
+        assert reported(found, "expected") == (None if hit or in_flight else (fact("at_least", least=LONG),))
