@@ -13,6 +13,7 @@ REFERENCES: Mapping[Reference, str] = {
     Reference.SYNCHRONOUS: "the synchronous run",
     Reference.WITHOUT_SPECULATION: "the synchronous run without speculation",
     Reference.ALONE: "the request alone",
+    Reference.RELEASE: "the run of the release",
 }
 
 # What another run does with a contract that is broken.
@@ -66,6 +67,8 @@ FACTS: Mapping[str, str] = {
     "waits_beside_room": "waiting after {plans} such plans, the last with {rows} batch rows and {blocks} blocks left",
     "admitted_first": "after {request}, of priority {priority}, which waits",
     "of_priority": "admitted with priority {priority}",
+    # Work of a run.
+    "accepted_of": "{accepted} of {drafts} draft tokens",
     # The control plane.
     "paused": "not scheduled while the engine is paused ({mode})",
     "planned": "it is scheduled",

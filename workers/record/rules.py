@@ -4,11 +4,12 @@ from enum import StrEnum
 
 
 class Reference(StrEnum):
-    """The reference run with which the outputs of a run are compared."""
+    """The reference run with which the outputs or the work of a run are compared."""
 
     SYNCHRONOUS = "synchronous"
     WITHOUT_SPECULATION = "without_speculation"
     ALONE = "alone"
+    RELEASE = "release"
 
 
 class Rule(StrEnum):

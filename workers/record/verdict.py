@@ -14,6 +14,26 @@ from workers.record.log import SkipReason
 from workers.record.names import Count
 
 
+class Work(Value):
+    """Amount of work of one run, summed over its steps.
+
+    - `hit_tokens`: tokens in prefix-cache hits of requests that start, not of those that resume.
+    - `preemptions`: resumptions of requests. `recomputed_tokens`: tokens that they computed again.
+    - `drafts`: draft tokens that were verified. `accepted`: those that were accepted.
+    """
+
+    steps: Count = 0
+    hit_tokens: Count = 0
+    preemptions: Count = 0
+    recomputed_tokens: Count = 0
+    drafts: Count = 0
+    accepted: Count = 0
+
+    def plus(self, other: "Work") -> "Work":
+        """Return the sums of both."""
+        return Work(**{name: count + getattr(other, name) for name, count in self})
+
+
 class Stats(Value):
     """Counts of one run, and the hash of its observations.
 
@@ -21,6 +41,7 @@ class Stats(Value):
     - `run_ahead_max`: launched steps that the device had not begun when another was scheduled.
     - `digest`: hash of every device capture, in order. `probes`: how often each situation occurred.
     - `planes`: state categories in which something was compared.
+    - `work`: amount of work of this run (`asynchronous`) and of the runs that it was compared with, by name.
     """
 
     requests: Count
@@ -31,6 +52,7 @@ class Stats(Value):
     digest: str
     probes: dict[str, Count]
     planes: tuple[str, ...] = ()
+    work: dict[str, Work] = {}
 
 
 NO_STATS = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})

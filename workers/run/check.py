@@ -8,7 +8,8 @@ Verifies:
 - progress: the run ends, and expected probes are hit;
 - all schedules capture the same bytes;
 - for an engine that does not log its decisions, also its outputs: async scheduling against synchronous runs,
-  speculative decoding against runs without draft tokens, batched requests against each request alone.
+  speculative decoding against runs without draft tokens, batched requests against each request alone;
+- for such an engine, that it does no more work than the synchronous run, or than the release that it replaces.
 
 Does not verify: a bug that all of these runs share and no judge detects.
 """
@@ -258,8 +259,9 @@ def judge_trace(
     comparison = Comparison(trace, explicit, value_cache, kind, config, options.compared or References(), requests)
     if found is None:
         found = comparison.first_difference(ended.outputs, stats.steps, ended.history)
+        found = found or comparison.first_loss(ended.history)
         probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes
-        stats = stats.model_copy(update={"captures": comparison.count, "probes": probes})
+        stats = stats.model_copy(update={"captures": comparison.count, "probes": probes, "work": comparison.work})
     elif found.plane == PLANE:
         found = found.model_copy(update={"elsewhere": comparison.elsewhere(found)})
     if found is None:

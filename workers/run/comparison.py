@@ -4,15 +4,19 @@ Verifies:
 - everything that `judge.outputs` compares, except after near ties of inexact arithmetic;
 - also requests whose name was submitted again, if the reference run differs only in its schedule or runs each request
   alone;
-- that a drafter proposes the same draft tokens as in the synchronous run (`judge.proposals`).
+- that a drafter proposes the same draft tokens as in the synchronous run (`judge.proposals`);
+- that the run does no more work than the synchronous run or the release (`judge.efficiency`).
 It also finds out whether the synchronous run keeps a contract that is broken.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
+from scenarios.events import Schedule
 from scenarios.trace import Trace
 from workers.judge.drafter_inputs import Proposals, proposals_of
+from workers.judge.efficiency import Effort, effort_of, first_loss_to_release, first_loss_to_synchronous
 from workers.judge.history import History
 from workers.judge.judge import shows_steps
 from workers.judge.outputs import FailedRun, Outputs, compare
@@ -21,7 +25,7 @@ from workers.lanes.lane import Deadlock
 from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import Difference, Elsewhere
 from workers.record.rules import Reference
-from workers.record.verdict import NotDrained
+from workers.record.verdict import NotDrained, Work
 from workers.run.engine_run import UNJUDGED, Options, Run, error_text, site_of
 from workers.run.references import (
     NUM_TIE_LOGPROBS,
@@ -41,7 +45,7 @@ def outputs_of(
     kind: TargetKind,
     config: RunConfig = DEFAULT_CONFIG,
     options: Options = UNJUDGED,
-    keep: Callable[[Run], None] | None = None,
+    keep: Callable[[Run], object] | None = None,
 ) -> Outputs | FailedRun:
     """Run an explicit trace (prompts as token ids); return outputs by request, or the error.
 
@@ -75,7 +79,8 @@ class Comparison:
     """Comparison of one run with its reference runs.
 
     `given` is the trace before sessions and continuations got their prompts. `count` is the number of reference runs so
-    far, `ties` has the requests that diverged from one at a near tie of two logits.
+    far, `ties` has the requests that diverged from one at a near tie of two logits, `work` the work of each run that
+    reported its steps.
     """
 
     given: Trace
@@ -87,6 +92,7 @@ class Comparison:
     requests: Requests
     count: int = 0
     ties: set[str] = field(default_factory=set)
+    work: dict[str, Work] = field(default_factory=dict)
 
     def first_difference(self, seen: Outputs, steps: int, history: History | None = None) -> Difference | None:
         """Return the first output or draft token that differs from a reference run, or None."""
@@ -113,6 +119,52 @@ class Comparison:
                 if found is not None:
                     return found.model_copy(update={"reference": reference})
         return None
+
+    def first_loss(self, history: History) -> Difference | None:
+        """Return the first quantity of work that is worse than in a reference run, or None.
+
+        The synchronous run is compared if `first_difference` needed it. The release runs the same trace.
+        """
+        seen = effort_of(history)
+        if seen is None:
+            return None
+        self.work["asynchronous" if self.trace.spec.depth > 1 else "synchronous"] = seen.work
+        for reference, other in self._references():
+            wanted = self.compared.efforts.get(other.model_dump_json())
+            if reference is Reference.SYNCHRONOUS and wanted is not None and self.trace.spec.depth > 1:
+                self.work["synchronous"] = wanted.work
+                found = first_loss_to_synchronous(self.trace, seen, wanted)
+                if found is not None:
+                    return found.model_copy(update={"reference": reference})
+        released = self._effort_of_release()
+        if released is None:
+            return None
+        self.work["release"] = released.work
+        found = first_loss_to_release(seen.work, released.work)
+        return found.model_copy(update={"reference": Reference.RELEASE}) if found is not None else None
+
+    def _effort_of_release(self) -> Effort | None:
+        """Return the effort of the release on the same trace; None if it is not needed, or fails."""
+        config = self.kind.released(self.config) if self.compared.needs_release else None
+        if config is None:
+            return None
+        # The amount of work does not depend on the schedule.
+        trace = self.given.model_copy(update={"schedule": Schedule()})
+        key = f"release {trace.model_dump_json()}"
+        if key not in self.compared.efforts:
+            self.count += 1
+            outputs_of(
+                trace, self.value_cache, self.kind, config, Options(races=False), partial(self._keep_effort, key)
+            )
+        return self.compared.efforts.get(key)
+
+    def _keep_effort(self, key: str, run: Run) -> History:
+        """Store the effort of a run that ended, if the engine reports its steps; return its history."""
+        history = run.panel.history()
+        effort = effort_of(history)
+        if effort is not None:
+            self.compared.efforts[key] = effort
+        return history
 
     def elsewhere(self, broken: Difference) -> Elsewhere | None:
         """Return whether the synchronous run keeps the broken output rule; None if it cannot tell."""
@@ -158,7 +210,8 @@ class Comparison:
             return outputs_of(trace, self.value_cache, self.kind, self.config)
 
         def keep(run: Run) -> None:
-            self.compared.proposed[trace.model_dump_json()] = proposals_of(run.panel.history())
+            key = trace.model_dump_json()
+            self.compared.proposed[key] = proposals_of(self._keep_effort(key, run))
 
         return outputs_of(trace, self.value_cache, self.kind, self.config, Options(races=False), keep)
 

@@ -28,6 +28,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.contracts.delivery import Delivery
 from workers.judge.drafter_inputs import Proposals
+from workers.judge.efficiency import Effort
 from workers.judge.outputs import FailedRun, Outputs
 from workers.record.rules import Reference
 from workers.run.agreed_run import AgreedRun
@@ -68,15 +69,24 @@ class References:
 
     - `until`: the last kind of reference run to compare with.
     - `only`: the single kind to compare with; the first kind of a trace that does not have it.
+    - `with_release`: with `only`, whether the work is also compared with the release, for an overlay of its sources.
     - `agreed`: for an engine that logs its decisions, the last run that agreed.
     """
 
     until: Reference | Literal["all", "none"] = "all"
     only: Reference | None = None
+    with_release: bool = False
     agreed: AgreedRun | None = None
     # By trace, the draft tokens that its run proposed, if the engine reports them.
     proposed: dict[str, Proposals] = field(default_factory=dict)
+    # By trace, the work of its run, if the engine reports its steps.
+    efforts: dict[str, Effort] = field(default_factory=dict)
     _outputs: dict[str, Outputs | FailedRun] = field(default_factory=dict)
+
+    @property
+    def needs_release(self) -> bool:
+        """Return whether the work of a run is compared with the release."""
+        return self.with_release or (self.only is None and self.until in ("all", Reference.RELEASE))
 
     def needed(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
         """Yield the reference runs up to kind `until`, or only one of kind `only`."""
@@ -84,7 +94,7 @@ class References:
             every = list(references)
             yield from [each for each in every if each[0] is self.only][:1] or every[:1]
             return
-        for kind, trace in references if self.until != "none" else ():
+        for kind, trace in references if self.until not in ("none", Reference.RELEASE) else ():
             yield kind, trace
             if kind == self.until:
                 return

@@ -42,13 +42,13 @@ _SHORT = 8
 # The schedules of each trace, in this order, up to the first finding.
 POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
 # On a costly engine one trace in `_FULL_EVERY` is judged in full; the others run under one policy, and are compared
-# with one reference run.
+# with one reference run, and some also with the release.
 _FULL_EVERY = 25
-_SAMPLES: tuple[tuple[Policy, Reference], ...] = (
-    ("eager", Reference.ALONE),
-    ("lazy", Reference.SYNCHRONOUS),
-    ("eager", Reference.ALONE),
-    ("random", Reference.SYNCHRONOUS),
+_SAMPLES: tuple[tuple[Policy, Reference, bool], ...] = (
+    ("eager", Reference.ALONE, False),
+    ("lazy", Reference.SYNCHRONOUS, False),
+    ("eager", Reference.ALONE, True),
+    ("random", Reference.SYNCHRONOUS, False),
 )
 
 
@@ -198,11 +198,11 @@ def judged_by_sample(
     """Judge a trace; on a costly engine, run most traces under one schedule only."""
     if not target_kind(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
         return judged_in_full(trace, value_cache, config, confirm)
-    policy, reference = _SAMPLES[trace.seed % len(_SAMPLES)]
+    policy, reference, with_release = _SAMPLES[trace.seed % len(_SAMPLES)]
     if not has_lanes(config):
         policy = POLICIES[0]
     sampled = trace.model_copy(update={"schedule": _schedule(trace, policy)})
-    options = Options(compared=References(only=reference), confirm="never")
+    options = Options(compared=References(only=reference, with_release=with_release), confirm="never")
     verdict = check(sampled, value_cache, options, config=config)
     if is_finding(verdict):
         full = judged_in_full(trace, value_cache, config, confirm)

@@ -374,6 +374,10 @@ class TargetKind(Protocol):
         """
         raise ExportError(f"findings of engine {self.name} cannot be exported as tests")
 
+    def released(self, config: RunConfig) -> RunConfig | None:
+        """Return the configuration of the release that an overlay replaces; None if it is the release."""
+        return None
+
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Return how to rerun a finding more slowly to confirm it; None if unnecessary."""
         return None

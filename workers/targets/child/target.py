@@ -24,6 +24,7 @@ from workers.targets.child.messages import Message
 from workers.targets.child.process import INTERRUPTS, EngineProcess, EngineRaised, Keeper
 from workers.targets.target import (
     NOTHING_EDITED,
+    SEEN,
     Confirmation,
     DeviceError,
     EditedFunctions,
@@ -303,6 +304,13 @@ class ChildKind(TargetKind):
             return self.keeper(config).process().ask({"do": "kernels"}, Kernels).interpreted
         except EngineFailed as error:
             raise DeviceError(f"engine {self.name}: {error}") from error
+
+    def released(self, config: RunConfig) -> RunConfig | None:
+        if not config.engine_path:
+            return None
+        # A fix that does not match the overlay is not applied to the release either.
+        fixes = ",".join(self.fixed(config).names)
+        return config.model_copy(update={"fixes": fixes, **dict.fromkeys(("engine_path", *SEEN), "")})
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Return the run configuration that confirms a finding: all kernels interpreted; or None.
