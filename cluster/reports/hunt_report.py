@@ -27,7 +27,7 @@ from scenarios.probes import PROBES
 from scenarios.spec import Value
 from workers.edits.proofs import proofs_of
 from workers.record.verdict import Verdict, known_causes, plane, unconfirmed_reason
-from workers.record.words import finding_lines, outcome_lines, shown_text
+from workers.record.words import finding_lines, outcome_lines, shown_text, work_lines
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import is_counted, target_kind
 from workers.targets.target import RunConfig
@@ -52,6 +52,7 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     if tally.traces:
         yield _probes_line(hunt)
         yield from _situation_lines(hunt)
+        yield from work_lines(tally.work)
     if seldom := seldom_hit(hunt):
         yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunt.unjudged.items()))

@@ -1,6 +1,7 @@
 """Verdicts: how a run of a trace ended, as values that are stored and compared."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import Annotated, Literal, TypeAlias
 
@@ -29,9 +30,13 @@ class Work(Value):
     drafts: Count = 0
     accepted: Count = 0
 
-    def plus(self, other: "Work") -> "Work":
-        """Return the sums of both."""
-        return Work(**{name: count + getattr(other, name) for name, count in self})
+
+def sums_of_work(every: Iterable[Mapping[str, Work]]) -> dict[str, Work]:
+    """Return the sums of each quantity, by the name of the run."""
+    sums: dict[str, Counter[str]] = {}
+    for run, work in (pair for each in every for pair in each.items()):
+        sums.setdefault(run, Counter()).update(dict(work))
+    return {run: Work(**counts) for run, counts in sums.items()}
 
 
 class Stats(Value):
@@ -41,7 +46,7 @@ class Stats(Value):
     - `run_ahead_max`: launched steps that the device had not begun when another was scheduled.
     - `digest`: hash of every device capture, in order. `probes`: how often each situation occurred.
     - `planes`: state categories in which something was compared.
-    - `work`: amount of work of this run (`asynchronous`) and of the runs that it was compared with, by name.
+    - `work`: amount of work of the runs that were compared: `asynchronous` and `synchronous`, `overlay` and `release`.
     """
 
     requests: Count

@@ -5,7 +5,7 @@ Only this module makes sentences of it, and nothing parses them.
 Every sentence may be reworded: fingerprints, artefact names and known bugs depend on the values only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scenarios.events import Schedule
 from workers.record.evidence import (
@@ -34,6 +34,7 @@ from workers.record.verdict import (
     Stuck,
     Vacuous,
     Verdict,
+    Work,
     decisive_lane_pairs,
     detected_race,
     known_causes,
@@ -219,8 +220,8 @@ def finding_lines(verdict: Verdict) -> list[str]:
 
 def _finding_lines(verdict: Verdict) -> list[str]:
     match verdict:
-        case Diverged(difference=difference):
-            return list(difference_lines(difference))
+        case Diverged(stats=stats, difference=difference):
+            return [*difference_lines(difference), *work_lines(stats.work)]
         case Crashed(error=error, where=where, missing_order=order, made_at=made_at):
             lines = [*_missing_order_lines(order), f"in {site_text(where)}: {error}"]
             if verdict.callers:
@@ -262,6 +263,20 @@ def difference_lines(difference: Difference) -> Iterator[str]:
             if writer.site is not None
         )
     yield from _made_at(difference.made_at)
+
+
+def work_lines(work: Mapping[str, Work]) -> Iterator[str]:
+    """Yield a line for each pair of runs whose work was compared."""
+    for pair in (("asynchronous", "synchronous"), ("overlay", "release")):
+        if all(run in work for run in pair):
+            yield f"work: {'; '.join(f'{run} {_work_text(work[run])}' for run in pair)}"
+
+
+def _work_text(work: Work) -> str:
+    return (
+        f"{work.steps:,} steps, {work.hit_tokens:,} prefix-hit tokens, {work.preemptions:,} preemptions, "
+        f"{work.recomputed_tokens:,} recomputed tokens, {work.accepted:,} of {work.drafts:,} draft tokens accepted"
+    )
 
 
 def _made_at(places: Sequence[Site]) -> list[str]:

@@ -79,8 +79,8 @@ class Comparison:
     """Comparison of one run with its reference runs.
 
     `given` is the trace before sessions and continuations got their prompts. `count` is the number of reference runs so
-    far, `ties` has the requests that diverged from one at a near tie of two logits, `work` the work of each run that
-    reported its steps.
+    far, `ties` has the requests that diverged from one at a near tie of two logits, `work` the work of each
+    pair of runs that was compared: asynchronous and synchronous, overlay and release.
     """
 
     given: Trace
@@ -128,18 +128,17 @@ class Comparison:
         seen = effort_of(history)
         if seen is None:
             return None
-        self.work["asynchronous" if self.trace.spec.depth > 1 else "synchronous"] = seen.work
         for reference, other in self._references():
             wanted = self.compared.efforts.get(other.model_dump_json())
             if reference is Reference.SYNCHRONOUS and wanted is not None and self.trace.spec.depth > 1:
-                self.work["synchronous"] = wanted.work
+                self.work.update(asynchronous=seen.work, synchronous=wanted.work)
                 found = first_loss_to_synchronous(self.trace, seen, wanted)
                 if found is not None:
                     return found.model_copy(update={"reference": reference})
         released = self._effort_of_release()
         if released is None:
             return None
-        self.work["release"] = released.work
+        self.work.update(overlay=seen.work, release=released.work)
         found = first_loss_to_release(seen.work, released.work)
         return found.model_copy(update={"reference": Reference.RELEASE}) if found is not None else None
 

@@ -27,7 +27,7 @@ from workers.oracle.model_values import ModelValueCache
 from workers.record.evidence import RACES
 from workers.record.names import Count
 from workers.record.rules import Reference
-from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, is_finding
+from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, Work, is_finding, sums_of_work
 from workers.run.check import check
 from workers.run.coverage import Coverage, coverage_of, joined_coverage
 from workers.run.engine_run import Confirm, Options
@@ -90,6 +90,7 @@ class ShardReport(Value):
     - `ran`: edited functions of the engine's sources that have run and were not reported before; depends on earlier
       traces.
     - `situations`: number of traces by the situation that they were generated with.
+    - `work`: work of the runs that were compared, summed over their traces, see `Stats.work`.
     """
 
     traces: Count
@@ -106,6 +107,7 @@ class ShardReport(Value):
     coverage: Coverage = {}
     ran: tuple[str, ...] = ()
     situations: dict[str, Count] = {}
+    work: dict[str, Work] = {}
 
 
 def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace]:
@@ -139,6 +141,7 @@ def judge_shard(
     probes: Counter[str] = Counter()
     firsts: dict[str, int] = {}
     lengths, digests = [], []
+    work: dict[str, Work] = {}
     coverages: list[Coverage] = []
     counts: Counter[str] = Counter()
     for index, (generated, situations) in enumerate(generated_traces(shard, config), shard.first):
@@ -147,6 +150,7 @@ def judge_shard(
         policies, verdicts, trace = judged_by_sample(generated, value_cache, config, "later")
         for verdict in verdicts:
             stats = verdict.stats
+            work = sums_of_work([work, stats.work])
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
         first, last = verdicts[0], verdicts[-1]
         # Only the first run has the race detector.
@@ -178,6 +182,7 @@ def judge_shard(
         hits=tuple(found.values()),
         coverage=joined_coverage(coverages),
         situations=dict(sorted(counts.items())),
+        work=work,
     )
 
 

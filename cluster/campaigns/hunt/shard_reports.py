@@ -9,6 +9,7 @@ from cluster.campaigns.hunt.jobs import ShardJobs
 from cluster.campaigns.triage import worker_loss_verdict
 from scenarios.events import Schedule
 from scenarios.generation.shards import GENERATORS, TRACES_PER_SHARD, Generator, Shard
+from workers.record.verdict import Work, sums_of_work
 from workers.run.coverage import joined_coverage
 from workers.run.shard import Hit, ShardReport, generated_traces
 
@@ -21,7 +22,8 @@ class Tally:
     """Sums over a hunt's traces, or over those of one generator.
 
     `lengths` counts traces by engine steps, `probes` the traces that hit each probe, `bugs` the traces with each
-    finding, `situations` the traces with each situation; `bugs_of` counts these by finding.
+    finding, `situations` the traces with each situation; `bugs_of` counts these by finding. `work` is the work of the
+    runs that were compared.
     """
 
     traces: int = 0
@@ -35,6 +37,7 @@ class Tally:
     bugs: Counter[str] = field(default_factory=Counter)
     situations: Counter[str] = field(default_factory=Counter)
     bugs_of: dict[str, Counter[str]] = field(default_factory=dict)
+    work: dict[str, Work] = field(default_factory=dict)
 
     def add(self, report: ShardReport) -> None:
         """Add the report of a shard."""
@@ -44,6 +47,7 @@ class Tally:
         self.probes.update(report.probes)
         self.bugs.update({hit.signature.bug: hit.count for hit in report.hits})
         self.situations.update(report.situations)
+        self.work = sums_of_work([self.work, report.work])
         for hit in report.hits:
             for situation, count in hit.situations.items():
                 self.bugs_of.setdefault(situation, Counter())[hit.signature.bug] += count
@@ -127,4 +131,5 @@ def join_reports(reports: list[ShardReport]) -> ShardReport:
         coverage=joined_coverage(report.coverage for report in reports),
         situations=dict(sorted(tally.situations.items())),
         ran=tuple(dict.fromkeys(function for report in reports for function in report.ran)),
+        work=tally.work,
     )

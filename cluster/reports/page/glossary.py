@@ -128,6 +128,8 @@ _PLANES: Mapping[str, str] = {
     "books": "leaks of blocks and rows, and observations that are missing",
     "crash": "exceptions of the engine",
     "determinism": "equal captures under all schedules of a trace",
+    "efficiency": "a run that does more work than the synchronous run or the release: prefix-cache hits, preemptions, "
+    "recomputed tokens, accepted draft tokens, steps",
     "liveness": "progress: that every run ends, and that no request waits beside room for it",
     "sampler": "what the sampler has stored for a request: its parameters, tokens and counts",
     "races": "orders between accesses of the same memory",

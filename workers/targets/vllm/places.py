@@ -13,6 +13,7 @@ from workers.targets.target import ASKED, Places
 from workers.targets.vllm.request_features import CONTRACT_FUNCTIONS
 
 _SCHEDULER = "vllm/v1/core/sched/scheduler.py"
+_ASYNC_SCHEDULER = "vllm/v1/core/sched/async_scheduler.py"
 _BLOCKS = "vllm/v1/core/kv_cache_manager.py"
 _POOL = "vllm/v1/core/block_pool.py"
 _STATES = "vllm/v1/core/single_type_kv_cache_manager.py"
@@ -69,6 +70,15 @@ _SCHEDULER_PLACES: Places = {
     ("counts", "scheduled_computed"): _COUNTS,
     ("liveness", "waiting"): _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS),
     ("liveness", "admitted"): _at(schedule=_SCHEDULER, __lt__="vllm/v1/request.py"),
+    ("efficiency", "drafts"): _at(schedule=_SCHEDULER, _update_after_schedule=_ASYNC_SCHEDULER),
+    ("efficiency", "accepted"): _at(update_from_output=_SCHEDULER),
+    ("efficiency", "hit_tokens"): _at(
+        get_computed_blocks=_BLOCKS, find_longest_cache_hit=_STATES, cache_full_blocks=_POOL
+    ),
+    **dict.fromkeys(
+        [("efficiency", what) for what in ("preemptions", "recomputed_tokens", "steps")],
+        _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS),
+    ),
     # Planned draft tokens are dropped if the drafter proposed none.
     ("inputs", "drafts"): _at(schedule=_SCHEDULER, _preempt_request=_SCHEDULER, _handle_stopped_request=_SCHEDULER),
     ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),

@@ -10,7 +10,7 @@ import pytest
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from workers.judge import connector_transfers, control_plane, judge, sampler_state
+from workers.judge import connector_transfers, control_plane, efficiency, judge, sampler_state
 from workers.judge.contracts.breach import PLANE
 from workers.judge.contracts.judge import CONTRACTS
 from workers.record.evidence import RACES, Site
@@ -54,6 +54,7 @@ def test_location_keys_are_judged_planes_and_contracts(engine: str) -> None:
         "tokens",
         "drafts",
         "liveness",
+        efficiency.PLANE,
         *connector_transfers.PLANES,
         control_plane.PLANE,
         sampler_state.PLANE,
