@@ -6,7 +6,7 @@ Verifies, against the synchronous run, for a greedy request after the same known
 - the request accepts as many of the same draft tokens; with an n-gram drafter, as many of any draft tokens;
 - a decode step verifies as many draft tokens, unless the token budget or `max_model_len` leaves no room for them.
 
-Verifies, against the release whose sources an overlay replaces: no quantity of `Work` is worse.
+Verifies, against the release, if the run has an overlay of its sources: no quantity of `Work` is worse.
 
 Does not verify, against the synchronous run:
 - the quantities of `Work`: async scheduling places draft tokens before it knows whether they are needed, and computes
