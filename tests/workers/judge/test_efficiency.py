@@ -78,12 +78,19 @@ def test_lookup_that_finds_other_drafts_than_synchronously_is_reported() -> None
         traced(temperature=1.0),
         traced(traced().submits()[0].model_copy(update={"tick": 9})),
         traced(spec=SPEC.model_copy(update={"max_model_len": 10})),
-        traced(spec=SPEC.model_copy(update={"max_num_batched_tokens": 2})),
     ],
-    ids=["set_k", "sampled", "name again", "no room in the model", "no token budget"],
+    ids=["set_k", "sampled", "name again", "no room in the model"],
 )
 def test_fewer_drafts_with_a_reason_are_not_reported(trace: Trace) -> None:
     assert first_loss_to_synchronous(trace, effort([], [6]), effort([6, 7], [6, 7, 8])) is None
+
+
+@pytest.mark.parametrize(("num_scheduled", "is_reported"), [(14, True), (15, False)])
+def test_fewer_drafts_without_token_budget_are_not_reported(num_scheduled: int, is_reported: bool) -> None:
+    seen = effort([], [6])
+    rows = {key: row._replace(num_scheduled=num_scheduled) for key, row in seen.verifications.items()}
+    found = first_loss_to_synchronous(traced(), Effort(seen.work, rows), effort([6, 7], [6, 7, 8]))
+    assert (found is not None) is is_reported
 
 
 def test_work_counts_hits_preemptions_recomputed_tokens_and_drafts() -> None:
