@@ -45,7 +45,7 @@ def test_generated_traces_cover_features_prefixes_and_short_pools() -> None:
     assert len(traces) // 12 < len(hybrid) < len(traces) // 2
     assert {trace.spec.depth for trace in hybrid} == {1, 2}
     assert {trace.spec.prefix_cache for trace in hybrid} == {False, True}
-    for feature in set(FEATURES) - {CONTINUES, "session", *Specstorm.capabilities.features}:
+    for feature in set(FEATURES) - {CONTINUES, "session", "data_rank", *Specstorm.capabilities.features}:
         assert any(getattr(event.params, feature) for trace in traces for event in trace.submits())
     assert sum(any(event.params.grammar for event in trace.submits()) for trace in traces) > len(traces) // 8
 
