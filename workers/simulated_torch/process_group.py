@@ -183,7 +183,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
     def __init__(self, member: int, size: int, key: str, ranks: Sequence[int], network: Network) -> None:
         super().__init__(member, size)
         self._member, self._size, self._key, self._ranks = member, size, key, tuple(ranks)
-        self._network = network
+        self.network = network
         self._is_on_current_stream = False
         self._num_calls = 0
         self._num_messages: dict[tuple[int, int], int] = {}
@@ -228,7 +228,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         """Take part in a collective of all members, whose inputs must have equal shapes, except with `rows_differ`."""
         number, self._num_calls = self._num_calls, self._num_calls + 1
         call = self._call(kind, number, inputs, options, rows_differ=rows_differ)
-        meeting = self._network.meet((self._key, number), self._ranks, self._member, call)
+        meeting = self.network.meet((self._key, number), self._ranks, self._member, call)
         tensors = [*inputs, *outputs]
         if tensors and tensors[0].device.type == DEVICE_NAME:
             stream = "" if self._is_on_current_stream else "collectives"
@@ -236,7 +236,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         meeting.inputs[self._member] = [tensor.clone() for tensor in inputs]
         meeting.clocks.append(native().host_clock())
         missing = f"{kind}, call {number} of group {self._key} of ranks {self._ranks}"
-        self._network.waiter.wait(lambda: len(meeting.inputs) == self._size, missing)
+        self.network.waiter.wait(lambda: len(meeting.inputs) == self._size, missing)
         for clock in meeting.clocks:
             native().join_host_clock(clock)
         combine(outputs, [meeting.inputs[member] for member in range(self._size)])
@@ -255,7 +255,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         self, kind: str, meeting: Meeting, inputs: Tensors, outputs: Tensors, combine: Combine, stream: str
     ) -> RankWork:
         """Launch this rank's two tasks of a collective on the named stream of the group."""
-        device, member = self._network.device, self._member
+        device, member = self.network.device, self._member
 
         def send(*views: torch.Tensor) -> None:
             meeting.inputs[member] = [view.clone() for view in views]
@@ -271,7 +271,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
 
         if not stream:
             launch()
-            self._network.waiter.offer()
+            self.network.waiter.offer()
             return RankWork()
         if stream not in self._streams:
             self._streams[stream] = backend.Stream()
@@ -280,7 +280,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
             own.wait_stream(before)
             launch()
             event = own.record_event()
-        self._network.waiter.offer()
+        self.network.waiter.offer()
         return RankWork(event, (*inputs, *outputs))
 
     def allreduce(self, tensors: Any, opts: Any = None) -> RankWork:
@@ -326,7 +326,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         def combine(found: Tensors, every: Sequence[Tensors]) -> None:
             _copy_all(found, [torch.cat(rows) for rows in zip(*every, strict=True)])
 
-        self.collective("all_gather", inputs, outputs, combine, (f"rows {list(sizes)}",), rows_differ=True)
+        self.collective("all_gather", inputs, outputs, combine, (f"rows {list(sizes)}",), rows_differ=True).wait()
         return outputs
 
     def reduce_scatter_rows(self, given: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
@@ -337,7 +337,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
             total = _total(torch.add, [each[0] for each in every])
             found[0].copy_(torch.split(total, list(sizes))[member])
 
-        self.collective("reduce_scatter", [given], [output], combine, ("add", f"rows {list(sizes)}"))
+        self.collective("reduce_scatter", [given], [output], combine, ("add", f"rows {list(sizes)}")).wait()
         return output
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> RankWork:
@@ -365,7 +365,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         names = f"from rank {self._ranks[source]} to rank {self._ranks[target]}"
         call = self._call("message", number, [tensor], (names,))
         key = self._key, source, target, number
-        meeting = self._network.meet(key, (self._ranks[source], self._ranks[target]), self._member, call)
+        meeting = self.network.meet(key, (self._ranks[source], self._ranks[target]), self._member, call)
         is_source = self._member == source
         inputs, outputs = ([tensor], []) if is_source else ([], [tensor])
 
@@ -380,7 +380,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
             meeting.inputs[source] = [tensor.clone()]
             meeting.clocks.append(native().host_clock())
         else:
-            self._network.waiter.wait(lambda: source in meeting.inputs, f"a message {names} of group {self._key}")
+            self.network.waiter.wait(lambda: source in meeting.inputs, f"a message {names} of group {self._key}")
             native().join_host_clock(meeting.clocks[0])
             combine(outputs, ())
         return RankWork()

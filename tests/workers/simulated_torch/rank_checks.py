@@ -55,6 +55,47 @@ def all_reduce_adds_the_tensors_of_all_ranks(device: Device) -> None:
         assert not device.end().races
 
 
+def ranks_gather_and_scatter_different_numbers_of_rows(device: Device) -> None:
+    sizes = [2, 1]
+    for schedule in SCHEDULES:
+        found: dict[int, list[list[list[float]]]] = {}
+
+        def program(group: RankGroup, found: dict[int, list[list[list[float]]]] = found) -> None:
+            rows = torch.full((sizes[group.rank()], 1), 1.0 + group.rank(), device=SIM)
+            (gathered,) = group.all_gather_rows([rows], sizes)
+            scattered = group.reduce_scatter_rows(gathered * (1 + group.rank()), sizes)
+            found[group.rank()] = [gathered.tolist(), scattered.tolist()]
+
+        _run(device, schedule, program, program)
+        gathered = [[1.0], [1.0], [2.0]]
+        assert found == {0: [gathered, [[3.0], [3.0]]], 1: [gathered, [[6.0]]]}
+        assert not device.end().races
+
+
+def ranks_disagree_about_the_numbers_of_rows(device: Device) -> None:
+    def program(group: RankGroup) -> None:
+        group.all_gather_rows([torch.ones((1 + group.rank(), 1), device=SIM)], [1 + group.rank(), 1])
+
+    with pytest.raises(Disagreement, match=r"rows \[1, 1\].*rows \[2, 1\]"):
+        _run(device, Schedule(), program, program)
+    device.drop()
+
+
+def network_knows_the_rank_that_others_wait_for(device: Device) -> None:
+    lacking = []
+
+    def first(group: RankGroup) -> None:
+        group.allreduce([torch.ones(1, device=SIM)])
+
+    def second(group: RankGroup) -> None:
+        lacking.extend([group.network.lacks(0), group.network.lacks(1)])
+        group.allreduce([torch.ones(1, device=SIM)])
+        lacking.append(group.network.lacks(1))
+
+    _run(device, Schedule(), first, second)
+    assert lacking == [False, True, False]
+
+
 def host_goes_on_at_a_collective_of_the_device(device: Device) -> None:
     done = []
 
