@@ -219,6 +219,13 @@ DEVICE = (
         "_init_workspace_and_model_runner model_runner vllm_config rank local_rank distributed_init_method "
         "model_config cache_config",
     ),
+    RunnerHooks(
+        "vllm.v1.engine.core",
+        "DPEngineCoreProc",
+        "run_busy_loop _process_input_queue _process_engine_step _init_data_parallel pause_scheduler resume_scheduler",
+        runners=("v2",),
+        since="0.32.0",
+    ),
     RunnerHooks("vllm.v1.attention.backend", "AttentionCGSupport", "ALWAYS"),
     RunnerHooks(
         "vllm.platforms.interface", "Platform", "support_static_graph_mode get_static_graph_wrapper_cls", since="0.32.0"

@@ -1,4 +1,4 @@
-"""vLLM's coordinator of data-parallel ranks as a host thread: its sockets are queues of this process.
+"""vLLM's coordinator of data-parallel ranks as a host thread, and what a front end knows by it.
 
 A data-parallel rank is an engine with its own scheduler. Between two *waves* of requests all ranks are idle. A request
 for one idle rank must wake the others, because ranks compute experts together: the front end tells the coordinator,
@@ -7,58 +7,20 @@ and the coordinator sends all other ranks the message that starts a wave.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from vllm.v1.engine import EngineCoreRequestType, coordinator
+from vllm.v1.engine import EngineCoreRequestType
+from vllm.v1.engine.coordinator import DPCoordinatorProc
 from vllm.v1.serial_utils import MsgpackEncoder
 
-from workers.simulated_torch.native import NativeClock, native
+from workers.simulated_torch.native import native
 from workers.targets.child.inside.ranks import Rank
 from workers.targets.vllm.inside.ranks.queues import hosts
+from workers.targets.vllm.inside.ranks.sockets import Socket
 
 # vLLM's coordinator waits for one such message of each rank, a subscription.
 _SUBSCRIBED = b"\x01"
-
-
-class Socket:
-    """Socket of the coordinator: it receives from `inbox`, and sends by `send`."""
-
-    def __init__(self, send: Callable[[Any], None]) -> None:
-        self.inbox: deque[tuple[NativeClock, bytes]] = deque()
-        self.send = self.send_multipart = send
-
-    def __enter__(self) -> "Socket":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Do nothing: queues need no end."""
-
-    def put(self, message: bytes) -> None:
-        """Send a message to the coordinator."""
-        self.inbox.append((native().host_clock(), message))
-        hosts().offer()
-
-    def recv(self) -> bytes:
-        hosts().wait(lambda: bool(self.inbox), "a message to the coordinator")
-        clock, message = self.inbox.popleft()
-        native().join_host_clock(clock)
-        return message
-
-
-class Poller:
-    """Waits for messages of several sockets. No time passes, so a timeout never ends the wait."""
-
-    def __init__(self) -> None:
-        self._sockets: list[Socket] = []
-
-    def register(self, socket: Socket, flags: int) -> None:
-        self._sockets.append(socket)
-
-    def poll(self, timeout: int | None = None) -> list[tuple[Socket, int]]:
-        hosts().wait(lambda: any(each.inbox for each in self._sockets), "a message to the coordinator")
-        return [(each, 1) for each in self._sockets if each.inbox]
 
 
 class Coordinator:
@@ -68,26 +30,22 @@ class Coordinator:
         self._cores, self._encoder = cores, MsgpackEncoder()
         self.wave, self.is_running = 0, False
         self._published: deque[bytes] = deque()
-        self._sockets = {
-            "front": Socket(self._published.append),
-            "from ranks": Socket(lambda message: None),
-            "to ranks": Socket(self._send_to_ranks),
-        }
+        self._front = Socket(self._published.append)
+        self._from_ranks, self._to_ranks = Socket(lambda message: None), Socket(self._send_to_ranks)
         self.rank = Rank(len(cores))
         hosts().start("coordinator", self.rank, self._serve)
 
     def _serve(self) -> None:
         native().enter_rank(0)
-        coordinator.make_zmq_socket = lambda path, **options: self._sockets[path]
-        coordinator.zmq = SimpleNamespace(Poller=Poller, POLLIN=1, XPUB=1, PULL=2, Context=lambda: None)
         for _ in self._cores:
-            self._sockets["to ranks"].put(_SUBSCRIBED)
-        coordinator.DPCoordinatorProc(len(self._cores)).process_input_socket("front", "from ranks", "to ranks")
+            self._to_ranks.put(_SUBSCRIBED)
+        # Instead of addresses vLLM gets the sockets themselves.
+        DPCoordinatorProc(len(self._cores)).process_input_socket(self._front, self._from_ranks, self._to_ranks)
 
     @property
     def has_received_all(self) -> bool:
         """Whether no message to the coordinator is under way."""
-        return not any(each.inbox for each in self._sockets.values())
+        return not any(each.inbox for each in (self._front, self._from_ranks, self._to_ranks))
 
     @property
     def is_idle(self) -> bool:
@@ -97,13 +55,13 @@ class Coordinator:
     def report(self, core: Any, outputs: Any) -> None:
         """Send the coordinator what a rank reports: its load, the start or the end of a wave."""
         outputs.engine_index = core.engine_index
-        self._sockets["from ranks"].put(b"".join(map(bytes, self._encoder.encode(outputs))))
+        self._from_ranks.put(b"".join(map(bytes, self._encoder.encode(outputs))))
 
     def announce(self, rank: int) -> None:
         """Tell the coordinator of a request for a rank, as a front end does that believes all ranks to be idle."""
         if not self.is_running:
             self.is_running = True
-            self._sockets["front"].put(msgspec.msgpack.encode((rank, self.wave)))
+            self._front.put(msgspec.msgpack.encode((rank, self.wave)))
 
     def receive(self) -> None:
         """Let the front end receive what the coordinator has published."""

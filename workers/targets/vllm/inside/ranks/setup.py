@@ -11,7 +11,7 @@ from workers.simulated_torch.native import native
 from workers.targets.child.inside.ranks import Hosts
 from workers.targets.child.inside.replacements import Replacement, Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
-from workers.targets.vllm.inside.ranks import queues
+from workers.targets.vllm.inside.ranks import queues, sockets
 from workers.targets.vllm.inside.ranks.variables import VARIABLES
 
 
@@ -31,6 +31,7 @@ class _FailingLogger:
 
 
 _EXECUTOR = "vllm.v1.executor.multiproc_executor"
+_COORDINATOR = "vllm.v1.engine.coordinator"
 # Applied before the first engine with several ranks.
 REPLACEMENTS = (
     *(
@@ -47,6 +48,10 @@ REPLACEMENTS = (
         lambda before: SimpleNamespace(Queue=queues.Inbox),
     ),
     Replacement(_EXECUTOR, "logger", "the peers of a rank that has failed would wait for ever", _FailingLogger),
+    Replacement(_COORDINATOR, "zmq", "a socket is a queue of this process", lambda before: sockets.Sockets),
+    Replacement(
+        _COORDINATOR, "make_zmq_socket", "a socket is a queue of this process", lambda before: sockets.open_socket
+    ),
 )
 
 
