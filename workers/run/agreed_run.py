@@ -1,4 +1,4 @@
-"""Records of a correct run, for comparison with runs of the trace under other schedules.
+"""Records of a correct run, to compare runs of the same trace under other schedules with it.
 
 An *agreed run* is a run without a difference from the oracle; a *capture* is a copy of device variables.
 
@@ -19,7 +19,7 @@ STEPS_MAX = 2000
 
 @dataclass(slots=True, eq=False)
 class AgreedRun:
-    """Log, captures and final state of a run in which the judges found no difference.
+    """Log, captures and final state of a run in which no judge found a difference.
 
     `agrees` is true once the run has ended without a difference.
     """
@@ -34,13 +34,13 @@ class AgreedRun:
     agrees: bool = False
 
     def is_copy_of(self, trace: Trace) -> bool:
-        """Return whether a trace equals this run's trace, apart from the schedule."""
+        """Return whether a trace equals this run's trace except for the schedule."""
         own = self.trace
         is_same = trace.spec is own.spec and trace.events is own.events and trace.faults == own.faults
         return self.agrees and is_same and trace.seed == own.seed
 
     def keep(self, log: list[Entry | Observation], captures: list[Observation]) -> None:
-        """Append a step's log entries and device captures."""
+        """Store a step's log entries and device captures."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             self.log.clear()
@@ -50,13 +50,13 @@ class AgreedRun:
         self.captures += captures
 
     def ended(self, left: Observation, digest: str) -> None:
-        """Store the final host state and capture digest; the run was correct."""
+        """Store the host's final state and the digest of all captures, at the end of the run."""
         self.left, self.digest = left, digest
         self.agrees = self.steps <= STEPS_MAX
 
 
 class Repetition:
-    """A run under another schedule whose records are compared with those of a correct run."""
+    """Comparison of a run under another schedule with the records of a correct run."""
 
     def __init__(self, agreed: AgreedRun) -> None:
         self._agreed = agreed
@@ -72,7 +72,7 @@ class Repetition:
         )
 
     def matches_end(self, left: Observation, digest: str) -> bool:
-        """Return whether the run had as many records as the correct one, and ended equal."""
+        """Return whether the run ended as the correct one: same number of records, same state."""
         agreed = self._agreed
         shown = self._num_logged, self._num_captured
         return shown == (len(agreed.log), len(agreed.captures)) and (left, digest) == (agreed.left, agreed.digest)

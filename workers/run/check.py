@@ -72,7 +72,7 @@ def judgement(
     config: RunConfig = DEFAULT_CONFIG,
     confirm: Confirm = "now",
 ) -> Judgement:
-    """Run a trace under its schedule or a `sweep` of schedules; return the explained verdict.
+    """Run a trace under its own or many schedules, and explain the finding, if any.
 
     All schedules of a sweep must capture the same bytes. The returned trace has the schedule that reproduces the
     finding; for a race, a fixed schedule under which the race does harm, if there is one. `known_bugs` returns the
@@ -104,7 +104,7 @@ def judgement(
 def _swept(
     trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm
 ) -> tuple[Trace, Verdict, int]:
-    """Run a trace under schedules until one has a finding; return trace, verdict, number tried."""
+    """Run a trace under one schedule after another until one has a finding."""
     first: Agreed | None = None
     ahead = 0
     compared = References()
@@ -127,7 +127,7 @@ def _swept(
 def _outcomes(
     trace: Trace, value_cache: ModelValueCache, config: RunConfig
 ) -> tuple[tuple[Outcome, ...], Schedule | None]:
-    """Run the fixed schedules; return all outcomes, and the first schedule with a finding.
+    """Run the fixed schedules; return each outcome, and the first schedule with a finding.
 
     These runs have no race detector.
     """
@@ -157,7 +157,7 @@ def explain_finding(
 def _race_before(
     verdict: Verdict, trace: Trace, value_cache: ModelValueCache, config: RunConfig
 ) -> MissingOrder | None:
-    """Return the first race that the eager schedule shows, for a trace that crashed; or None.
+    """Return the first race under the eager schedule, for a trace that crashed; or None.
 
     The crashed process itself cannot report its race any more.
     """
@@ -176,7 +176,7 @@ def check(
     kind: TargetKind | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Verdict:
-    """Run an explicit trace (prompts as token ids) under its schedule; return the final verdict.
+    """Run a trace under its own schedule, with all judges and reference runs.
 
     `kind` defaults to the engine of the configuration.
 
@@ -220,7 +220,7 @@ def check(
 def _repeated(
     trace: Trace, value_cache: ModelValueCache, options: Options, kind: TargetKind, config: RunConfig
 ) -> Verdict | None:
-    """Return the verdict if the run's records all equal those of a correct run, else None.
+    """Return the verdict of a run whose records all equal those of a correct run, else None.
 
     In that case the trace runs again and is judged; on simulated lanes that run is exactly the same.
     """
@@ -272,7 +272,7 @@ def judge_trace(
 
 
 def _with_locations(verdict: Crashed | Diverged | Stuck, places: Places, trace: Trace) -> Verdict:
-    """Return the verdict of a crash or hang with the source locations of its cause."""
+    """Add the source locations of its cause to the verdict of a crash or hang."""
     match verdict:
         case Crashed():
             before = with_source_locations(verdict.before, places, trace) if verdict.before is not None else None
@@ -295,7 +295,7 @@ def _confirmed(
     config: RunConfig,
     confirmation: Confirmation,
 ) -> Verdict:
-    """Rerun a finding with slower kernels; return the verdict, which must be a finding too.
+    """Rerun a finding with interpreted kernels, and return that run's verdict.
 
     Raises:
         Unconfirmed: that run has no finding.
@@ -310,13 +310,13 @@ def _confirmed(
 
 
 def _as_expected(trace: Trace, stats: Stats) -> Verdict:
-    """Return `Agreed`, or `Vacuous` if an expected probe or planted fault was not reached."""
+    """Return `Agreed`, or `Vacuous` if an expected probe or a planted fault was not reached."""
     missing = tuple(not_hit(trace, stats))
     return Vacuous(stats=stats, missing=missing) if missing else Agreed(stats=stats)
 
 
 def not_hit(trace: Trace, stats: Stats) -> list[Fact]:
-    """Return a message for each expected probe seen too rarely, and each fault not reached."""
+    """Return a message for each probe that `expect` asks for, and each fault, not reached."""
     seen = stats.probes
     probes = [
         fact("probe", probe=probe, least=least, seen=seen.get(probe, 0))

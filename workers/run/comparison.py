@@ -47,7 +47,7 @@ def outputs_of(
     options: Options = UNJUDGED,
     keep: Callable[[Run], object] | None = None,
 ) -> Outputs | FailedRun:
-    """Run an explicit trace (prompts as token ids); return outputs by request, or the error.
+    """Run a trace without judges; return each request's output, or the error of a crash.
 
     If the run ends normally, it is passed to `keep`.
 
@@ -76,7 +76,7 @@ def outputs_of(
 
 @dataclass(slots=True, eq=False)
 class Comparison:
-    """Comparison of one run with its reference runs.
+    """Comparison of a run's outputs with those of its reference runs.
 
     `given` is the trace before sessions and continuations got their prompts. `count` is the number of reference runs so
     far, `ties` has the requests that diverged from one at a near tie of two logits, `work` the work of each
@@ -166,7 +166,7 @@ class Comparison:
         return history
 
     def elsewhere(self, broken: Difference) -> Elsewhere | None:
-        """Return whether the synchronous run keeps the broken output rule; None if it cannot tell."""
+        """Return whether the synchronous run keeps the output rule that this run breaks; or None."""
         first = next(iter(self._references()), None)
         if first is None or first[1].spec.depth >= self.trace.spec.depth:
             return None
@@ -215,7 +215,7 @@ class Comparison:
         return outputs_of(trace, self.value_cache, self.kind, self.config, Options(races=False), keep)
 
     def _difference_without_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | FailedRun) -> Difference | None:
-        """Return the first difference that no near tie of logits explains."""
+        """Return the first difference of outputs that is not due to a near tie of logits."""
         margin = self.kind.capabilities.logit_margin
         while True:
             found, near_ties = compare(trace, seen, wanted, margin, self.ties)
@@ -225,7 +225,7 @@ class Comparison:
             self.ties.add(found.request)
 
     def _is_near_tie(self, found: Difference) -> bool:
-        """Return whether two runs diverge at a near tie of the two most likely tokens.
+        """Return whether two runs diverge where the two largest logits are almost equal.
 
         The request runs once more, alone and with logprobs.
         """

@@ -55,7 +55,7 @@ def without_drafts(trace: Trace, capabilities: Capabilities) -> Trace:
 def check_distribution(
     trace: Trace, value_cache: ModelValueCache, kind: TargetKind, num_copies: int, config: RunConfig = DEFAULT_CONFIG
 ) -> Verdict:
-    """Compare the token distribution of many copies of each request with plain decoding.
+    """Compare output tokens of many copies of each request with those of plain decoding.
 
     The copies replace all events of the explicit trace.
 
@@ -92,7 +92,7 @@ def check_distribution(
 
 
 def _drawn(trace: Trace, submits: Sequence[Submit], role: int, num_copies: int) -> Iterator[Trace]:
-    """Yield traces with many copies of each request, each with a sampling seed of its own.
+    """Yield traces with many copies of each request, each copy with another sampling seed.
 
     The seeds also differ between both runs (`role`).
     """

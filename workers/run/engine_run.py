@@ -42,7 +42,7 @@ Confirm: TypeAlias = Literal["now", "later", "never"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a run's checks and records; of these, only `without` changes the engine.
+    """Options of a run: checks and records; only `without` changes what the engine does.
 
     - `races`: check every memory access with the race detector.
     - `blame`: record the last writers of every buffer, and find the harm of a race (slower).
@@ -69,14 +69,14 @@ UNJUDGED = Options(races=False, judged=False)
 
 
 def digest_of(outputs: Outputs, *, is_exact: bool) -> str:
-    """Return a hash of the outputs, with logprobs only if their float sums have a fixed order."""
+    """Return a hash of the outputs; of logprobs only if the engine sums floats in a fixed order."""
     if not is_exact:
         outputs = {name: Output(each.tokens, each.finish_reason) for name, each in outputs.items()}
     return blake2b(repr(sorted(outputs.items())).encode(), digest_size=16).hexdigest()
 
 
 class FinishedRun(NamedTuple):
-    """Result of a run to its end: first difference, statistics, outputs, accepted requests."""
+    """Result of a finished run: first difference, statistics, outputs, accepted requests."""
 
     found: Difference | None
     stats: Stats
@@ -86,7 +86,7 @@ class FinishedRun(NamedTuple):
 
 
 class Run:
-    """One engine that runs the events of a trace, observed by its judges."""
+    """Run of one trace on one engine, observed by the judges."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Run:
         return self.panel.checker
 
     def explicit(self) -> Trace:
-        """Return the trace with the prompt token ids that continued requests got in this run."""
+        """Return the trace with token ids in place of prompts that continue other requests."""
         return with_prompts(self.trace, self.feed.prompts)
 
     def missing_order(self) -> MissingOrder | None:
@@ -207,7 +207,7 @@ class Run:
             return self._verdict_of_error(error)
 
     def repeats(self, agreed: AgreedRun) -> Stats | None:
-        """Run a trace under another schedule as long as its records equal those of a correct run.
+        """Run the trace while its records equal those of a correct run; None if one differs.
 
         Return the statistics if all records are equal and there is no race and no broken contract, else None.
         """
@@ -255,7 +255,7 @@ class Run:
         return panel.look(target) or panel.at_end(target, feed.tick)
 
     def _idle_steps(self) -> int:
-        """Return the number of steps since the last result or event."""
+        """Return for how many steps there has been neither a result nor an event."""
         num_results = self.target.progress().commits
         if num_results != self._num_results or self.feed.tick <= self.feed.events.last_tick:
             self._num_results, self._idle_since = num_results, self.feed.tick
@@ -267,7 +267,7 @@ class Run:
         return steps_max(self.trace, self.target.probes) if self._capabilities.logs_decisions else STEPS_MAX
 
     def _explained(self, found: Difference) -> Difference:
-        """Return a difference with the last writers of its value, and the run's first race."""
+        """Return a difference with the last writers of its value, and with the first race."""
         race = found.missing_order or self.missing_order()
         return self._with_writers(found).model_copy(update={"missing_order": race})
 
@@ -280,11 +280,11 @@ class Run:
         return found.model_copy(update={"writers": writers})
 
     def _stuck(self, waits: NotDrained | LanesWait) -> Stuck:
-        """Return the verdict of a run that makes no progress, with its first race."""
+        """Return the verdict of a run without progress, with the first race if there is one."""
         return Stuck(stats=self.stats(), waits=waits, missing_order=self.missing_order())
 
     def _verdict_of_error(self, error: Exception) -> Crashed | Diverged | Stuck:
-        """Return the verdict of an exception, or of a difference found before it."""
+        """Return the verdict for an exception, or for a difference found before it."""
         if isinstance(error, Deadlock):
             lanes = tuple(LaneWait(lane=lane, on=on, step=step) for lane, on, step in error.waits)
             return self._stuck(LanesWait(host=error.host, lanes=lanes))
@@ -304,7 +304,7 @@ class Run:
 
 
 def work_of(trace: Trace) -> int:
-    """Return the number of tokens that a trace computes if no request is preempted."""
+    """Return how many tokens a trace computes without preemptions."""
     work = 0
     for event in trace.submits():
         assert isinstance(event.prompt, tuple), "the trace is explicit"
@@ -314,7 +314,7 @@ def work_of(trace: Trace) -> int:
 
 
 def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
-    """Return the number of steps after which a run counts as stuck.
+    """Return after how many steps a run counts as stuck.
 
     Preemptions for lack of blocks count at most once per token: each makes room for a request that advances by one.
     """
@@ -327,7 +327,7 @@ def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
 
 
 def idle_max(trace: Trace) -> int:
-    """Return how many steps may pass without a result or an event before a run counts as stuck.
+    """Return after how many steps without a result or an event a run counts as stuck.
 
     Even if requests preempt each other, one of them is computed to its next token; KV loads take some steps more.
     """
@@ -336,7 +336,7 @@ def idle_max(trace: Trace) -> int:
 
 
 def error_text(error: Exception) -> str:
-    """Return an exception's message, after its type unless the engine raised it."""
+    """Return an exception's message, with its type in front unless the engine raised it."""
     return str(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}: {error}"
 
 

@@ -13,7 +13,7 @@ from workers.targets.target import Target
 
 
 class EventQueue:
-    """The events of a trace by (tick, hook of the step), with their submit numbers."""
+    """Events of a trace by tick and hook (point of the step), with the numbers of submits."""
 
     def __init__(self, events: Sequence[AnyEvent]) -> None:
         self.last_tick = max((event.tick for event in events), default=-1)
@@ -29,7 +29,7 @@ class EventQueue:
 
 
 class EventFeed:
-    """Drives an engine: applies the trace's events at their hooks around each step.
+    """Drives an engine step by step, and applies the events of the trace at their hooks.
 
     `contracts` receives each submit and abort, with the output before and after it. `scripts` has the draft script of
     each submit, empty for an engine whose draft tokens are not scripted. `prompts` has, by number of the submit, the
@@ -107,7 +107,7 @@ class EventFeed:
             contracts.submitted(event, before, target.outputs().get(name) if is_again else None)
 
     def _begin_session_inputs(self) -> None:
-        """Report each session input that has started to `contracts`, with its full prompt."""
+        """Tell `contracts` the full prompt of each session input that has begun."""
         if not self._waiting:
             return
         for part in tuple(self._waiting):
@@ -124,7 +124,7 @@ class EventFeed:
             self._waiting.remove(part)
 
     def _continued(self, event: Submit, turn: Continuation) -> tuple[int, ...] | None:
-        """Return the prompt that continues another request's output, cut to the limits.
+        """Return the prompt that continues another request, cut to the engine's limits.
 
         Return None if the request that it continues was never submitted, or if no token fits.
         """
@@ -139,7 +139,7 @@ class EventFeed:
 
 
 def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) -> Trace:
-    """Return the trace with continued requests as independent ones with these prompts.
+    """Return the trace with these prompts in place of continuations of other requests.
 
     A continuation without a prompt is removed.
     """

@@ -1,4 +1,4 @@
-"""Find which known bugs cause a finding, and which applied bug fixes it depends on.
+"""Find the known bugs that explain a finding, and the applied fixes that it needs.
 
 Verifies:
 - a finding is known if and only if it does not reproduce on the engine with the fixes of all known bugs;
@@ -22,14 +22,14 @@ from workers.targets.target import DeviceError, RunConfig
 
 
 class KnownBugs:
-    """Finds the known bugs that cause a finding; caches the last answer per fingerprint."""
+    """Finds the known bugs that explain a finding; caches the last answer per fingerprint."""
 
     def __init__(self, value_cache: ModelValueCache) -> None:
         self._value_cache = value_cache
         self._last: dict[str, tuple[str, ...]] = {}
 
     def of(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
-        """Return a smallest set of known bugs whose fixes make a finding disappear.
+        """Return a minimal set of known bugs whose fixes together remove a finding.
 
         The finding disappears with the fixes of all bugs of the set.
         Known bugs of the same fingerprint are tried first: the last answer, then bugs with a proof of that fingerprint.
@@ -64,7 +64,7 @@ class KnownBugs:
         return self._keep(shown.bug, _smallest_that_ran(disappears, names, ran, fixes_of(kind.package)))
 
     def needed(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
-        """Return a smallest set of the applied fixes without which a finding disappears.
+        """Return a minimal set of applied fixes such that without them the finding is gone.
 
         It is empty if the trace does not agree without them. A finding that needs fixes is a side effect of them, or a
         bug that a known bug hides. Fixes of races are always applied: without them most traces with async scheduling
@@ -128,7 +128,7 @@ def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
 def _smallest_that_ran(
     holds: Callable[[Sequence[str]], bool], names: Sequence[str], ran: set[str], fixes: Mapping[str, Fix]
 ) -> tuple[str, ...]:
-    """Return a smallest set of fixes for which `holds`, preferring fixes of code that ran.
+    """Return a minimal set of fixes for which `holds`, if possible of code that ran.
 
     It is searched among the fixes of functions that ran first, then among all fixes.
     """
@@ -138,7 +138,7 @@ def _smallest_that_ran(
 
 
 def smallest(holds: Callable[[Sequence[str]], bool], names: Sequence[str]) -> tuple[str, ...]:
-    """Return a smallest subset of `names` for which `holds(subset)` is true, by halving.
+    """Return a minimal subset of `names` for which `holds(subset)` is true, found by halving.
 
     `holds` must be true for all names together.
     No name can be left out of the result. For a result of one name it takes about two tries per halving.

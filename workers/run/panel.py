@@ -1,4 +1,4 @@
-"""Panel: the judges of one run; the method `of` of each returns None if it does not apply."""
+"""Panel: all judges of one run; a judge's `of` returns None if it does not apply."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
@@ -95,18 +95,18 @@ class Panel:
 
     @property
     def planes(self) -> set[str]:
-        """The state categories (planes) in which a judge has compared anything so far."""
+        """Names of the state categories (planes) compared so far by any judge."""
         history, planes = self.history(), set[str]()
         for judge in self.judges:
             planes.update(judge.compared(history) if isinstance(judge, HistoryJudge) else judge.planes)
         return planes
 
     def history(self) -> History:
-        """Return the steps recorded so far."""
+        """Return the history of steps that the judges share."""
         return History.of(self._shown)
 
     def look(self, target: Target) -> Difference | None:
-        """Pass a step's new records to the judges; return the first difference found."""
+        """Pass the records of a step to the judges; return the first difference."""
         self._shown += target.take_engine_records()
         log = target.take_log()
         found = None
@@ -124,7 +124,7 @@ class Panel:
         return found
 
     def at_end(self, target: Target, steps: int) -> Difference | None:
-        """Pass the run's end to the judges; return the first difference found."""
+        """Tell the judges that the run has ended; return the first difference."""
         left = target.left_over() if self.checker is not None else None
         submits = [taken.submit for taken in self.contracts.taken] if self.contracts is not None else []
         end = End(steps, target.outputs(), left, target.digest(), self.history(), submits)

@@ -10,7 +10,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 10_000
 
 @cache
 def prepare_process() -> None:
-    """Exclude all existing objects from garbage collection until this process ends.
+    """Freeze all existing objects, so that garbage collections skip them.
 
     A second call does nothing. At exit they are collected again, because Triton's extension reports objects that are
     still frozen as leaks, in pages on stderr.

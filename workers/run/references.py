@@ -1,4 +1,4 @@
-"""Build a trace's reference runs: the same requests must give the same outputs there.
+"""Reference runs of a trace: changed traces in which requests must have the same outputs.
 
 Output tokens must be equal for greedy requests, and for sampled requests with random numbers by position.
 At a near tie of two logits both tokens are right.
@@ -65,7 +65,7 @@ ReferenceRun: TypeAlias = tuple[Reference, Trace]
 
 @dataclass(slots=True)
 class References:
-    """The outputs of a trace's reference runs, each run once for all schedules of the trace.
+    """Outputs of a trace's reference runs; each run is shared by all schedules of the trace.
 
     - `until`: the last kind of reference run to compare with.
     - `only`: the single kind to compare with; the first kind of a trace that does not have it.
@@ -89,7 +89,7 @@ class References:
         return self.with_release or (self.only is None and self.until in ("all", Reference.RELEASE))
 
     def needed(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
-        """Yield the reference runs up to kind `until`, or only one of kind `only`."""
+        """Yield the reference runs, of one kind only (`only`) or up to a kind (`until`)."""
         if self.only is not None:
             every = list(references)
             yield from [each for each in every if each[0] is self.only][:1] or every[:1]
@@ -125,7 +125,7 @@ def without_drafts(trace: Trace) -> Trace:
 
 
 def without_control_plane(trace: Trace, has_sessions: bool = False) -> Trace | None:
-    """Return the trace without pause, sleep, reload and reset; None if not comparable.
+    """Return the trace without control events; None if old weights may affect its requests.
 
     If the trace loads weights, the last ones are loaded at the start, and only the requests submitted after them are
     kept. There is none if these requests may use KV cache entries of older weights, by a prefix cache or by sessions.
@@ -147,7 +147,7 @@ def without_control_plane(trace: Trace, has_sessions: bool = False) -> Trace | N
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The accepted requests of a run, each under a unique name, and their outputs.
+    """The accepted requests of a run, with unique names, and their outputs.
 
     `names` has the original name of each request; the last request of a name keeps it. `cut_short` are the aborted
     requests and those with spoiled logits.
@@ -159,7 +159,7 @@ class Requests:
     cut_short: frozenset[str]
 
     def among(self, submits: Sequence[Submit]) -> "Requests":
-        """Return the requests that occur in `submits`."""
+        """Return those of the requests whose submits are given."""
         kept = {
             own: submit
             for own, submit in self.submits.items()
@@ -168,7 +168,7 @@ class Requests:
         return replace(self, submits=kept)
 
     def judged(self, trace: Trace) -> Trace:
-        """Return a trace of these requests, and of events that concern no single request."""
+        """Return a trace with these requests, and with the events that concern no request."""
         others = [event for event in trace.events if not isinstance(event, Submit | Abort | Spoil | NanLogits)]
         aborts = [Abort(tick=0, request=name) for name in sorted(self.cut_short)]
         return trace.model_copy(update={"events": (*self.submits.values(), *aborts, *others)})
@@ -195,7 +195,7 @@ def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
 
 
 def with_accepted_submits(trace: Trace, taken: Sequence[Delivery]) -> Trace:
-    """Return the trace with only the accepted submits, numbered as by the engine."""
+    """Return the trace with the accepted submits only, numbered as in the engine."""
     others = [event for event in trace.events if not isinstance(event, Submit)]
     return trace.model_copy(update={"events": (*[given.submit for given in taken], *others)})
 

@@ -1,4 +1,4 @@
-"""Compile the Triton kernels that traces launch on a GPU, before the first trace runs.
+"""Compile the Triton kernels that traces need on a GPU, before the first trace runs.
 
 Generated traces run on NumPy; for each device op, its Triton twin lists the kernel variants that it would launch.
 Does not verify: anything; these runs are not judged.
@@ -33,7 +33,7 @@ ON_TENSORS, ON_GPU = RunConfig(device="triton-cpu"), RunConfig(device="cuda")
 
 
 def listing(op: Callable[[Any], None], variants: Any) -> Any:
-    """Return an op that computes with NumPy, and adds its Triton launches to `variants`."""
+    """Return an op that runs in NumPy, and adds the kernels it would launch to `variants`."""
     twin = twin_of(op)
 
     @wraps(op)
@@ -70,7 +70,7 @@ def variants_of(shard: Shard) -> set[Any]:
 
 
 def compile_all() -> None:
-    """Compile the kernel variants of the rehearsed traces for the current GPU, in parallel."""
+    """Compile kernel variants of rehearsed traces for the current GPU, in parallel."""
     compilation = import_module(COMPILATION)
     # A forked process cannot use the GPU; compiling does not need it.
     compilation.detach_driver()

@@ -63,7 +63,7 @@ def _under(schedule: Schedule, digest: str) -> Fact:
 
 
 def differs(verdict: Agreed | Vacuous, first: Agreed | Vacuous, schedule: Schedule) -> Diverged:
-    """Return the finding that a schedule led to other captured bytes than the first one."""
+    """Return the finding that a schedule led to other captured values than the first schedule."""
     difference = Difference(
         plane="determinism",
         variable="captures",

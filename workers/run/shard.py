@@ -1,4 +1,4 @@
-"""Judge a hunt's shard of generated traces; try candidates (smaller traces) of the shrinker.
+"""Judge the generated traces of a hunt's shard; run candidates of the shrinker.
 
 Verifies:
 - each trace under eager with the race detector, under lazy, and under one random schedule;
@@ -53,7 +53,7 @@ _SAMPLES: tuple[tuple[Policy, Reference, bool], ...] = (
 
 
 class Hit(Value):
-    """A bug in a shard: found by `count` traces, first by `trace`, number `index` of the hunt.
+    """A bug that `count` traces of a shard met, first `trace`, which has number `index`.
 
     `situations` counts, by situation, the traces that found it.
     """
@@ -67,20 +67,20 @@ class Hit(Value):
 
     @classmethod
     def of(cls, verdict: Finding, trace: Trace, index: int, situations: Iterable[str]) -> "Hit":
-        """Return the hit for one trace with a finding."""
+        """Return the hit of one trace with a finding."""
         signature = signature_of(verdict, trace)
         assert signature is not None, "a finding has a signature"
         have = dict.fromkeys(situations, 1)
         return cls(signature=signature, count=1, index=index, trace=trace, verdict=verdict, situations=have)
 
     def plus(self, other: "Hit") -> "Hit":
-        """Return this hit merged with a later one of the same bug."""
+        """Return this hit with the traces of another hit of the same bug added."""
         situations = dict(Counter(self.situations) + Counter(other.situations))
         return self.model_copy(update={"count": self.count + other.count, "situations": situations})
 
 
 class ShardReport(Value):
-    """Result of a shard: hits, coverage and counts.
+    """Result of a shard: hits, coverage and counts of traces.
 
     - `runs`: number of runs (traces times schedules); `steps`, `commits`, `captures`: sums over all runs.
     - `reached`: number of traces in which every fault was reached.
@@ -200,7 +200,7 @@ class TraceVerdicts(NamedTuple):
 def judged_by_sample(
     trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now"
 ) -> TraceVerdicts:
-    """Judge a trace; on a costly engine, run most traces under one schedule only."""
+    """Judge a trace, on a costly engine usually under one schedule with one reference run."""
     if not target_kind(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
         return judged_in_full(trace, value_cache, config, confirm)
     policy, reference, with_release = _SAMPLES[trace.seed % len(_SAMPLES)]
@@ -221,7 +221,7 @@ def judged_by_sample(
 def judged_in_full(
     trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm = "now"
 ) -> TraceVerdicts:
-    """Run a trace under eager, lazy and a random schedule, until the first finding."""
+    """Judge a trace under eager, lazy and a random schedule, up to the first finding."""
     verdicts: list[Ended] = []
     compared = References()
     for policy in POLICIES if has_lanes(config) else POLICIES[:1]:
@@ -246,7 +246,7 @@ def _schedule(trace: Trace, policy: Policy) -> Schedule:
 
 
 def _still_differs(trace: Trace, value_cache: ModelValueCache, config: RunConfig) -> bool:
-    """Return whether new engines again capture other bytes than under the eager schedule."""
+    """Return whether new engines, too, capture other values than under the eager schedule."""
     digests = set()
     for schedule in (Schedule(), trace.schedule):
         if not target_kind(config.engine).renew(config):
@@ -261,7 +261,7 @@ def _still_differs(trace: Trace, value_cache: ModelValueCache, config: RunConfig
 def first_matching_candidate(
     candidates: list[Trace], target: Signature, value_cache: ModelValueCache, config: RunConfig = DEFAULT_CONFIG
 ) -> TriedCandidates:
-    """Run candidates (smaller traces) until one has the same finding as `target`.
+    """Run candidates (smaller traces) up to the first that has the finding `target`.
 
     Candidates that the engine cannot run are skipped.
     """
@@ -280,7 +280,7 @@ def first_matching_candidate(
 
 
 def _last_reference(target: Signature) -> Reference | Literal["all", "none"]:
-    """Return the last kind of reference run needed to detect the finding, or `all`, `none`."""
+    """Return the last kind of reference run needed to detect the finding, `all` or `none`."""
     if target.reference is not None:
         return target.reference
     return "all" if target.plane == "liveness" else "none"

@@ -24,7 +24,7 @@ LOCATIONS_MAX = 3
 
 
 def ranked_locations(race: MissingOrder | None, places: Places, *lists: Sequence[Site]) -> tuple[Site, ...]:
-    """Return at most three source locations, taken in turn from each list.
+    """Return at most three source locations: of the race, or else of each list in turn.
 
     With a race, only the race's source locations: the race causes the other differences.
     """
@@ -66,7 +66,7 @@ def _race_locations(race: MissingOrder, places: Places) -> tuple[Site, ...]:
 
 
 def _used_options(found: Difference, trace: Trace) -> Iterator[str]:
-    """Yield the names of the options that the request of a difference uses.
+    """Yield the names of options that the request with the difference uses.
 
     For outputs, also the options of its sampling parameters and of the trace's specification.
     Options of the request itself count for every difference: for example, any value can be wrong because the request is
@@ -79,7 +79,7 @@ def _used_options(found: Difference, trace: Trace) -> Iterator[str]:
 
 
 def _requests(name: str, trace: Trace) -> Iterable[Submit]:
-    """Return the submits with this request name, or with this number ("submit 3")."""
+    """Return the submits with this request name, or with the number in "submit 3"."""
     submits = trace.submits()
     return [each for number, each in enumerate(submits) if name in (each.request, f"submit {number}")]
 

@@ -1,4 +1,4 @@
-"""Rerun a trace and record when each task of the simulated streams ran."""
+"""Timeline of a trace: rerun it and record when each task of the simulated streams runs."""
 
 from collections.abc import Iterable
 
@@ -43,7 +43,7 @@ def record_timeline(trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> tuple[V
 
 
 def unordered_tasks(race: MissingOrder, tasks: list[Task], lanes: tuple[str, ...]) -> UnorderedTasks | None:
-    """Return the timeline tasks of a race's two accesses, or None if they are not found.
+    """Return the timeline's tasks for both accesses of a race; None if one is not found.
 
     They are the first task that makes the second access, and the last one before it that makes the first access.
     """

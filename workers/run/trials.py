@@ -1,4 +1,4 @@
-"""Trial of a fault: how many random traces it takes until a check finds the fault.
+"""Trial of a fault: the number of random traces until a check finds the fault.
 
 Both run the same trace under its own schedule; only the checks differ. A trial ends when the fault is found, or after a
 maximum number of traces. Trial N has the same traces as `specstorm hunt --seed N --fault ID`.
@@ -60,7 +60,7 @@ def run_with_fault(
 
 
 def outputs_differ(fault: str, trace: Trace, value_cache: ModelValueCache, config: RunConfig) -> tuple[bool, bool]:
-    """Return whether outputs differ from synchronous runs: of faulty, of correct code."""
+    """Return whether outputs differ from a synchronous run: of the faulty code, of correct code."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return False, False
     kind, same_code = target_kind(config.engine), synchronous(trace)
@@ -70,13 +70,13 @@ def outputs_differ(fault: str, trace: Trace, value_cache: ModelValueCache, confi
 
 
 class Found(Value):
-    """The number of traces until the fault was found; None if no trace found it."""
+    """After how many traces a check found the fault; None if it did not."""
 
     at: Count | None = None
 
 
 class Trial(Value):
-    """Result of one trial: how many traces ran until the planted fault was found.
+    """Result of one trial: after how many traces each check found the planted fault.
 
     - `baseline`: whether outputs were compared as well.
     - `judged`, `steps`, `seconds`: of the traces that all checks judged, until they found the fault.

@@ -13,7 +13,7 @@ from workers.oracle.incremental_values import depends_on_drafts
 
 
 def varying(trace: Trace, scripts_drafts: bool) -> Set[str]:
-    """Return the requests whose outputs may correctly differ between schedules.
+    """Return the requests whose outputs may differ between schedules without a bug.
 
     `scripts_drafts`: the trace scripts the draft tokens, so they do not vary.
     """

@@ -1,4 +1,4 @@
-"""Reproduce simulated races on a GPU: delay each race's first access, judge the run.
+"""Reproduce simulated races on a GPU, by a delay before the first access of each race.
 
 A race names two accesses without an order. On the GPU, the stream of the first access spins before it, so that the
 second access comes first unless something orders them. Then the run is judged as usual. Bugs that also appear without
@@ -37,7 +37,7 @@ _WITHOUT_DELAY: tuple[Way, ...] = ("plain", "joined")
 
 
 class Tries(Value):
-    """Runs of a trace on a GPU with one kind of delay: how many ran, how many had a new finding."""
+    """Runs of a trace on a GPU with one kind of delay: number, and number with a new finding."""
 
     way: Way
     runs: int
@@ -46,7 +46,7 @@ class Tries(Value):
 
 
 class DelayedRuns(Value):
-    """GPU result for one source location of races: the delay before it, and the delayed runs.
+    """Result of the delays before one source location: the delay, and the runs with it.
 
     `num_races` counts the races whose first access is at this location: one delay widens the windows of all of them.
     """
@@ -58,7 +58,7 @@ class DelayedRuns(Value):
 
     @property
     def does_harm(self) -> bool:
-        """Return whether delayed runs have a finding that undelayed runs do not have."""
+        """Return whether a delayed run has a finding that no undelayed run has."""
         return any(each.harmed for each in self.tries if each.way not in _WITHOUT_DELAY)
 
 
@@ -86,7 +86,7 @@ def _kind(config: RunConfig) -> ChildKind:
 
 
 def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None:
-    """Return the delay to insert before a race's first access; None without a source location.
+    """Return a delay before a race's first access; None if its source location is unknown.
 
     `stand_ins` are prefixes of files that only the simulated device runs, instead of the engine's own.
     """
@@ -100,7 +100,7 @@ def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None
 
 
 def delay_source_lines(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[DelayedRuns]:
-    """Delay each source location of the simulated races on a GPU; yield the results.
+    """Delay each first access of the simulated races on a GPU; yield what the runs show.
 
     The trace runs `times` in each way.
 
@@ -144,19 +144,19 @@ def _by_location(
 
 
 def _delays(delay: Delay | None) -> Iterator[tuple[Way, Delay]]:
-    """Yield the delays to try: before the access in its own step, then in every step."""
+    """Yield the delays to try: only in the step of the race, then in every step."""
     if delay is not None:
         yield "in_its_step", delay
         yield "in_every_step", delay.model_copy(update={"step": None})
 
 
 def _tries(way: Way, verdicts: Sequence[Verdict], trace: Trace, shown: Set[str]) -> Tries:
-    """Count the runs with a finding that undelayed runs (`shown`) do not have."""
+    """Count the delayed runs, and those with a finding that undelayed runs (`shown`) lack."""
     harmful = [each for each in verdicts if _bug_of(each, trace) not in {"", *shown}]
     return Tries(way=way, runs=len(verdicts), harmed=len(harmful), verdict=harmful[0] if harmful else None)
 
 
 def _bug_of(verdict: Verdict, trace: Trace) -> str:
-    """Return the text that identifies a finding's bug, "" if the verdict is no finding."""
+    """Return the fingerprint of a finding as text, "" for other verdicts."""
     signature = signature_of(verdict, trace)
     return signature.bug if signature is not None else ""

@@ -1,4 +1,4 @@
-"""Worker: judges traces, hunts in shards, tries shrinker candidates; single-threaded."""
+"""Worker: judges traces and shards, and runs candidates of the shrinker; one at a time."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Worker:
-    """Judges one trace at a time; keeps a cache of oracle values, which changes no verdict.
+    """Judges one trace at a time; its cache of oracle values never changes a verdict.
 
     `confirm` says when the findings of `judge` are confirmed with slower kernels.
     """
@@ -38,11 +38,11 @@ class Worker:
         *,
         to_first_finding: bool = False,
     ) -> ShardReport:
-        """Judge a shard of generated traces, see `judge_shard`."""
+        """Judge the generated traces of a shard; see `judge_shard`."""
         return judge_shard(shard, self._value_cache, begin, config, to_first_finding=to_first_finding)
 
     def attempt(
         self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG
     ) -> TriedCandidates:
-        """Run the shrinker's candidates in order until one has the target's finding."""
+        """Run candidates of the shrinker in order, up to the first with the target's finding."""
         return first_matching_candidate(candidates, target, self._value_cache, config)
