@@ -15,15 +15,15 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
 
     Its low bits select the parameters; the whole number gives their values.
     """
-    return SamplingParams.model_validate(_decoded(number, "params", spec)) if number else SamplingParams()
+    return SamplingParams.model_validate(_decode_group(number, "params", spec)) if number else SamplingParams()
 
 
 def with_sampling(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
     """Return the parameters with temperature, top-k, top-p and seed decoded from a number."""
-    return params.model_copy(update=_decoded(number, "chance", spec)) if number else params
+    return params.model_copy(update=_decode_group(number, "chance", spec)) if number else params
 
 
-def _decoded(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
+def _decode_group(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
     """Return the sampling parameters of one group ("params", "chance"), decoded from a number."""
     drawn = {name: each.drawn for name, each in PARAMS.items() if each.site == site and each.drawn is not None}
     return {name: draw(Number(number, site, spec)) for name, draw in drawn.items()}

@@ -43,7 +43,7 @@ class Complaint:
 
 def problem_complaint(problem: Problem, lines: Lines) -> Complaint:
     """Convert a problem of a trace to a complaint with the line in the file."""
-    return Complaint(_line(lines, problem.path), problem.path, f"{_dotted(problem.path)}: {problem.message}")
+    return Complaint(_line(lines, problem.path), problem.path, f"{_dotted_path(problem.path)}: {problem.message}")
 
 
 def validation_complaints(error: ValidationError, data: Data, lines: Lines) -> tuple[list[Complaint], int]:
@@ -68,7 +68,7 @@ def validation_complaints(error: ValidationError, data: Data, lines: Lines) -> t
 def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complaint:
     path, value = _existing_part(location, data)
     line = _line(lines, path)
-    name, schema = _dotted(path), _schema_at(path, data)
+    name, schema = _dotted_path(path), _schema_at(path, data)
     if location[-1:] == ("[key]",):
         return Complaint(line, path, f"{describe_value(path[-1])} is not a valid name; expected {_NAME}")
     match kind:
@@ -79,7 +79,7 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
             return Complaint(line, path, f"{where} {describe_value(location[-1])}; {keys}", is_missing=True)
         case "extra_forbidden":
             parent = _schema_at(path[:-1], data)
-            where = f" in {_dotted(path[:-1])}" if path[:-1] else ""
+            where = f" in {_dotted_path(path[:-1])}" if path[:-1] else ""
             message = f"unknown key {describe_value(path[-1])}{where}; {_near(str(path[-1]), parent['properties'])}"
             return Complaint(line, path, message)
         case "union_tag_not_found":
@@ -94,9 +94,11 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
     subject = name or "the file"
     for rule in REFUSED:
         if rule.lifted_by is not None and path == ("spec", rule.key):
-            message = f"allowed are {rule.allowed}, or {_wanted(schema)} with fault {rule.lifted_by}"
+            message = f"allowed are {rule.allowed}, or {_allowed_values(schema)} with fault {rule.lifted_by}"
             return Complaint(line, path, f"{subject} is {describe_value(value)}; {message}", is_shape=True)
-    return Complaint(line, path, f"{subject} is {describe_value(value)}; expected {_wanted(schema)}", is_shape=True)
+    return Complaint(
+        line, path, f"{subject} is {describe_value(value)}; expected {_allowed_values(schema)}", is_shape=True
+    )
 
 
 @cache
@@ -127,7 +129,7 @@ def _existing_part(location: Where, data: Data) -> tuple[Where, Data]:
 
 def _schema_at(path: Where, data: Data) -> Schema:
     """Return the JSON schema of the value at a path; if it has none, of the nearest parent."""
-    schema = _resolved(_schema(), data)
+    schema = _resolve(_schema(), data)
     value = data
     for part in path:
         if isinstance(part, int):
@@ -139,20 +141,20 @@ def _schema_at(path: Where, data: Data) -> Schema:
             below = schema.get("properties", {}).get(part) or _items_of(schema)
         if not below:
             break
-        schema = _resolved(below, value)
+        schema = _resolve(below, value)
     return schema
 
 
-def _resolved(schema: Schema, value: Data) -> Schema:
+def _resolve(schema: Schema, value: Data) -> Schema:
     """Return a schema without references; of a union, the member for the value's type."""
     if "$ref" in schema:
-        return _resolved(_schema()["$defs"][schema["$ref"].rpartition("/")[2]], value)
+        return _resolve(_schema()["$defs"][schema["$ref"].rpartition("/")[2]], value)
     if "discriminator" in schema and isinstance(value, dict):
         kind = value.get("do")
         reference = schema["discriminator"]["mapping"].get(kind) if isinstance(kind, str) else None
-        return _resolved({"$ref": reference}, value) if reference else schema
+        return _resolve({"$ref": reference}, value) if reference else schema
     shape = "array" if isinstance(value, list) else "object" if isinstance(value, dict) else ""
-    members = (_resolved(member, value) for member in schema.get("anyOf", ()))
+    members = (_resolve(member, value) for member in schema.get("anyOf", ()))
     return next((member for member in members if member.get("type") == shape), schema)
 
 
@@ -161,11 +163,11 @@ def _items_of(schema: Schema) -> Schema | None:
     return next(iter(schema.get("patternProperties", {}).values()), None)
 
 
-def _wanted(schema: Schema | None) -> str:
+def _allowed_values(schema: Schema | None) -> str:
     """Describe the values that a schema allows, such as "an integer from 1 to 16"."""
-    schema = _resolved(schema or {}, None)
+    schema = _resolve(schema or {}, None)
     if members := schema.get("anyOf"):
-        return " or ".join(map(_wanted, members))
+        return " or ".join(map(_allowed_values, members))
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     match schema.get("type"):
@@ -178,14 +180,14 @@ def _wanted(schema: Schema | None) -> str:
         case "string":
             return f"text of the form {schema['pattern']} (quote digits)" if "pattern" in schema else "text"
         case "array" if "prefixItems" in schema:
-            return f"a list of {' and '.join(map(_wanted, schema['prefixItems']))}"
+            return f"a list of {' and '.join(map(_allowed_values, schema['prefixItems']))}"
         case "array":
             least = " with at least one item" if "minItems" in schema else ""
-            return f"a list{least} ({_wanted(schema['items'])} each)"
+            return f"a list{least} ({_allowed_values(schema['items'])} each)"
         case "object" if "properties" in schema:
             return f"a mapping with keys {', '.join(schema['properties'])}"
         case "object":
-            return f"a mapping from names to {_wanted(_items_of(schema))}"
+            return f"a mapping from names to {_allowed_values(_items_of(schema))}"
     return "a mapping with key do and the keys of its event"
 
 
@@ -207,7 +209,7 @@ def _line(lines: Lines, path: Where) -> int:
     return next(lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in lines)
 
 
-def _dotted(path: Where) -> str:
+def _dotted_path(path: Where) -> str:
     """Return a path in dotted form, such as events[3].prompt[0]."""
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return one_line(name.removeprefix("."))[: 2 * SEEN_MAX]

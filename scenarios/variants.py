@@ -34,7 +34,7 @@ def variant(parent: Trace, other: Trace, seed: int) -> Trace:
     """
     base = parent.model_copy(update={"seed": other.seed, "schedule": other.schedule, "faults": (), "expect": {}})
     base = base.model_copy(update={"spec": _mixed_spec(base, other.spec, seed)})
-    events = list(_nudged(parent.events, seed))
+    events = list(_change_events(parent.events, seed))
     if below(2, seed, _SITE, "has others", 0):
         events += _others(other.events, seed)
     found = base.model_copy(update={"events": tuple(events)})
@@ -56,7 +56,7 @@ def _mixed_spec(base: Trace, other: EngineSpec, seed: int) -> EngineSpec:
     return spec
 
 
-def _nudged(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
+def _change_events(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
     """Yield randomly changed events: some removed, repeated, moved, or one prompt token off."""
     for index, event in enumerate(events):
         match below(16, seed, _SITE, "event", index):
@@ -70,7 +70,7 @@ def _nudged(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
             case 6 | 7:
                 yield event.model_copy(update={"at": HOOKS[below(len(HOOKS), seed, _SITE, "place", index)]})
             case 8 | 9 | 10 if isinstance(event, Submit):
-                yield _resized(event, seed, index)
+                yield _resize(event, seed, index)
             case _:
                 yield event
 
@@ -79,7 +79,7 @@ def _at(event: AnyEvent, tick: int) -> AnyEvent:
     return event.model_copy(update={"tick": min(max(0, tick), NUMBER_MAX)})
 
 
-def _resized(event: Submit, seed: int, index: int) -> Submit:
+def _resize(event: Submit, seed: int, index: int) -> Submit:
     """Return a submit with a prompt or max_tokens one token longer or shorter."""
     by = -1 if below(2, seed, _SITE, "size", index) else 1
     if below(2, seed, _SITE, "part", index) or not isinstance(event.prompt, tuple):

@@ -209,7 +209,7 @@ class Regressions:
     def lines(self) -> Iterator[str]:
         """Yield the lines of the night's report on regressions."""
         clean = self.clean
-        yield f"regressions: {self._counted()}"
+        yield f"regressions: {self._counts_text()}"
         if self.elsewhere:
             yield f"  not looked for: the faults of {len(self.elsewhere)} traces do not exist on this device"
         yield from (f"  NOT FOUND any more: {name}" for name in self.missed)
@@ -224,7 +224,7 @@ class Regressions:
             assert _is_judged(verdict), "it fails"
             yield from (f"    {line}" for line in finding_lines(verdict))
 
-    def _counted(self) -> str:
+    def _counts_text(self) -> str:
         """Return in words how many regressions were judged, found, and agree without faults."""
         counts = self.suite.regressions()
         if not counts.planned:

@@ -309,11 +309,11 @@ def replay(
     if as_json:
         show_json(document([line], code))
     else:
-        print_report([line], sys.stdout, _replayed(line))
+        print_report([line], sys.stdout, _schedules_text(line))
     return code
 
 
-def _replayed(line: Line) -> list[str]:
+def _schedules_text(line: Line) -> list[str]:
     """Return a sentence that says which schedules ran besides the file's own.
 
     Empty if none did.

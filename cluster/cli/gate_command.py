@@ -89,7 +89,7 @@ def gate(
     config = _config_of(engine, engine_home, engine_path, fixes)
     if junit is not None:
         check_writable(junit.parent)
-    chosen = _chosen(config, base, traces)
+    chosen = _select(config, base, traces)
     settings = settings_of("mixed", SEED, (), CANARY, config, chosen.focus)
     show(*chosen.lines, to=sys.stderr)
     # The selected scenarios are parents of three of twelve traces; all scenarios would be unrelated to the change.
@@ -151,7 +151,7 @@ class GateSelection(NamedTuple):
     lines: tuple[str, ...]
 
 
-def _chosen(config: RunConfig, base: str, traces: int) -> GateSelection:
+def _select(config: RunConfig, base: str, traces: int) -> GateSelection:
     """Return the scenarios and the focus of the hunt for the changed sources.
 
     Raises:

@@ -272,7 +272,7 @@ def shrink(
     if judgement is None:
         say(f"{file}: was not judged")
         return code or EXIT_NOT_JUDGED
-    line, remarks = _shrunk(file, folder, triage, judgement, config)
+    line, remarks = _write_shrunk_trace(file, folder, triage, judgement, config)
     code = code or exit_code([judgement.verdict])
     if json:
         shrinking = triage.state.shrinking
@@ -290,7 +290,7 @@ def shrink(
     return code
 
 
-def _shrunk(
+def _write_shrunk_trace(
     file: Path, folder: Path, triage: Triage, judgement: Judgement, config: RunConfig
 ) -> tuple[Line, list[str]]:
     """Write the artefact of a shrunk trace; return its line of the report, and remarks."""

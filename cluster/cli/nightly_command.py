@@ -86,7 +86,7 @@ class Night:
         suite, kept, store = self.replayed.suite, self.replayed.store, self.planner.store
 
         def replay_on(pool: WorkerPool) -> None:
-            with closing(progress_for(sys.stderr, "regressions")) as progress, self._timed("regressions", suite):
+            with closing(progress_for(sys.stderr, "regressions")) as progress, self._record_time("regressions", suite):
                 drive(suite, pool, stop, progress, kept, lambda: budget.has_time(REPLAY_END))
             self.replayed.seconds = self.parts["regressions"].seconds
 
@@ -94,19 +94,22 @@ class Night:
             planner = self.planner
             planner.may_begin = lambda: hours > 0 and budget.has_time(TRACES_END)
             left = budget.left(TRACES_END)
-            with self._timed("hunt", planner):
+            with self._record_time("hunt", planner):
                 seconds = 0 if left is None else left
                 hunt_on_pool(planner, store, pool, stop, seconds, None, lambda: budget.has_time(HUNT_END))
 
         def measure_on(pool: WorkerPool) -> None:
             measurement = self.measurement
-            with closing(progress_for(sys.stderr, "trials of faults")) as progress, self._timed("faults", measurement):
+            with (
+                closing(progress_for(sys.stderr, "trials of faults")) as progress,
+                self._record_time("faults", measurement),
+            ):
                 drive(measurement, pool, stop, progress, store, budget.has_time)
 
         return replay_on, hunt_on, measure_on
 
     @contextmanager
-    def _timed(self, name: str, planner: Planner) -> Iterator[None]:
+    def _record_time(self, name: str, planner: Planner) -> Iterator[None]:
         """Record the seconds and the completed units of the stage inside the `with` block."""
         begin, done = time.monotonic(), planner.counts().done
         try:

@@ -78,7 +78,7 @@ def submit(
     The exit code is the job's own. The campaign is fetched to the folder that the command's --out names; the same
     command with the same --out continues it.
     """
-    parsed = _parsed(context, command)
+    parsed = _parse_command(context, command)
     name = job or f"specstorm-{parsed.name.replace(' ', '-')}-{token_hex(4)}"
     campaign = parsed.out or str(CAMPAIGNS / name)
     home = home_of(campaign)
@@ -148,7 +148,7 @@ def _differs(path: Path, artefacts: Mapping[Path, str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parsed:
+class _JobCommand:
     """A command for a job: name, arguments for the job's folder, --out, extras to install.
 
     `sent` are input files by the names under which they are sent.
@@ -161,7 +161,7 @@ class _Parsed:
     sent: Mapping[str, Path]
 
 
-def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
+def _parse_command(context: typer.Context, words: Sequence[str]) -> _JobCommand:
     """Parse a command as this program would, without running it."""
     name = " ".join(words[:2]) if words[0] == "faults" else words[0]
     if name not in SUBMITTABLE:
@@ -183,7 +183,7 @@ def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
         own = [path for path in inputs if bundled_path(path) == path and path.exists()]
         moved = {str(path): f"inputs/{number}/{path.name}" for number, path in enumerate(own)}
         sent = {moved[str(path)]: path for path in own}
-    return _Parsed(
+    return _JobCommand(
         name,
         tuple(moved.get(word, word) for word in words),
         None if out is None else str(out),
@@ -254,14 +254,14 @@ def _attach_line(job: str, server: JobServer) -> str:
 
 def _resume_line(server: JobServer, state: JobState) -> str:
     """Return the command that resumes a stopped job's campaign."""
-    words, campaign = _submitted(state.metadata)
+    words, campaign = _stored_command(state.metadata)
     if not words or campaign is None:
         return "submit it again with the same --out to continue"
     again = with_out(words, campaign)
     return f"continue with: {program()} {shlex.join(['submit', '--address', server.address, *again])}"
 
 
-def _submitted(metadata: Mapping[str, str]) -> tuple[list[str], str | None]:
+def _stored_command(metadata: Mapping[str, str]) -> tuple[list[str], str | None]:
     """Return the command and the campaign folder that `submit` stored with a job.
 
     A job submitted in another way has no words, and a folder only if it made a campaign.
@@ -298,7 +298,7 @@ def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> i
         show(f"left job {job} running; continue with: {_attach_line(job, server)}", to=sys.stderr)
         return 128 + (stop.signum or 0)
     try:
-        _submitted(state.metadata)
+        _stored_command(state.metadata)
         said = brought_home(server, job, state)
     except ValueError as error:
         raise InputError(f"job {job}: {error}") from error
@@ -310,7 +310,7 @@ def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> i
     return code
 
 
-def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked | None:
+def _fetch_campaign(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked | None:
     """Run a small job that packs a campaign, and unpack the campaign from its log.
 
     On failure print the reason and return None.
@@ -348,7 +348,7 @@ def brought_home(server: JobServer, job: str, state: JobState) -> str:
         InputError: the folder belongs to another campaign of this machine, or the metadata name no folder.
         ArchiveError: the archive is not that of a campaign.
     """
-    _, campaign = _submitted(state.metadata)
+    _, campaign = _stored_command(state.metadata)
     if campaign is None:
         return f"job {job} made no campaign"
     home = home_of(campaign)
@@ -361,7 +361,7 @@ def brought_home(server: JobServer, job: str, state: JobState) -> str:
         raise InputError(f"its campaign was not brought home: {hindrance}")
     # Other folders of the job's working folder were deleted with it.
     is_left = Path(campaign).is_absolute() or home == Path(campaign)
-    unpacked = _fetched(server, job, campaign, home) if is_left else None
+    unpacked = _fetch_campaign(server, job, campaign, home) if is_left else None
     if unpacked is not None:
         note_origin(home, job, server.address, campaign)
         part = "" if unpacked.is_whole else ", without its store, which is too big for a log"

@@ -53,7 +53,7 @@ def triage(
     if not which:
         if changes or which is not None:
             raise InputError("no finding given; give its fingerprint or file (`specstorm triage` lists all)")
-        show(*_listed(folder))
+        show(*_lines_of(folder))
         return EXIT_AGREED
     place = Path(which).parent if which.endswith(KNOWN_SUFFIX) else folder
     # Read and changed in one lock, so that no other process changes the folder in between.
@@ -126,7 +126,7 @@ def _changed_keys(before: KnownFinding | None, bug: str, changes: dict[str, str 
     return {**anew, **changes}
 
 
-def _listed(folder: Path) -> list[str]:
+def _lines_of(folder: Path) -> list[str]:
     """Return one line for each finding that is known or was seen."""
     known, seen = read_known(folder), read_seen(folder)
     today = date.today()

@@ -52,7 +52,7 @@ def make_inside(folder: Path, name: str) -> Path:
         OSError: it cannot be created.
     """
     path = inside(folder, name)
-    with _opened(folder, path.relative_to(folder).parts):
+    with _open_subfolder(folder, path.relative_to(folder).parts):
         return path
 
 
@@ -73,7 +73,7 @@ def writing_inside(folder: Path, name: str, is_durable: bool = True, is_private:
     file_mode, folder_mode = (0o600, 0o700) if is_private else (0o666, 0o777)
     try:
         with (
-            _opened(folder, path.relative_to(folder).parts[:-1], folder_mode) as descriptor,
+            _open_subfolder(folder, path.relative_to(folder).parts[:-1], folder_mode) as descriptor,
             whole_file(descriptor, path.name, is_durable, file_mode) as file,
         ):
             yield file
@@ -109,7 +109,7 @@ def move_inside(source: Path, folder: Path, name: str) -> None:
         OSError: it cannot be moved.
     """
     path = inside(folder, name)
-    with _opened(folder, path.relative_to(folder).parts[:-1], 0o700) as descriptor:
+    with _open_subfolder(folder, path.relative_to(folder).parts[:-1], 0o700) as descriptor:
         os.replace(source, path.name, dst_dir_fd=descriptor)
 
 
@@ -121,7 +121,7 @@ def remove_inside(folder: Path, name: str) -> None:
         OSError: it cannot be removed.
     """
     *between, last = PurePosixPath(name).parts
-    with suppress(FileNotFoundError), _opened(folder, between, mode=None) as descriptor:
+    with suppress(FileNotFoundError), _open_subfolder(folder, between, mode=None) as descriptor:
         os.unlink(last, dir_fd=descriptor)
 
 
@@ -131,12 +131,12 @@ def remove_left_inside(folder: Path, name: str = "") -> None:
     Raises:
         OSError: as `remove_inside`.
     """
-    with _opened(folder, PurePosixPath(name).parts, mode=None) as descriptor:
+    with _open_subfolder(folder, PurePosixPath(name).parts, mode=None) as descriptor:
         remove_left(descriptor)
 
 
 @contextmanager
-def _opened(folder: Path, parts: Sequence[str], mode: int | None = 0o777) -> Iterator[int]:
+def _open_subfolder(folder: Path, parts: Sequence[str], mode: int | None = 0o777) -> Iterator[int]:
     """Open a subfolder and yield its descriptor.
 
     Each part is opened relative to the previous one, and is no link.

@@ -115,7 +115,7 @@ class JobServer:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ServerError(f"--address is {address}; expected the URL of a job server, as in {ADDRESS_DEFAULT}")
         self.address = address.rstrip("/")
-        self._client = _connected(self.address)
+        self._client = _connect(self.address)
 
     def submit(
         self, job: str, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str] | None = None
@@ -317,7 +317,7 @@ class _Tail:
             return
 
 
-def _connected(address: str) -> Any:
+def _connect(address: str) -> Any:
     """Return Ray's client of a server, with Ray's token if the server requires one."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray reads the mode once per process: find out what the server requires before Ray is imported.

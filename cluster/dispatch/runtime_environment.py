@@ -41,7 +41,7 @@ SENT = ("specstorm.py", *PACKAGES)
 _Word = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
 
 
-class _Listed(BaseModel):
+class _ProbeOutput(BaseModel):
     """Output of the probe job: Python version and installed packages of the head node."""
 
     python: Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){1,2}$")]
@@ -145,7 +145,7 @@ def read_probe(log: str) -> Installed | None:
     if line is None:
         return None
     try:
-        listed = _Listed.model_validate(read_json(line.removeprefix(_MARK).encode()), strict=True)
+        listed = _ProbeOutput.model_validate(read_json(line.removeprefix(_MARK).encode()), strict=True)
     except ValueError:
         return None
     packages = {str(canonicalize_name(name)): version for name, version in listed.packages.items() if name}

@@ -101,7 +101,7 @@ def unpack(log: str, home: Path) -> Unpacked | None:
     end = lines.index(_END, begin)
     try:
         packed = base64.b64decode("".join(filter(_BASE64.fullmatch, lines[begin + 1 : end])), validate=True)
-        files = _files(_decompressed(packed))
+        files = _files(_decompress(packed))
     except (binascii.Error, zlib.error, tarfile.HeaderError, UnicodeDecodeError):
         return None
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def is_campaign_file(path: str) -> bool:
     return _CAMPAIGN_FILE.fullmatch(path) is not None
 
 
-def _decompressed(packed: bytes) -> bytes:
+def _decompress(packed: bytes) -> bytes:
     """Return the decompressed content of a gzip file.
 
     Raises:

@@ -227,7 +227,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
     Raises:
         CampaignError: it is of another version, or no campaign.
     """
-    other = _computed(connection)
+    other = _computed_column(connection)
     if other is not None:
         raise CampaignError(f"{path}: is not a campaign database: {other} is computed; give another --out")
     tables = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -241,7 +241,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
         raise CampaignError(f"{path}: is not a campaign database: its tables are others; give another --out")
 
 
-def _computed(connection: sqlite3.Connection) -> str | None:
+def _computed_column(connection: sqlite3.Connection) -> str | None:
     """Describe a view, trigger, virtual table or generated column of a database, or return None.
 
     A campaign has none of them. In a foreign file they may take forever to read.
@@ -313,7 +313,7 @@ def _take_over(source: Path, target: Path) -> int:
         connection.text_factory = _decode
         # With this setting, SQLite reads a file that is cut off or has a damaged list of tables as far as possible.
         connection.execute("PRAGMA writable_schema=ON")
-        other = _computed(connection)
+        other = _computed_column(connection)
         if other is not None:
             raise CampaignError(f"{target}: is not a campaign database: {other} is computed; give another --out")
         new.execute("BEGIN IMMEDIATE")

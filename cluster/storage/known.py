@@ -108,7 +108,7 @@ def known_in(path: Path) -> KnownFinding:
     Raises:
         ScenarioError: as `read_known`.
     """
-    return _parsed(_text_of(path), path)
+    return _parse(_text_of(path), path)
 
 
 def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
@@ -124,11 +124,11 @@ def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
     """
     if path.exists():
         text = _text_of(path)
-        _parsed(text, path)
+        _parse(text, path)
         text = with_values(text, changes)
     else:
         text = "".join(f"{key}: {scalar(value)}\n" for key, value in changes.items() if value is not None)
-    finding = _parsed(text, path)
+    finding = _parse(text, path)
     with storing(path):
         write_inside(path.parent, path.name, text)
     return finding
@@ -143,7 +143,7 @@ def _text_of(path: Path) -> str:
         raise ScenarioError(f"{path}: cannot be read: {error}") from error
 
 
-def _parsed(text: str, path: Path) -> KnownFinding:
+def _parse(text: str, path: Path) -> KnownFinding:
     """Return the known finding in the text of a file."""
     data, lines = strict_yaml.read(text, str(path))
     try:

@@ -100,7 +100,7 @@ def claim(folder: Path) -> Claim:
         why = "a campaign is no hidden folder, and is not inside .git"
         raise CampaignError(f"{folder}: {why}; give another --out")
     try:
-        lock, made = _claimed(folder, folder / LOCK, MOMENT_SECONDS)
+        lock, made = _lock_in(folder, folder / LOCK, MOMENT_SECONDS)
     except BlockingIOError as error:
         raise HeldError(f"{folder}: another process is writing this campaign; give another --out") from error
     except OSError as error:
@@ -146,7 +146,7 @@ def editing(folder: Path) -> Iterator[None]:
     path = folder / EDIT_LOCK
     try:
         with storing(folder):
-            lock, made = _claimed(folder, path, EDIT_SECONDS)
+            lock, made = _lock_in(folder, path, EDIT_SECONDS)
     except StoreError as error:
         if isinstance(error.__cause__, BlockingIOError):
             raise StoreError(f"{folder}: locked by another process for {EDIT_SECONDS:g} s; try again later") from error
@@ -175,7 +175,7 @@ def killed_run(folder: Path) -> str | None:
     No process may write the campaign during the call.
     """
     try:
-        with _opened(folder / LOCK, os.O_RDONLY) as file:
+        with _open_lock_file(folder / LOCK, os.O_RDONLY) as file:
             return file.read(RUN_CHARACTERS_MAX).strip() or None
     except FileNotFoundError:
         return None
@@ -184,7 +184,7 @@ def killed_run(folder: Path) -> str | None:
 def is_locked(folder: Path) -> bool:
     """Return whether a process is writing a campaign."""
     try:
-        with _opened(folder / LOCK, os.O_RDONLY) as file:
+        with _open_lock_file(folder / LOCK, os.O_RDONLY) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -193,7 +193,7 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def _claimed(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[Path, ...]]:
+def _lock_in(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[Path, ...]]:
     """Create a folder if it is missing, and lock a file in it.
 
     Return the file and the created folders.
@@ -218,7 +218,7 @@ def _hold(path: Path, seconds: float) -> IO[str]:
     """Lock a file and return it; wait some seconds if another process has the lock."""
     end = time.monotonic() + seconds
     while True:
-        file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        file = _open_lock_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             _lock(file, end)
             if _is_at(file, path):
@@ -230,7 +230,7 @@ def _hold(path: Path, seconds: float) -> IO[str]:
         file.close()
 
 
-def _opened(path: Path, flags: int) -> IO[str]:
+def _open_lock_file(path: Path, flags: int) -> IO[str]:
     """Open a lock file without following links and without waiting.
 
     Its content is replaced later.

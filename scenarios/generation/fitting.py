@@ -22,19 +22,19 @@ def fitted_to(trace: Trace, capabilities: Capabilities) -> Trace:
     for _ in range(_FIXES_MAX):
         if lacking(trace, capabilities) is None:
             return trace
-        trace = _fixed(trace, capabilities)
+        trace = _apply_limits(trace, capabilities)
     raise AssertionError(f"changes for one limit exceed another: {lacking(trace, capabilities)}")
 
 
-def _fixed(trace: Trace, capabilities: Capabilities) -> Trace:
+def _apply_limits(trace: Trace, capabilities: Capabilities) -> Trace:
     """Apply the engine's limits: to each event, to the specification, to the whole trace."""
     sizes = capabilities.allowed("block_size")
     if sizes is not None and trace.spec.block_size not in sizes:
         trace = with_block_size(trace, sizes[0])
     of_events = event_limits(capabilities, trace.spec)
-    events = tuple(each for event in trace.events if (each := _fixed_by(of_events, event)) is not None)
-    spec = _fixed_by(spec_limits(capabilities), trace.spec)
-    found = _fixed_by(trace_limits(capabilities), trace.model_copy(update={"events": events, "spec": spec}))
+    events = tuple(each for event in trace.events if (each := _apply(of_events, event)) is not None)
+    spec = _apply(spec_limits(capabilities), trace.spec)
+    found = _apply(trace_limits(capabilities), trace.model_copy(update={"events": events, "spec": spec}))
     assert found is not None, "a trace can be changed to fit"
     # Remove requests that do not fit into the smaller KV cache or the shorter model.
     wrong = {problem.path[1] for problem in problems(found) if problem.path[0] == "events"}
@@ -42,7 +42,7 @@ def _fixed(trace: Trace, capabilities: Capabilities) -> Trace:
     return found.model_copy(update={"events": fitting}) if wrong else found
 
 
-def _fixed_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
+def _apply(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
     """Replace an unsupported value by the limits' `fixed` value; None removes the event."""
     for limit in limits:
         for _ in range(_FIXES_MAX):

@@ -37,7 +37,7 @@ class Provider(HypothesisProvider):
 AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.Provider"
 
 
-class _Drawn:
+class _HypothesisNumbers:
     """Random numbers from Hypothesis, which shrinks them to 0, the first item, and False."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[int]], int]) -> None:
@@ -74,6 +74,6 @@ def generated_traces(weights: Weights = DEFAULT) -> st.SearchStrategy[Generated]
     @st.composite
     def sampled(draw: Any) -> Generated:
         seed = draw(st.integers(0, 2**32 - 1))
-        return generate_trace(lambda site, index: _Drawn(draw), seed, weights)
+        return generate_trace(lambda site, index: _HypothesisNumbers(draw), seed, weights)
 
     return sampled()

@@ -120,11 +120,11 @@ class Captures:
     def drafted(self, view: View, step: int, requests: Requests) -> None:
         """Copy drafter-specific variables: predictions, recurrent states, carried hidden states."""
         if self._traits.carries_hidden_state:
-            self._carried(view, step, requests)
+            self._capture_hidden_states(view, step, requests)
         if self._traits.has_model:
             self._draft_model(view, step, requests)
 
-    def _carried(self, view: View, step: int, requests: Requests) -> None:
+    def _capture_hidden_states(self, view: View, step: int, requests: Requests) -> None:
         record = self._recorder.capture
 
         def look(carried: Array, state_slot: Array) -> None:

@@ -72,11 +72,13 @@ class Context:
         given = {**own, **named} if own else named
         fixed = self.fixed.get(op)
         if fixed is None:
-            fixed = self.fixed[op] = dict(self._fixed(op, view, given))
+            fixed = self.fixed[op] = dict(self._shape_independent_arguments(op, view, given))
         values = {**vars(view), **fixed, **given}
         return op(*map(values.__getitem__, op.declared))
 
-    def _fixed(self, op: type[Arguments], view: ShapeView, given: Container[str]) -> Iterator[tuple[str, Any]]:
+    def _shape_independent_arguments(
+        self, op: type[Arguments], view: ShapeView, given: Container[str]
+    ) -> Iterator[tuple[str, Any]]:
         """Yield (name, value) of the op arguments that do not depend on the batch shape."""
         for name, declared in op.declared.items():
             if name in given or (declared is not None and not declared.of and hasattr(view, name)):

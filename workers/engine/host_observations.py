@@ -24,7 +24,7 @@ def observe_schedule(tick: int, scheduler: Scheduler) -> Observation:
         "scheduled_known": [len(request.tokens) for request in running],
     }
     if scheduler.cache is not None:
-        values |= _cached(scheduler.cache)
+        values |= _prefix_cache_state(scheduler.cache)
     return Observation("scheduled", tick, tuple([request.index for request in running]), values)
 
 
@@ -64,7 +64,7 @@ def observe_results(
         "free_state_slots": scheduler.state_slots.num_free,
     }
     if scheduler.cache is not None:
-        values |= _cached(scheduler.cache)
+        values |= _prefix_cache_state(scheduler.cache)
     if logprobs is not None:
         values["logprobs"] = [*logprobs]
     if drafts is not None:
@@ -92,7 +92,7 @@ def observe_drained(
     return Observation("drained", tick, (), values)
 
 
-def _cached(cache: Prefixes) -> dict[str, tuple[int, ...]]:
+def _prefix_cache_state(cache: Prefixes) -> dict[str, tuple[int, ...]]:
     """Return the prefix cache's reference counts and hashes by block, and its order of eviction."""
     pool = cache.pool
     return {

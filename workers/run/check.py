@@ -64,7 +64,7 @@ _LEFT_BEHIND = (
 )
 
 
-def judgement(
+def run_and_explain(
     trace: Trace,
     sweep: bool,
     value_cache: ModelValueCache,
@@ -84,7 +84,7 @@ def judgement(
         return Judgement(verdict=nothing, trace=trace, schedules=0)
     # Run, compare and confirm, under one schedule after the other.
     if sweep:
-        trace, verdict, tried = _swept(trace, value_cache, config, confirm)
+        trace, verdict, tried = _run_schedules(trace, value_cache, config, confirm)
     else:
         verdict, tried = check(trace, value_cache, Options(confirm=confirm), config=config), 1
     if isinstance(verdict, Agreed | Vacuous):
@@ -101,7 +101,7 @@ def judgement(
     return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
 
-def _swept(
+def _run_schedules(
     trace: Trace, value_cache: ModelValueCache, config: RunConfig, confirm: Confirm
 ) -> tuple[Trace, Verdict, int]:
     """Run a trace under one schedule after another until one has a finding."""
@@ -191,7 +191,7 @@ def check(
     if unmet is not None:
         return Vacuous(stats=NO_STATS, missing=(unmet,))
     kind.prepare(config)
-    verdict = _repeated(trace, value_cache, options, kind, config) or judge_trace(
+    verdict = _verdict_of_repetition(trace, value_cache, options, kind, config) or judge_trace(
         trace, value_cache, options, kind, config
     )
     # A verdict must depend on the trace alone, not on earlier traces of the engine: judge again on a new engine.
@@ -214,10 +214,10 @@ def check(
         return verdict.model_copy(update={"unconfirmed": why})
     if options.confirm == "later":
         return verdict.model_copy(update={"unconfirmed": fact("unconfirmed_yet")})
-    return _confirmed(trace, value_cache, replace(again, compared=References(until)), kind, config, confirmation)
+    return _confirm(trace, value_cache, replace(again, compared=References(until)), kind, config, confirmation)
 
 
-def _repeated(
+def _verdict_of_repetition(
     trace: Trace, value_cache: ModelValueCache, options: Options, kind: TargetKind, config: RunConfig
 ) -> Verdict | None:
     """Return the verdict of a run whose records all equal those of a correct run, else None.
@@ -287,7 +287,7 @@ def _with_locations(verdict: Crashed | Diverged | Stuck, places: Places, trace: 
             return verdict
 
 
-def _confirmed(
+def _confirm(
     trace: Trace,
     value_cache: ModelValueCache,
     options: Options,

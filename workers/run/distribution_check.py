@@ -68,7 +68,7 @@ def check_distribution(
     if not submits:
         raise ValueError("events: no request has a temperature")
     without = without_drafts(trace, kind.capabilities)
-    runs = (_drawn(each, submits, role, num_copies) for role, each in enumerate((trace, without)))
+    runs = (_traces_with_copies(each, submits, role, num_copies) for role, each in enumerate((trace, without)))
     counts: list[dict[tuple[str, tuple[int, int]], Counter[Outcome]]] = []
     for traces in runs:
         tally: dict[tuple[str, tuple[int, int]], Counter[Outcome]] = {}
@@ -91,7 +91,7 @@ def check_distribution(
     return Agreed(stats=NO_STATS.model_copy(update={"requests": 2 * num_copies * len(submits), "planes": ("tokens",)}))
 
 
-def _drawn(trace: Trace, submits: Sequence[Submit], role: int, num_copies: int) -> Iterator[Trace]:
+def _traces_with_copies(trace: Trace, submits: Sequence[Submit], role: int, num_copies: int) -> Iterator[Trace]:
     """Yield traces with many copies of each request, each copy with another sampling seed.
 
     The seeds also differ between both runs (`role`).

@@ -196,7 +196,7 @@ class Run:
             if found is None and compared is not None and kept is not None:
                 kept.ended(self.target.left_over(), self.target.digest())
                 compared.agreed = kept
-            explained = self._explained(found) if found is not None else None
+            explained = self._with_cause(found) if found is not None else None
             taken = self.panel.contracts.taken if self.panel.contracts is not None else []
             return FinishedRun(explained, self.stats(), self.target.outputs(), self.panel.history(), taken)
         except DeviceError:
@@ -212,11 +212,11 @@ class Run:
         Return the statistics if all records are equal and there is no race and no broken contract, else None.
         """
         try:
-            return self._repeated(agreed)
+            return self._compare_steps(agreed)
         finally:
             self.target.close()
 
-    def _repeated(self, agreed: AgreedRun) -> Stats | None:
+    def _compare_steps(self, agreed: AgreedRun) -> Stats | None:
         feed, target, repetition = self.feed, self.target, Repetition(agreed)
         while not feed.drained():
             if feed.tick > agreed.steps:
@@ -266,7 +266,7 @@ class Run:
             return self._options.steps_max
         return steps_max(self.trace, self.target.probes) if self._capabilities.logs_decisions else STEPS_MAX
 
-    def _explained(self, found: Difference) -> Difference:
+    def _with_cause(self, found: Difference) -> Difference:
         """Return a difference with the last writers of its value, and with the first race."""
         race = found.missing_order or self.missing_order()
         return self._with_writers(found).model_copy(update={"missing_order": race})
@@ -290,7 +290,7 @@ class Run:
             return self._stuck(LanesWait(host=error.host, lanes=lanes))
         found = self.panel.before_crash(self.target)
         if found is not None:
-            return Diverged(stats=self.stats(), difference=self._explained(found))
+            return Diverged(stats=self.stats(), difference=self._with_cause(found))
         order = self.missing_order()
         before = self.panel.wrong_before_crash(self.target)
         return Crashed(

@@ -91,7 +91,7 @@ class EventFeed:
                 self._begin_session_inputs()
                 return
         if isinstance(event.prompt, Continuation):
-            prompt = self.prompts[submit] = self._continued(event, event.prompt)
+            prompt = self.prompts[submit] = self._continuing_prompt(event, event.prompt)
             if prompt is None:
                 return
             event = event.model_copy(update={"prompt": prompt})
@@ -123,7 +123,7 @@ class EventFeed:
                 self._contracts.submitted(event.model_copy(update={"prompt": prompt}), None, None)
             self._waiting.remove(part)
 
-    def _continued(self, event: Submit, turn: Continuation) -> tuple[int, ...] | None:
+    def _continuing_prompt(self, event: Submit, turn: Continuation) -> tuple[int, ...] | None:
         """Return the prompt that continues another request, cut to the engine's limits.
 
         Return None if the request that it continues was never submitted, or if no token fits.

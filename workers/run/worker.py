@@ -6,7 +6,7 @@ from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
 from workers.oracle.model_values import ModelValueCache
 from workers.record.verdict import Judgement
-from workers.run.check import judgement
+from workers.run.check import run_and_explain
 from workers.run.engine_run import Confirm
 from workers.run.known_bugs import KnownBugs
 from workers.run.shard import ShardReport, first_matching_candidate, judge_shard
@@ -28,7 +28,7 @@ class Worker:
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
         """Judge a trace under its own schedule, or under a `sweep` of schedules."""
-        return judgement(trace, sweep, self._value_cache, self._known_bugs.of, config, self._confirm)
+        return run_and_explain(trace, sweep, self._value_cache, self._known_bugs.of, config, self._confirm)
 
     def hunt(
         self,

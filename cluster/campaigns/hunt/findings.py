@@ -119,10 +119,10 @@ class Findings:
                 continue
             if triage.state.stage != "confirmed":
                 return
-            triage.state = self._closed(triage.state)
+            triage.state = self._with_stage_closed(triage.state)
             self._keep(triage.state)
 
-    def _closed(self, state: FindingState) -> FindingState:
+    def _with_stage_closed(self, state: FindingState) -> FindingState:
         """Return a confirmed finding's state with stage `closed`.
 
         It gets an artefact unless it is refuted or a duplicate.

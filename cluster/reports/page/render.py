@@ -23,7 +23,7 @@ from cluster.reports.page.faults import kill_matrix, survival_chart
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.glossary import GLOSSARY, meanings
 from cluster.reports.page.nights import Nights
-from cluster.reports.page.timelines import Drawn
+from cluster.reports.page.timelines import TimelinePicture
 from cluster.reports.page.trends import trends_of
 from scenarios.probes import PROBES
 from scenarios.visible import visible_data, visible_text
@@ -122,7 +122,9 @@ def _as_far(campaigns: Sequence[Campaign]) -> str:
     return ", as far as judged" if is_short else ""
 
 
-def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], nights: Nights | None = None) -> str:
+def render_page(
+    campaigns: Sequence[Campaign], timelines: Mapping[str, TimelinePicture], nights: Nights | None = None
+) -> str:
     """Return the HTML page about some campaigns.
 
     `timelines` are the drawn timelines by bug, `nights` the states of findings over nights.

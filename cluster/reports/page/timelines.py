@@ -31,7 +31,7 @@ DOWNLOAD_BYTES_MAX, DOWNLOADS_BYTES_MAX = 256 << 10, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class TimelinePicture:
     """Timeline of a finding: its picture, and its trace for Perfetto.
 
     Without a timeline, `note` has the reason.
@@ -61,7 +61,7 @@ class Drawn:
         return -(-len(self.packed) // 1000)
 
 
-def draw_timelines(findings: Sequence[Finding], folder: Path, count: int) -> dict[str, Drawn]:
+def draw_timelines(findings: Sequence[Finding], folder: Path, count: int) -> dict[str, TimelinePicture]:
     """Replay the first findings; write their traces to a subfolder.
 
     Return the drawings by bug.
@@ -73,27 +73,27 @@ def draw_timelines(findings: Sequence[Finding], folder: Path, count: int) -> dic
         if 0 < size <= min(room, DOWNLOAD_BYTES_MAX):
             drawn[bug] = replace(each, is_carried=True)
             room -= size
-    unseen = Drawn(note=f"no timeline: {count} are drawn; `specstorm report --timelines N` draws more")
+    unseen = TimelinePicture(note=f"no timeline: {count} are drawn; `specstorm report --timelines N` draws more")
     return drawn | {finding.bug: unseen for finding in findings[count:]}
 
 
-def _draw(finding: Finding, folder: Path) -> Drawn:
+def _draw(finding: Finding, folder: Path) -> TimelinePicture:
     if kills_worker(finding.verdict):
-        return Drawn(note="no timeline: this trace kills the process that runs it")
+        return TimelinePicture(note="no timeline: this trace kills the process that runs it")
     if finding.config.engine not in known_engines() or not has_timeline(finding.config):
-        return Drawn(note="no timeline: lanes are recorded only on the simulated device")
+        return TimelinePicture(note="no timeline: lanes are recorded only on the simulated device")
     trace = finding.judgement.trace
     if not FAULTS.keys() >= set(trace.faults) or problems(trace) or over_limits(trace):
-        return Drawn(note="no timeline: no engine runs this trace, or it would take too long")
+        return TimelinePicture(note="no timeline: no engine runs this trace, or it would take too long")
     try:
         verdict, timeline = record_timeline(trace, finding.config)
     except DeviceError as error:
-        return Drawn(note=f"no timeline: {error}")
+        return TimelinePicture(note=f"no timeline: {error}")
     signature = signature_of(verdict, trace)
     if signature is None:
-        return Drawn(note=f"no timeline: with the present code the verdict on this trace is {verdict.kind}")
+        return TimelinePicture(note=f"no timeline: with the present code the verdict on this trace is {verdict.kind}")
     if not timeline.tasks:
-        return Drawn(note=f"no timeline: engine {finding.config.engine} records no tasks of its lanes")
+        return TimelinePicture(note=f"no timeline: engine {finding.config.engine} records no tasks of its lanes")
     order = detected_race(verdict)
     name = finding.anchor.removeprefix("finding-")
     file = f"{FOLDER}/{finding.plane}-{name}.json"
@@ -101,4 +101,4 @@ def _draw(finding: Finding, folder: Path) -> Drawn:
     write_inside(folder, file, document)
     # Without a timestamp, the same trace gives the same page.
     packed = gzip.compress(document.encode(), mtime=0)
-    return Drawn(picture_of(timeline, finding.difference, order), file, packed)
+    return TimelinePicture(picture_of(timeline, finding.difference, order), file, packed)

@@ -105,7 +105,7 @@ def trends_of(campaigns: Sequence[Campaign]) -> Trends | None:
     days = tuple(night.day for night in nights)
     series = [_series(name, [value(night) for night in nights], days, text) for name, value, text in _SERIES]
     found = tuple(each for each in series if each.dots)
-    return Trends(days, found, tuple(_recurring(nights)), tuple(_missed(nights)))
+    return Trends(days, found, tuple(_recurring(nights)), tuple(_missed_faults(nights)))
 
 
 def _recurring(nights: Sequence[Night]) -> list[Recurring]:
@@ -126,7 +126,7 @@ def _times(bug: str, night: Night) -> int | None:
     return 0 if night.is_judged else None
 
 
-def _missed(nights: Sequence[Night]) -> list[tuple[str, tuple[str, ...]]]:
+def _missed_faults(nights: Sequence[Night]) -> list[tuple[str, tuple[str, ...]]]:
     """Return the faults that some trial did not find, with each night's trial counts."""
     lines = [{line.fault: line for line in by_fault(night.campaign.trials)} for night in nights]
     faults = sorted({fault for each in lines for fault, line in each.items() if line.detected < line.trials})

@@ -112,7 +112,7 @@ class HostDrafts:
         assert len(proposed) == len(step.rows), (
             f"step {step.number}: drafts for {len(proposed)} of {len(step.rows)} rows"
         )
-        self.columns = tuple(chain.from_iterable(map(self._padded, proposed)))
+        self.columns = tuple(chain.from_iterable(map(self._pad, proposed)))
         return proposed
 
     @property
@@ -134,9 +134,9 @@ class HostDrafts:
             on_device = ngram_drafts(known, num_drafts)
         elif self._spec.drafter == "suffix":
             on_device = self._suffixes.propose(request.index, known, num_drafts)
-        return self._padded(tuple(on_device), num_drafts)
+        return self._pad(tuple(on_device), num_drafts)
 
-    def _padded(self, drafts: tuple[int, ...], count: int | None = None) -> tuple[int, ...]:
+    def _pad(self, drafts: tuple[int, ...], count: int | None = None) -> tuple[int, ...]:
         """Return draft tokens padded with NO_DRAFT to `count` (default K)."""
         count = self._spec.num_speculative_tokens if count is None else count
         return drafts[:count] + (NO_DRAFT,) * (count - len(drafts))

@@ -15,7 +15,7 @@ from workers.record.evidence import Harm, MissingOrder, Site
 from workers.targets.child.messages import MessageError, message_in
 
 
-class Answered(Value):
+class AnswerEnvelope(Value):
     """Envelope of an answer: number of the question, fields of the answer."""
 
     number: int
@@ -71,7 +71,7 @@ class Failed(Value):
     is_last: bool = False
 
 
-class _Answer(Value):
+class _AnswerWithRecords(Value):
     """Base of the answers that carry new engine records (`seen`).
 
     `seen` is what the scheduler, model runner and drafter have shown since the last answer.
@@ -80,7 +80,7 @@ class _Answer(Value):
     seen: tuple[EngineRecord, ...]
 
 
-class Stepped(_Answer):
+class Stepped(_AnswerWithRecords):
     """Answer to `step`: the tokens delivered to each client, and the probe counters so far.
 
     `drained` is true if the scheduler has no request left and no step is in flight.
@@ -98,7 +98,7 @@ class Race(Value):
     count: int
 
 
-class Reported(_Answer):
+class Reported(_AnswerWithRecords):
     """Answer to `report`: races of the trace and counters of the device, after all device work."""
 
     races: tuple[Race, ...]
@@ -122,7 +122,9 @@ def answer_in(line: bytes, number: int, kind: type[A]) -> A | Failed:
     """
     is_failure = "error" in message_in(line)
     try:
-        received: Failed | Answered = (Failed if is_failure else Answered).model_validate_json(line, strict=True)
+        received: Failed | AnswerEnvelope = (Failed if is_failure else AnswerEnvelope).model_validate_json(
+            line, strict=True
+        )
         if received.number != number:
             raise MessageError(f"an answer to question {received.number}, not to {number}")
         if isinstance(received, Failed):

@@ -48,7 +48,7 @@ A = TypeVar("A", bound=Value)
 
 
 @cache
-def _applied(package: str, names: str, roots: tuple[Path, ...]) -> SelectedEdits:
+def _matching_fixes(package: str, names: str, roots: tuple[Path, ...]) -> SelectedEdits:
     """Return the edits of the selected fixes, and which fixes do not match the sources."""
     return select_edits(select_fixes(fixes_of(package), names), roots)
 
@@ -345,7 +345,7 @@ class ChildKind(TargetKind):
         if installed is None:
             return SelectedEdits()
         laid_over = (Path(config.engine_path),) if config.engine_path else ()
-        return _applied(self.package, config.fixes, (*laid_over, installed))
+        return _matching_fixes(self.package, config.fixes, (*laid_over, installed))
 
     def home(self, config: RunConfig) -> Path:
         """Return the virtual environment of the engine that a run configuration selects."""

@@ -78,7 +78,7 @@ class Warden:
         ended: dict[int, int] = {}
         while child not in ended and not (self._is_asked or self.is_alone):
             self._wait(None, errors)
-            ended |= _reaped()
+            ended |= _reap()
         ended |= self._end(signal.SIGTERM, TERM_SECONDS if child in ended else term_seconds, errors)
         ended |= self._end(signal.SIGKILL, KILL_SECONDS, errors)
         if errors is not None:
@@ -108,7 +108,7 @@ class Warden:
 
         Return the wait statuses of the children that have ended.
         """
-        ended = _reaped()
+        ended = _reap()
         until = time.monotonic() + seconds
         is_sent = False
         while _has_children() and time.monotonic() < until:
@@ -117,7 +117,7 @@ class Warden:
                 _send(number)
                 is_sent = True
             self._wait(_PAUSE_SECONDS, errors)
-            ended |= _reaped()
+            ended |= _reap()
         return ended
 
 
@@ -129,7 +129,7 @@ def _watch(process: int) -> int | None:
         return None
 
 
-def _reaped() -> dict[int, int]:
+def _reap() -> dict[int, int]:
     """Return the exit statuses of ended children by process id, so that none stays a zombie."""
     ended: dict[int, int] = {}
     with suppress(ChildProcessError):

@@ -31,7 +31,7 @@ def literal(value: object) -> str:
             given = [*map(literal, arguments), *(f"{key}={literal(each)}" for key, each in options.items())]
             return f"{name}({', '.join(given)})"
         case str():
-            return f'"{_quoted(value)}"'
+            return f'"{_escape(value)}"'
         case tuple() | list():
             return f"[{', '.join(map(literal, value))}]"
         case dict():
@@ -39,7 +39,7 @@ def literal(value: object) -> str:
     return repr(value)
 
 
-def _quoted(text: str) -> str:
+def _escape(text: str) -> str:
     """Return a text escaped for a Python string literal, without the quotes."""
     return _printable(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
 

@@ -110,7 +110,7 @@ class DelayedLines:
 
     def __enter__(self) -> "DelayedLines":
         self._before = sys.gettrace()
-        sys.settrace(self._called)
+        sys.settrace(self._line_tracer)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,7 +123,7 @@ class DelayedLines:
         else:
             spin(delay.microseconds)
 
-    def _called(self, frame: FrameType, event: str, _: object) -> Any:
+    def _line_tracer(self, frame: FrameType, event: str, _: object) -> Any:
         """Return a line tracer if the called function contains a delayed line, else None."""
         code = frame.f_code
         found = self._of_code.get(code)

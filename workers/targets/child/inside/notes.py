@@ -57,7 +57,7 @@ class Notes:
                 spec.loader = _Noting(spec.loader, self, _file_of(spec), selected)
         return spec
 
-    def noted(self, tree: ast.Module, source: bytes, file: str, selected: Mapping[str, int]) -> None:
+    def insert_notes(self, tree: ast.Module, source: bytes, file: str, selected: Mapping[str, int]) -> None:
         """Insert a statement at the start of each selected block that marks the block as run."""
         for name, function in functions_of(source, tree).items():
             for number, block in [*enumerate(function.blocks)][: selected.get(name, 0)]:
@@ -128,7 +128,7 @@ class _Noting(SourceFileLoader):
         path = self.get_filename(fullname)
         source = self.get_data(path)
         tree = self._loader.tree() if isinstance(self._loader, edited_modules.Loader) else ast.parse(source, path)
-        self._notes.noted(tree, source, self._file, self._selected)
+        self._notes.insert_notes(tree, source, self._file, self._selected)
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)
         return code
 
@@ -157,7 +157,7 @@ def note_edits(package: str, fixes: SelectedEdits) -> None:
     installed = [folder for overlay in overlays for folder in overlay.installed]
 
     def selected(file: str, source: bytes) -> Mapping[str, int]:
-        names = _changed(file, source, installed) if overlays else set()
+        names = _changed_functions(file, source, installed) if overlays else set()
         edits = fixes.by_module.get(_module_of(file), ())
         functions = functions_of(source) if edits else {}
         return dict.fromkeys(names | {edit.function if edit.function in functions else MODULE for edit in edits}, 1)
@@ -170,7 +170,7 @@ def _module_of(file: str) -> str:
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def _changed(file: str, source: bytes, folders: Sequence[str]) -> set[str]:
+def _changed_functions(file: str, source: bytes, folders: Sequence[str]) -> set[str]:
     """Return the functions of an overlaid file that differ from the installed file."""
     inner = file.partition("/")[2]
     before = next((path.read_bytes() for folder in folders if (path := Path(folder, inner)).is_file()), None)

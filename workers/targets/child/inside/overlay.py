@@ -60,7 +60,7 @@ class DistributionAlias(DistributionFinder):
     """Import hook that also reports a package's version under another distribution name."""
 
     def __init__(self, name: str, version: str) -> None:
-        self._found = _Named(name, version)
+        self._found = _VersionMetadata(name, version)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
         """Return None: this finder serves distribution metadata only, never modules."""
@@ -70,7 +70,7 @@ class DistributionAlias(DistributionFinder):
             yield self._found
 
 
-class _Named(Distribution):
+class _VersionMetadata(Distribution):
     def __init__(self, name: str, version: str) -> None:
         self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
 

@@ -97,7 +97,7 @@ class CopyReadback(Readback):
         self._coming: deque[tuple[Any, Callable[[], None]]] = deque()
 
     def read(self, tensors: Mapping[str, Parts], receive: Receive) -> None:
-        copies = {name: [_copied(part) for part in parts] for name, parts in tensors.items()}
+        copies = {name: [_host_copy(part) for part in parts] for name, parts in tensors.items()}
         event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._coming.append((event, partial(receive, copies)))
@@ -117,7 +117,7 @@ class CopyReadback(Readback):
             receive()
 
 
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
+def _host_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a host copy of a tensor; a GPU writes it to pinned memory, in stream order."""
     if tensor.device.type == "cpu":
         return tensor.clone()

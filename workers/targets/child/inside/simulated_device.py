@@ -86,7 +86,7 @@ class SimulatedDevice:
         if self.hosts is not None:
             self.hosts.begin(schedule)
         self._device.begin(schedule, watching)
-        named = [each for name, holder in memory.items() for each in self._named(holder, name)]
+        named = [each for name, holder in memory.items() for each in self._tensors_and_streams(holder, name)]
         for name, value in named:
             if isinstance(value, torch.Stream):
                 rank, _, path = name.rpartition(": ")
@@ -111,14 +111,14 @@ class SimulatedDevice:
     def abandon(self) -> None:
         """Save the report of a failed engine's trace, and discard the queued tasks."""
         self._report = self._device.report()
-        self._report_before_failure = _shown(self._report, self._passed_over)
+        self._report_before_failure = _report_message(self._report, self._passed_over)
         self._device.drop()
 
     def report(self) -> Message:
         """Run all enqueued tasks; return the races of the trace and the device's counters."""
         if not self._report_before_failure:
             self._report = self._device.end()
-        return self._report_before_failure or _shown(self._report, self._passed_over)
+        return self._report_before_failure or _report_message(self._report, self._passed_over)
 
     def race(self, number: int) -> Race:
         return self._report.races[number]
@@ -138,7 +138,7 @@ class SimulatedDevice:
         """Run all queued tasks; return hashes of each task's reads and writes."""
         return self._device.digests()
 
-    def _named(self, holder: object, path: str) -> Iterator[tuple[str, Any]]:
+    def _tensors_and_streams(self, holder: object, path: str) -> Iterator[tuple[str, Any]]:
         """Yield (path, tensor or stream) for the attributes of an object, recursively.
 
         Attributes of the engine's own objects are searched too, breadth first: if a tensor has several names, the
@@ -168,7 +168,7 @@ class SimulatedDevice:
         return type(value).__module__.startswith(self._own) and hasattr(value, "__dict__")
 
 
-def _shown(report: Report, passed_over: Sequence[str]) -> Message:
+def _report_message(report: Report, passed_over: Sequence[str]) -> Message:
     return {"races": [_race(race, passed_over) for race in report.races], "counts": dict(report.counts)}
 
 

@@ -88,7 +88,7 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
             name = "hybrid" if version == "good" else f"hybrid {version}"
             return _hybrid_config(vocab_size), _hybrid(generator_of(name, vocab_size), vocab_size)
         case "gated", version:
-            return _gated_config(vocab_size), _gated(version, vocab_size)
+            return _gated_config(vocab_size), _gated_delta_net(version, vocab_size)
         case (("windows" | "wide-windows"), version):
             return windows.model(kind, version, vocab_size)
         case "experts", version:
@@ -98,7 +98,7 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
         case "mtp", _:
             target = target_weights(vocab_size)
             head = {"architectures": ["MiMoForCausalLM"], "model_type": "qwen2", "num_nextn_predict_layers": 1}
-            return dense_config(vocab_size, LAYERS) | head, _unbiased(target) | _mtp(quality, vocab_size)
+            return dense_config(vocab_size, LAYERS) | head, _with_zero_biases(target) | _mtp(quality, vocab_size)
         case _:
             return dense_model(kind, quality, vocab_size)
 
@@ -141,7 +141,7 @@ def _hybrid_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights
     return {f"{prefix}.{name}.weight": weight for name, weight in (mixer | both).items()}
 
 
-def _gated(version: str, vocab_size: int) -> Weights:
+def _gated_delta_net(version: str, vocab_size: int) -> Weights:
     """Return gated-delta-net weights; version `good` has the attention model's embeddings."""
     target, generator = target_weights(vocab_size), generator_of(f"gated {version}", vocab_size)
     weights = {name: target[name] for name in ("model.embed_tokens.weight", "lm_head.weight")}
@@ -215,7 +215,7 @@ def _experts_config(vocab_size: int) -> dict[str, Any]:
     }
 
 
-def _unbiased(weights: Weights) -> Weights:
+def _with_zero_biases(weights: Weights) -> Weights:
     """Return weights without biases in the query, key and value projections (all zero)."""
     projections = [name for name in weights if name.rpartition("_proj")[0][-1:] in ("q", "k", "v")]
     biases = {name.replace("weight", "bias"): torch.zeros(len(weights[name])) for name in projections}
@@ -234,7 +234,7 @@ def _mtp(quality: str, vocab_size: int) -> Weights:
         case _:
             mixed = normal(generator, HIDDEN, 2 * HIDDEN, scale=HIDDEN**-0.5)
     norms = {f"{prefix}.{name}.weight": torch.ones(HIDDEN) for name in ("token_layernorm", "hidden_layernorm")}
-    layer = _unbiased(layer_weights(generator, prefix, 0.02 if quality == "good" else 0.2))
+    layer = _with_zero_biases(layer_weights(generator, prefix, 0.02 if quality == "good" else 0.2))
     last = {f"{prefix}.input_proj.weight": mixed, f"{prefix}.final_layernorm.weight": torch.ones(HIDDEN)}
     return layer | norms | last
 

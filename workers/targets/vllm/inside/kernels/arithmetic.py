@@ -57,13 +57,13 @@ def uniform(seed: int, offset: int) -> Any:
 def noise(seed: int, position: int, keys: Array, in_float64: bool) -> Any:
     """Return Gumbel noise for token ids, from a hash of seed, position and each token id."""
     if in_float64:
-        low = _hashed(seed, position, keys, 0).astype(np.uint64)
-        high = _hashed(seed, position, keys, _SALT).astype(np.uint64)
+        low = _hash(seed, position, keys, 0).astype(np.uint64)
+        high = _hash(seed, position, keys, _SALT).astype(np.uint64)
         random = ((high << np.uint64(32)) | low) >> np.uint64(11)
         u = (random.astype(np.float64) + 0.5) * 1.1102230246251565e-16
         u = np.where(u == 1.0, u - 1.1102230246251565e-16, u)
         return -np.log(-np.log(u))
-    random = _hashed(seed, position, keys, 0)
+    random = _hash(seed, position, keys, 0)
     high, low = (random >> 16).astype(np.float32), (random & 0xFFFF).astype(np.float32)
     u = high * np.float32(1.52587890625e-05) + (low + np.float32(0.5)) * np.float32(2.3283064365386963e-10)
     return -np.log(-_log_of_rest(u))
@@ -78,12 +78,12 @@ def _log_of_rest(u: Array) -> Array:
     return np.where(u < 0.25, series, np.log(np.fmax(np.float32(1) - u, np.float32(5.960464477539063e-08))))
 
 
-def _hashed(seed: int, position: int, keys: Array, domain: int) -> Array:
+def _hash(seed: int, position: int, keys: Array, domain: int) -> Array:
     """Return the 32-bit Murmur3 hash of (seed, position, key) for each key."""
     h: Any = domain
     for word in (seed & _MASK, (seed >> 32) & _MASK, position & _MASK):
-        h = _mixed(h, word)
-    found = _mixed(h, keys.astype(np.uint32)) ^ 16
+        h = _mix(h, word)
+    found = _mix(h, keys.astype(np.uint32)) ^ 16
     found ^= found >> 16
     found *= 0x85EBCA6B
     found ^= found >> 13
@@ -92,7 +92,7 @@ def _hashed(seed: int, position: int, keys: Array, domain: int) -> Array:
     return mixed
 
 
-def _mixed(h: Any, key: Any) -> Any:
+def _mix(h: Any, key: Any) -> Any:
     """Mix a 32-bit key into a hash; both are words or arrays of words."""
     key = key * 0xCC9E2D51 & _MASK
     key = key << 15 & _MASK | key >> 17

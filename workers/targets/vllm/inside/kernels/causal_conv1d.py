@@ -36,7 +36,7 @@ def causal_conv1d_fwd(programs: tuple[int, ...], args: Given) -> None:
             state[:] = np.concatenate([before, tokens])[length:]
         else:
             before = tokens[first - keep : first]
-        found = _convolved(before, tokens[first : first + args.BLOCK_M], args)
+        found = _convolve(before, tokens[first : first + args.BLOCK_M], args)
         args.o_ptr.rows((start + first) * args.stride_o_token, (len(found), size), strides_o)[:] = found
 
 
@@ -64,14 +64,14 @@ def causal_conv1d_update(programs: tuple[int, ...], args: Given) -> None:
         first = slot * args.stride_conv_state_seq
         behind = args.conv_state_ptr.rows(first + (kept - 1) * args.stride_conv_state_tok, (keep, size), strides)
         before = behind.copy()
-        found = _convolved(before, tokens, args)
+        found = _convolve(before, tokens, args)
         passed = 1 if args.IS_SPEC_DECODING else count
         after = np.concatenate([before, tokens])[passed:]
         args.conv_state_ptr.rows(first, (len(after), size), strides)[:] = after
         args.o_ptr.rows(start_o, (count, size), strides_o)[:] = found
 
 
-def _convolved(before: Array, tokens: Array, args: Given) -> Array:
+def _convolve(before: Array, tokens: Array, args: Given) -> Array:
     """Return the convolution of `tokens`; `before` has the input tokens that precede them."""
     width, size, count = args.KERNEL_WIDTH, args.dim, len(tokens)
     weights = args.w_ptr.rows(0, (width, size), (args.stride_w_width, args.stride_w_dim))
