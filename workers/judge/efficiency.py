@@ -12,6 +12,7 @@ Does not verify, against the synchronous run:
 - the quantities of `Work`: async scheduling places draft tokens before it knows whether they are needed, and computes
   one step more after the end of a request, so it may need more blocks, preemptions and steps;
 - sampled requests, and a token that differs between both runs (a near tie of two logits);
+- draft trees: a row does not show which draft token follows which;
 - traces that submit a name again, put the engine to sleep, load other weights or change the number of draft tokens.
 """
 
@@ -105,7 +106,8 @@ def first_loss_to_synchronous(trace: Trace, seen: Effort, wanted: Effort) -> Dif
     """Return the first row that verifies or accepts fewer draft tokens than in the synchronous run."""
     submits = trace.submitted()
     has_changes = any(isinstance(event, LoadWeights | SetK | Sleep) for event in trace.events)
-    if has_changes or max(Counter(submit.request for submit in submits).values(), default=0) > 1:
+    is_tree = trace.spec.tree_width > 1
+    if has_changes or is_tree or max(Counter(submit.request for submit in submits).values(), default=0) > 1:
         return None
     is_lookup = TRAITS[trace.spec.drafter].is_lookup
     for key, own in sorted(seen.verifications.items(), key=lambda each: each[1].step):

@@ -78,8 +78,9 @@ def test_lookup_that_finds_other_drafts_than_synchronously_is_reported() -> None
         traced(temperature=1.0),
         traced(traced().submits()[0].model_copy(update={"tick": 9})),
         traced(spec=SPEC.model_copy(update={"max_model_len": 10})),
+        traced(spec=SPEC.model_copy(update={"tree_width": 2})),
     ],
-    ids=["set_k", "sampled", "name again", "no room in the model"],
+    ids=["set_k", "sampled", "name again", "no room in the model", "draft tree"],
 )
 def test_fewer_drafts_with_a_reason_are_not_reported(trace: Trace) -> None:
     assert first_loss_to_synchronous(trace, effort([], [6]), effort([6, 7], [6, 7, 8])) is None
