@@ -61,7 +61,7 @@ class Edit(Value):
 
     @property
     def anchor(self) -> str:
-        """The statement at which `code` is inserted (before, after or instead); "" for other edits."""
+        """The statement before, after or in place of which `code` is inserted; "" for other edits."""
         return self.before or self.after or self.instead
 
     @property
@@ -180,7 +180,7 @@ def scope_of(tree: ast.Module, edit: Edit) -> ast.Module | ast.FunctionDef | ast
 
 
 def head_of(statement: ast.stmt) -> str:
-    """Return a statement's text; of a compound statement, its first clause without the colon."""
+    """Return a statement's text; for a compound statement its header without the colon."""
     if not hasattr(statement, "body"):
         return ast.unparse(statement)
     fields = dict(ast.iter_fields(statement))
@@ -218,7 +218,7 @@ def replace_spans(source: str, spans: Sequence[Span], where: str) -> str:
 
 
 def _kept_lines(node: Part, edit: Edit) -> str:
-    """Return the replacement of a node, with as many line breaks as the node has."""
+    """Return a node's replacement, padded to as many lines as the node has."""
     breaks = "\n" * ((node.end_lineno or node.lineno) - node.lineno)
     if edit.without:
         return f"pass{breaks}"
@@ -227,7 +227,7 @@ def _kept_lines(node: Part, edit: Edit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Anchor:
-    """The statements at which an edit inserts code, and the statement list that contains them."""
+    """Where an edit inserts code: statements of the edited tree, and the list that has them."""
 
     holder: list[ast.stmt]
     statements: tuple[ast.stmt, ...]
@@ -236,7 +236,7 @@ class _Anchor:
 
 
 def _anchor(original: ast.Module, tree: ast.Module, edit: Edit) -> _Anchor:
-    """Find the statement of the edited tree at which an edit inserts its `code`.
+    """Find the statement of the edited tree before or after which an edit inserts code.
 
     It is found by its line number, which is the same in the original.
     """

@@ -1,4 +1,4 @@
-"""Fixes of known bugs: source edits stored with each finding; with them, its trace passes."""
+"""Fixes of known bugs: source edits that are stored with each finding."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Fix(Value):
         return self.edits[0].module.partition(".")[0]
 
     def has_run(self, functions: Collection[str]) -> bool:
-        """Return whether any edited function is in `functions` (names as `FILE:FUNCTION`).
+        """Return whether one of the edited functions is among `functions` (`FILE:FUNCTION`).
 
         An edit outside functions counts as run if any module-level statement of its file has run.
         """
@@ -45,7 +45,7 @@ class Fix(Value):
 
 @dataclass(frozen=True, slots=True)
 class SelectedEdits:
-    """Edits to apply to an engine's sources, by module, and the fixes they belong to.
+    """Edits to apply, by module; the fixes that they belong to; fixes that do not match.
 
     `names` are the fixes that they belong to, `refused` says for each other fix why it is not applied.
     """

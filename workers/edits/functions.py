@@ -1,4 +1,4 @@
-"""Functions and statement blocks of a Python source, and how two versions differ in them.
+"""Functions and blocks of a Python source, and their differences in another version.
 
 A function is named as Python names it (`Scheduler.schedule`, `run.<locals>.inner`); if a file has several functions of
 one name, the second has `#2` after its name, and so on. `MODULE` stands for all statements outside functions. A block
@@ -83,7 +83,7 @@ class Function:
 
 
 class _Outline(ast.NodeTransformer):
-    """Removes the docstring from a function's tree, and the contents of nested functions."""
+    """Removes docstrings, and the bodies of nested functions, from a function's syntax tree."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -171,7 +171,7 @@ def _branches(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def _outside(source: str) -> str:
-    """Return a source's code outside functions, without comments and docstrings."""
+    """Return the code outside all functions, without comments and docstrings."""
     tree = ast.parse(source)
     _remove_functions(tree.body)
     return ast.unparse(tree)
@@ -206,7 +206,7 @@ class Edit:
         return name_of(self.file, self.function)
 
     def as_a_whole(self) -> "Edit":
-        """Return the edit for block 0 only, the function's body: it counts as changed entirely."""
+        """Return the edit as a change of the whole body (block 0), whatever changed."""
         return replace(self, blocks=frozenset({0}))
 
 

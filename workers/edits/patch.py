@@ -79,7 +79,7 @@ def _span(tree: ast.Module, source: str, edit: Edit) -> Span:
 
 
 def _first_comment(lines: Sequence[str], line: int, indent: str) -> int:
-    """Return the first line of the comment directly above `line`, or `line` without one."""
+    """Return the first line of the comment that ends right above `line`; `line` without one."""
     while line > 1 and lines[line - 2].startswith(f"{indent}#"):
         line -= 1
     return line
@@ -98,7 +98,7 @@ def _is_only_statement(tree: ast.Module, node: ast.AST) -> bool:
 
 
 def _bare(tree: ast.Module) -> str:
-    """Return a text that is equal for equal programs: no positions, no `pass`."""
+    """Return a text of a program that ignores positions and `pass`, for comparison."""
     for node in ast.walk(tree):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):

@@ -1,4 +1,4 @@
-"""Stored proofs that a fix works: the trace's verdicts without it, with it, with all fixes."""
+"""Stored verdicts that prove each fix: of its trace without it, with it, with all fixes."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ AGREES = "agrees"
 
 
 class Proof(Value):
-    """Verdicts of a finding's trace on one version: released, with its own fix, with all fixes.
+    """Verdicts of a finding's trace: on the release, with its own fix, with all fixes.
 
     `bug` is the fingerprint of the unfixed release's failure, empty if it does not fail.
     """
@@ -28,7 +28,7 @@ class Proof(Value):
 
     @property
     def proves(self) -> bool:
-        """Whether the trace fails without the fix, and agrees with it and with all fixes."""
+        """Return whether the trace fails without the fix, and agrees with it and with all fixes."""
         return self.bug != "" and self.fixed == self.all_fixed == AGREES
 
 

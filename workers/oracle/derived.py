@@ -14,7 +14,7 @@ def keeps_states_with_blocks(spec: EngineSpec) -> bool:
 
 
 def keep_rates(spec: EngineSpec) -> list[float]:
-    """Return the synthetic acceptance rate of each draft position; the last one repeats."""
+    """Return the synthetic acceptance rate of each draft token; the last given rate repeats."""
     given = list(spec.synthetic_rates)
     while given and len(given) < spec.num_speculative_tokens:
         given.append(given[-1])

@@ -1,4 +1,4 @@
-"""Reference drafters, one class each: expected KV entries and draft tokens.
+"""Reference drafters, one class each: they compute the expected KV entries and draft tokens.
 
 A *word* is a 64-bit integer in place of a vector: the model is an integer model, compared exactly.
 
@@ -22,7 +22,7 @@ SUFFIX_MAX = 4
 
 
 class TargetValues(Protocol):
-    """The target's tokens, KV entries, recurrent and hidden states by position, for drafters."""
+    """The target model's values by position: tokens, KV entries, recurrent and hidden states."""
 
     tokens: list[int]
     kv: list[int]
@@ -40,7 +40,7 @@ class TargetValues(Protocol):
 
 
 class Drafts(NamedTuple):
-    """Draft tokens after a position, with hidden states and the draft model's predictions.
+    """Draft tokens after a position, the drafter's hidden states, and its predictions.
 
     `drawn` has the distributions that sampled draft tokens were sampled from.
     """
@@ -52,7 +52,7 @@ class Drafts(NamedTuple):
 
 
 class ProposalRequest(NamedTuple):
-    """What to propose: `k_step` draft tokens that follow `kept` tokens of a request.
+    """Request for a proposal: `k_step` draft tokens after the first `kept` tokens of a request.
 
     `num_drafts` of them are below max_model_len.
 
@@ -80,13 +80,13 @@ class DrafterTruth:
         self._sum = self._sum_position = 0
 
     def follow(self, position: int) -> None:
-        """Append the drafter's KV entry at a position; its token and the next one are known.
+        """Append the drafter's KV entry at a position; its token and the next token are known.
 
         By default nothing is cached.
         """
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the KV entry at the end of a prefill chunk, where the next token is guessed."""
+        """Return the KV entry at the end of a prefill chunk; the next token is a guess there."""
         return self.words[position]
 
     def drafts(
@@ -157,7 +157,7 @@ class Eagle(DrafterTruth):
 
 
 class DraftModel(DrafterTruth):
-    """Draft model equal to the target: its own KV cache and predictions have the same values."""
+    """Draft model with the target's weights: a KV cache of its own, with equal values."""
 
     def __init__(self, model_values: TargetValues, spec: EngineSpec) -> None:
         super().__init__(model_values, spec)
@@ -286,7 +286,7 @@ class Suffix(History):
 
     @staticmethod
     def _most_frequent(history: list[int], ends: list[int], num_drafts: int) -> tuple[int, ...]:
-        """Return draft tokens, each the most frequent next token of the remaining matches.
+        """Return draft tokens; each is the most frequent next token among the matches so far.
 
         Equally frequent: the lowest id.
         """

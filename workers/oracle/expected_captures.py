@@ -93,7 +93,7 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def expected_poisoned(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the blocks that hold nothing but poison before a step writes, in ascending order."""
+    """Return the blocks that hold only poison before a step's writes, in ascending order."""
     return {"poisoned": [*step.poisoned]}
 
 
@@ -248,7 +248,7 @@ def _states_of(rows: Sequence[RowTruth], spec: EngineSpec, length_max: float = i
 
 
 def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return drafter-specific expected values: predictions, states or carried hidden states."""
+    """Return the expected values of a drafter: predictions, recurrent or hidden states."""
     k, rows = spec.num_speculative_tokens, step.rows
     if TRAITS[spec.drafter].carries_hidden_state:
         return {"carried": [row.model_values.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
@@ -265,7 +265,7 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected recurrent states stored with the blocks of verified tokens.
+    """Return the expected recurrent states that a step stores with its KV-cache blocks.
 
     A capture covers the blocks from the one of the token before the verified tokens on: a full block has the state at
     its end, the last block the state after the last kept token.
@@ -284,12 +284,12 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _num_compared(spec: EngineSpec) -> int:
-    """Return how many blocks the tokens verified in a step and the one before them can span."""
+    """Return how many blocks the verified tokens of this and the previous step can span."""
     return 1 + (spec.num_speculative_tokens + spec.block_size) // spec.block_size
 
 
 def _ends_of_kept(row: RowTruth, size: int) -> list[int]:
-    """Return, per block with verified tokens, the number of tokens its stored state includes."""
+    """Return, per block that the step verifies tokens of, how many tokens its state includes."""
     first = max(0, row.base - 1) // size
     return [min((column + 1) * size, row.kept) for column in range(first, -(-row.kept // size))]
 
@@ -313,12 +313,12 @@ def _ends_of_blocks(release: Release, size: int) -> list[int]:
 
 
 def _where(values: Sequence[int], defined: Sequence[int]) -> list[Any]:
-    """Return the values, with SCRATCH (not compared) where `defined` is 0."""
+    """Return the values, with SCRATCH (never compared) where `defined` is 0."""
     return [value if here else SCRATCH for value, here in zip(values, defined, strict=True)]
 
 
 def row_and_position(variable: str, index: int, owners: StepTruth | Release, spec: EngineSpec) -> Place:
-    """Return row (or request) and position of element `index` in a captured variable."""
+    """Return which row (or request) and position element `index` of a variable belongs to."""
     if isinstance(owners, StepTruth):
         return _place_in_step(variable, index, owners, spec)
     return _place_in_release(variable, index, owners, spec)
@@ -395,7 +395,7 @@ def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, .
 
 
 def are_close(seen: Flat, wanted: Flat) -> bool:
-    """Return whether logprobs agree: equal token ids, values within TOLERANCE."""
+    """Return whether two lists of logprobs agree: equal token ids, values within TOLERANCE."""
     return len(seen) == len(wanted) and all(map(_is_close, seen, wanted))
 
 

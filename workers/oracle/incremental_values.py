@@ -43,7 +43,7 @@ def script_of(event: Submit, spec: EngineSpec, value_cache: ModelValueCache) -> 
 
 
 def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return by position what is added to a draft token: 0 keeps it right, 1 makes it wrong."""
+    """Return by position what is added to the right draft token: 0, or 1 to make it wrong."""
     after_prompt = cycle([int(bit == "0") for bit in bits])
     return [*islice(chain(repeat(0, num_prompt), after_prompt), spec.max_model_len)]
 
@@ -57,7 +57,7 @@ def samples_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
 
 
 class IncrementalValues(ModelValues):
-    """The model's values for a request's known tokens; verification of each batch row adds more.
+    """The model's values for the tokens of a request that are known so far; rows append more.
 
     The drafter's KV entries end one position earlier, because each of them also needs the next token.
     """
@@ -92,7 +92,7 @@ class IncrementalValues(ModelValues):
         return found
 
     def lines(self, drafts: Sequence[int], spoiled: SpoiledLogit | None = None) -> list[list[float]]:
-        """Return the logits after the known tokens, and after each valid draft token."""
+        """Return the row's logits: after the known tokens, then after each valid draft token."""
         known, sums = len(self.tokens), (self._sum_kv, self._sum_kv_position)
         found = [self._line(spoiled, 0)]
         for column, draft in enumerate(drafts, 1):
@@ -161,6 +161,6 @@ def verify_row(
 
 
 def _of_drawn(drawn: Sequence[Proposal], valid: int) -> tuple[str, ...]:
-    """Return the probes (counted situations) of a row with sampled draft tokens."""
+    """Return the probes (situation counters) of a row whose draft tokens were sampled."""
     found = ("drawn_draft_accept",) if drawn and valid > 1 else ()
     return (*found, "drawn_draft_reject") if 0 < valid <= len(drawn) else found

@@ -21,7 +21,7 @@ Edges: TypeAlias = Sequence[Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Parameters that decide a request's next token; equal ones share model values."""
+    """Sampling parameters that decide the next token; requests with equal ones share values."""
 
     params: SamplingParams
     stop: frozenset[int]
@@ -58,7 +58,7 @@ def processed_logits(
 
 
 def _only(tokens: Iterable[int], logits: Sequence[float]) -> list[float]:
-    """Return the logits with every other token set to -inf."""
+    """Return the logits with all but the given tokens set to -inf."""
     found = [-inf] * len(logits)
     for token in tokens:
         found[token] = logits[token]
@@ -80,7 +80,7 @@ def _penalize(logits: list[float], params: SamplingParams, tokens: Sequence[int]
 
 
 def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:
-    """Return the tokens that would end a request below min_tokens or complete a bad word."""
+    """Return the banned tokens: stop tokens before min_tokens, and last tokens of bad words."""
     params = rules.params
     banned = {*rules.stop} if len(tokens) - num_prompt < params.min_tokens else set()
     for word in params.bad_words:
@@ -108,7 +108,7 @@ def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None
 
 
 def cut_off(edges: Edges, output: Sequence[int], drafts: Sequence[int], no_draft: int) -> list[int]:
-    """Return the draft tokens before the first forbidden by the grammar, padded with `no_draft`."""
+    """Return the draft tokens up to the first that the grammar forbids, padded with `no_draft`."""
     kept: list[int] = []
     for draft in drafts:
         following = edges_after(edges, [*output, *kept])

@@ -82,7 +82,7 @@ class ModelValues:
         return self.logits[first : first + count]
 
     def logprobs_after(self, position: int, count: int, mode: str) -> tuple[int | float, ...]:
-        """Return the logprobs of the token after a position and of the `count` - 1 likeliest."""
+        """Return the logprobs after a position: of the sampled and the `count` - 1 likeliest tokens."""
         found = self._logprobs.get((position, count, mode))
         if found is None:
             logits: list[float] = self._logits(self.hidden[position]).tolist()
@@ -94,7 +94,7 @@ class ModelValues:
         return found
 
     def line_at(self, position: int, spoiled: SpoiledLogit | None = None) -> list[float]:
-        """Return the processed logits after a position, with one corrupted if `spoiled` is given."""
+        """Return the processed logits after a position, with a corrupted one if `spoiled` is given."""
         logits = self._logits(self.hidden[position]).tolist()
         if spoiled is not None:
             logits[spoiled.token] = spoiled.value

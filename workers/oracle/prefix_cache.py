@@ -11,7 +11,7 @@ from workers.oracle.model_values import ModelValues
 
 
 class Prefixes:
-    """Ids of token prefixes that end at a block end; equal tokens have equal ids."""
+    """Numbers for token prefixes that end at a block end; equal prefixes have equal numbers."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
@@ -19,7 +19,7 @@ class Prefixes:
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def extend(self, prefixes: list[int], tokens: Sequence[int], length: int) -> None:
-        """Append the prefix id of each further full block that ends at or before `length`."""
+        """Append the numbers of further prefixes, one per full block up to `length` tokens."""
         for start in range(len(prefixes) * self.block_size, length - self.block_size + 1, self.block_size):
             block = prefixes[-1] if prefixes else 0, tuple(tokens[start : start + self.block_size])
             prefixes.append(self._numbers.setdefault(block, 1 + len(self._numbers)))
@@ -27,7 +27,7 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class BlockContents:
-    """Expected contents of a cached block: a request's model values from position `first` on.
+    """Expected contents of a cached block: model values of a request, from position `first`.
 
     `deltas` has the drafter's KV entries that differ from `model_values`.
     """
@@ -67,7 +67,7 @@ class CachedBlocks:
         return (*self.empty[::-1][:from_empty], *self.idle[: count - from_empty])
 
     def claim(self, blocks: Sequence[int]) -> None:
-        """Allocate blocks; a reused cached block is no longer found by prefix."""
+        """Allocate blocks; if one of them is cached, it is evicted."""
         for block in blocks:
             if block in self.empty:
                 self.empty.remove(block)
@@ -79,12 +79,12 @@ class CachedBlocks:
             self.num_holders[block] = 1
 
     def chain(self, prefixes: Sequence[int]) -> tuple[int, ...]:
-        """Return the blocks of the longest prefix-cache hit; `prefixes` has an id per full block."""
+        """Return the blocks of the longest cached prefix; `prefixes` has one number per full block."""
         length = next((at for at, each in enumerate(prefixes) if each not in self.block_of), len(prefixes))
         return tuple(self.block_of[each] for each in prefixes[:length])
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Add a reference to each cached block of a hit; idle blocks become used."""
+        """Add a reference to each cached block of a prefix-cache hit."""
         for block in blocks:
             if block in self.idle:
                 self.idle.remove(block)
@@ -98,7 +98,7 @@ class CachedBlocks:
                 (self.idle if self.prefix_of[block] else self.empty).append(block)
 
     def register(self, block: int, prefix: int, contents: BlockContents | None) -> None:
-        """Register a full block under its prefix id, unless another block has that id."""
+        """Register a full block under its prefix number, unless a block has that number."""
         if prefix not in self.block_of:
             self.block_of[prefix], self.prefix_of[block] = block, prefix
             self.contents[block] = contents

@@ -35,7 +35,7 @@ BLOCKS_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A sampled token (None if none can be), and whether float32 rounding could change it."""
+    """A sampled token (None if none is possible), and whether rounding could change it."""
 
     token: int | None
     is_ambiguous: bool
@@ -100,7 +100,7 @@ def total(masses: Sequence[Mass]) -> Mass:
 
 
 def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
-    """Return the first index whose running sum exceeds number * total, and if ambiguous.
+    """Return the first index whose running sum exceeds number * total, and if rounding matters.
 
     Also return whether that is ambiguous.
 
@@ -134,7 +134,7 @@ def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
 
 
 def target_of(logits: Sequence[float], params: SamplingParams) -> TargetDistribution | None:
-    """Return the target distribution of processed logits; None with NaN or inf, or all -inf.
+    """Return the target distribution of logits; None if one is NaN or inf, or all are -inf.
 
     Logits are in units of 1 / ONE. At temperature 0, the lowest of the largest logits has all probability.
     """
@@ -179,7 +179,7 @@ def weights(logits: Sequence[float], floor: float, temperature: float) -> list[M
 
 
 class Cuts(NamedTuple):
-    """Sizes of vocabulary blocks and of tiles in them, by which a sampler sums probabilities.
+    """Sizes of the vocabulary blocks, and of their tiles, in which a sampler adds probabilities.
 
     Both are powers of two.
     """
@@ -204,7 +204,7 @@ def cuts_of(spec: EngineSpec) -> Cuts:
 
 
 def select(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts = USUAL) -> tuple[int, bool]:
-    """Sample a token by three random numbers (for block, tile, token); also return if ambiguous."""
+    """Sample a token by random numbers for block, tile, token; also return if rounding matters."""
     first, is_ambiguous = 0, False
     for size, number in zip((cuts.block_size(len(masses)), cuts.tile, 1), numbers, strict=False):
         if len(masses) <= size:
@@ -226,7 +226,7 @@ def choose(logits: Sequence[float], params: SamplingParams, position: int, cuts:
 
 
 class Proposal(NamedTuple):
-    """A sampled draft token, its logits, its distribution, and whether it is ambiguous.
+    """A sampled draft token: its logits, its distribution, and whether rounding could change it.
 
     Logits corrupted by an event have no weights, because they are no distribution.
     """

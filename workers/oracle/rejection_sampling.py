@@ -39,7 +39,7 @@ CERTAIN = Mass(1.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class VerifiedTokens:
-    """The tokens that a batch row emits, and whether float32 rounding could change them.
+    """The tokens that a batch row samples, and whether rounding could change them.
 
     Without a target distribution, no token follows the kept draft tokens. `happened` has the probes for the way a token
     was found after a rejected sampled draft token.
@@ -134,14 +134,14 @@ def verify(
 
 
 def is_accepted(number: float, draft: Draft) -> tuple[bool, bool]:
-    """Return whether a random number below p / q accepts the draft, and if ambiguous."""
+    """Return whether a random number is below p / q (draft accepted), and if rounding matters."""
     p, q = draft.scaled_probabilities(draft.token)
     is_close = p != NOTHING and abs(number * q.value - p.value) <= p.error + number * (q.error + UNIT * q.value)
     return number * q.value < p.value, is_close
 
 
 def accept_block(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int, Mass, bool]:
-    """Return how many drafts block verification accepts, their joint ratio, and if ambiguous.
+    """Return how many drafts block verification accepts, their joint ratio, if rounding matters.
 
     The joint ratio of a run of draft tokens is min(1, joint ratio of all but the last * p / q). The residual after the
     run is the part of joint_ratio * p above q at the next draft token. Source: arXiv 2403.10444.
@@ -168,7 +168,7 @@ def accept_block(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int
 def sample_recovered(
     draft: Draft, joint_ratio: Mass, params: SamplingParams, position: int, cuts: Cuts
 ) -> tuple[int, bool, tuple[str, ...]]:
-    """Sample the recovered token after a rejected draft; also return if ambiguous, and probes.
+    """Sample the recovered token after a rejected draft; return it with ambiguity and probes.
 
     The residual of a certain draft token is every other token. For a sampled draft token it is the part of p above q: a
     token sampled from p is kept with probability residual / p, and after NUM_TRIES the residual is summed.
@@ -226,13 +226,13 @@ def _inverse(mass: Mass) -> Mass:
 
 
 def _excess(p: Mass, q: Mass) -> Mass:
-    """Return max(p - q, 0), exactly 0 if rounding cannot make it positive."""
+    """Return max(p - q, 0); exactly 0 if rounding errors cannot make it positive."""
     value, error = p.value - q.value, p.error + q.error + UNIT * (p.value + q.value)
     return Mass(max(value, 0.0), error) if p != NOTHING and value > -error else NOTHING
 
 
 def _capped_ratio(p: Mass, q: Mass) -> Mass:
-    """Return min(1, p / q), exactly 1 if rounding cannot make it smaller."""
+    """Return min(1, p / q); exactly 1 if rounding errors cannot make it smaller."""
     if q == NOTHING:
         return CERTAIN if p != NOTHING else NOTHING
     quotient = _product(p, _inverse(q))

@@ -97,7 +97,7 @@ def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], d
 
 
 def status_of(row: ScheduledRow, spec: EngineSpec, drafts: Sequence[int], drawn: Drawn, outcome: RowOutcome) -> int:
-    """Return a row's sampler error bits: draft id invalid, target or draft logits undefined."""
+    """Return a row's sampler error bits: invalid draft id, undefined target or draft logits."""
     if row.spoils.no_valid_token:
         return 0
     status = 0 if outcome.has_target else NO_TARGET
@@ -110,7 +110,7 @@ def status_of(row: ScheduledRow, spec: EngineSpec, drafts: Sequence[int], drawn:
 
 
 def happened_in(status: int, valid: int) -> Iterator[str]:
-    """Yield the probes (counted situations) that a row's sampler error bits show."""
+    """Yield the probes (situation counters) for a row's sampler error bits."""
     if status & OUTSIDE:
         yield "draft_outside"
     if status & UNDEFINED:
@@ -120,7 +120,7 @@ def happened_in(status: int, valid: int) -> Iterator[str]:
 
 
 class LogError(Exception):
-    """The log has an entry that no correct engine writes; `violation` says why."""
+    """The decision log has an entry that a correct engine never writes; `violation` says why."""
 
     def __init__(self, rule: Rule, **values: object) -> None:
         super().__init__(rule.name)
@@ -128,7 +128,7 @@ class LogError(Exception):
 
 
 class Oracle:
-    """Expected state of all requests after the log entries consumed so far.
+    """Expected state of all requests after the log entries processed so far.
 
     - `alive`: requests that have not ended.
     - `steps`, `releases`: expected values of captures to come.
@@ -162,7 +162,7 @@ class Oracle:
         self._in_batch: dict[tuple[int, int], bool] = {}
 
     def consume(self, entry: Entry) -> None:
-        """Update the expected state by the next log entry.
+        """Process the next log entry: update the expected state.
 
         Raises:
             LogError: no engine may write this entry.
@@ -271,7 +271,7 @@ class Oracle:
             self._register(truth, blocks, truth.sched_computed + row.blocks.hit_length + row.n)
 
     def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
-        """Check that the blocks of a prefix-cache hit contain the request's tokens."""
+        """Check that the shared blocks of a prefix-cache hit contain the request's tokens."""
         size = self.spec.block_size
         for index, block in enumerate(row.blocks.shared):
             found, first = cache.contents[block], index * size
@@ -284,7 +284,7 @@ class Oracle:
             truth.inherited.append(found)
 
     def _register(self, truth: Truth, blocks: Sequence[int], computed: int) -> None:
-        """Register a request's full blocks of which no later step computes a token again."""
+        """Register a request's full blocks whose tokens no later step computes again."""
         size, cache = self.spec.block_size, self.cache
         assert cache is not None
         prefixes = truth.prefixes_until(min(computed, truth.committed - 1), self.prefixes)
@@ -313,7 +313,7 @@ class Oracle:
         self._in_batch = {(row.row.request, row.row.epoch): not row.discard for row in rows}
 
     def _inherit(self, planned: Sequence[Planned]) -> None:
-        """Record where a hit's blocks have other drafter KV entries than the request would compute.
+        """Record the blocks of a hit whose drafter KV entries differ from the request's own.
 
         Words that this step writes are included.
         """
@@ -432,7 +432,7 @@ class Oracle:
             self.delivered.append(delivered)
 
     def _commit(self, truth: Truth, count: int) -> None:
-        """Append up to `count` tokens to the output; finish the request if it stops there."""
+        """Append up to `count` tokens to the output; end the request if one of them ends it."""
         model_values, first, end = truth.model_values, truth.committed, truth.committed + count
         if end < truth.limit and end < model_values.final and truth.stop.isdisjoint(model_values.tokens[first:end]):
             truth.committed = end

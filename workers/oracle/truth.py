@@ -72,7 +72,7 @@ class Truth:
 
     @property
     def commit_key(self) -> str:
-        """Key of the request's values in reports: name/incarnation/epoch."""
+        """Name of the request's values in reports: name/incarnation/epoch."""
         return f"{self.request_label}/{self.epoch}"
 
     def chunk_end(self, kept: int, committed: int) -> int:
@@ -128,12 +128,12 @@ class RowTruth:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The row's (request, epoch); a preemption begins a new epoch."""
+        """The row's (request, epoch); each preemption begins a new epoch."""
         return self.row.request, self.row.epoch
 
     @property
     def commit_key(self) -> str:
-        """Key of the row's results in reports: name/incarnation/epoch/step."""
+        """Name of the row's results in reports: name/incarnation/epoch/step."""
         return f"{self.truth.request_label}/{self.row.epoch}/{self.row.step_in_epoch}"
 
 

@@ -1,4 +1,4 @@
-"""Engine records: what an engine in a child process reports of its steps, validated.
+"""Engine records: messages in which an engine in a child process reports its steps.
 
 An engine whose scheduler decides for itself shows no log of decisions. It shows each plan, each set of model inputs,
 each result and each transfer instead, and the judges build one history of the run from them (`workers.judge.history`).
@@ -45,7 +45,7 @@ class OpenedValues(Value):
 
 
 class ScheduledValues(Value):
-    """Scheduler output of one step: the tokens that it runs of each request.
+    """Scheduler output of one step: the tokens that each request runs.
 
     By row: the computed tokens (`scheduled_computed`) and the number of drafts. By request number: `begun` has all
     tokens of each request that is scheduled for the first time or again after a preemption; `blocks` are the blocks of
@@ -182,7 +182,7 @@ class SamplerValues(Value):
 
 
 class ContextValues(Value):
-    """Positions and KV slots at which a parallel drafter stores the target's hidden states."""
+    """Positions and KV slots where a parallel drafter stores hidden states of the target."""
 
     positions: Integers
     slots: Integers
@@ -201,7 +201,7 @@ class ProposedValues(Value):
 
 
 class CorrectedValues(Value):
-    """Host's computed-token counts by row, corrected by the previous step's sampling results."""
+    """The host's computed-token counts by row, after the previous step's results corrected them."""
 
     mirror_computed: Integers
 
@@ -255,14 +255,14 @@ class TransferValues(Value):
 
 
 class InFlightValues(Value):
-    """Wrong blocks of KV transfers in flight: blocks already freed, or registered too early."""
+    """Blocks in a KV transfer that are wrong: already freed, or registered too early."""
 
     free: list[tuple[int, int]]
     registered: list[tuple[int, int]]
 
 
 class StoredValues(Value):
-    """Blocks of a request that are stored: block ids, indexes in its block table, its tokens."""
+    """Blocks of a request that a connector stores: ids, block-table indexes, tokens."""
 
     blocks: Integers
     indexes: Integers
@@ -294,7 +294,7 @@ class ZeroedValues(Value):
 
 
 class WaitingValues(Value):
-    """Room that a plan left for the requests that wait although they may run, in the order of their admission.
+    """Free capacity after a scheduler output, and the ready requests that it leaves waiting.
 
     `admitted` are the requests that the plan starts or resumes, `running` are pairs of a running request and the number
     of blocks that it holds. `blocks_left` includes cached blocks that nothing refers to. The scheduler keeps
@@ -310,13 +310,13 @@ class WaitingValues(Value):
 
 
 class PreemptedValues(Value):
-    """Blocks that a preemption should have freed, as no other request uses them, but did not."""
+    """Blocks that a preemption failed to free although no other request uses them."""
 
     kept: Integers
 
 
 class _EngineRecord(Value, Generic[V]):
-    """Record of one point of one step; `requests` has the request number of each batch row.
+    """Base of records: one point of one step; `requests` has the request number of each row.
 
     `writers` has the last writes of what was read, newest first, by the variable names that judges use. It is empty
     where they are not recorded.
@@ -330,133 +330,133 @@ class _EngineRecord(Value, Generic[V]):
 
 
 class Opened(_EngineRecord[OpenedValues]):
-    """Engine record before the first step: sizes of the engine."""
+    """Record before the first step: sizes of the engine."""
 
     point: Literal["opened"] = "opened"
 
 
 class Scheduled(_EngineRecord[ScheduledValues]):
-    """Engine record of the scheduler output of a step."""
+    """Record of a step's scheduler output."""
 
     point: Literal["scheduled"] = "scheduled"
 
 
 class Inputs(_EngineRecord[InputsValues]):
-    """Engine record of the model inputs of a step."""
+    """Record of a step's model inputs."""
 
     point: Literal["inputs"] = "inputs"
 
 
 class RankInputs(_EngineRecord[RankInputsValues]):
-    """Engine record of the model inputs of a step in a further rank of the engine."""
+    """Record of a step's model inputs on a rank other than rank 0."""
 
     point: Literal["rank_inputs"] = "rank_inputs"
 
 
 class Sampler(_EngineRecord[SamplerValues]):
-    """Engine record of the sampler's state in a step."""
+    """Record of the sampler's state in a step."""
 
     point: Literal["sampler"] = "sampler"
 
 
 class Context(_EngineRecord[ContextValues]):
-    """Engine record of where a parallel drafter stores the target's hidden states."""
+    """Record of where a parallel drafter stores hidden states of the target."""
 
     point: Literal["context"] = "context"
 
 
 class Drafting(_EngineRecord[DraftingValues]):
-    """Engine record of the inputs of one pass of the drafter's model."""
+    """Record of the model inputs of one draft pass."""
 
     point: Literal["drafting"] = "drafting"
 
 
 class Margins(_EngineRecord[MarginsValues]):
-    """Engine record of the logit margins (largest minus second largest logit) in a draft pass."""
+    """Record of the logit margins (largest minus second largest logit) of a draft pass."""
 
     point: Literal["margins"] = "margins"
 
 
 class Proposed(_EngineRecord[ProposedValues]):
-    """Engine record of the draft tokens that the drafter proposed in a step."""
+    """Record of the draft tokens proposed in a step."""
 
     point: Literal["proposed"] = "proposed"
 
 
 class Corrected(_EngineRecord[CorrectedValues]):
-    """Engine record of the host's counts, after sampling results have corrected them."""
+    """Record of the host's computed-token counts, after sampling results have corrected them."""
 
     point: Literal["corrected"] = "corrected"
 
 
 class Processed(_EngineRecord[ProcessedValues]):
-    """Engine record of a step's sampled tokens, when the scheduler processes them."""
+    """Record of a step's sampled tokens, made when the scheduler processes them."""
 
     point: Literal["processed"] = "processed"
 
 
 class Counted(_EngineRecord[CountedValues]):
-    """Engine record of a step's speculation metrics, when its result is processed."""
+    """Record of a step's speculation metrics, made when its results are processed."""
 
     point: Literal["counted"] = "counted"
 
 
 class Controlled(_EngineRecord[ControlledValues]):
-    """Engine record of a control call between two steps, e.g. a pause."""
+    """Record of a control call between two steps, e.g. a pause."""
 
     point: Literal["controlled"] = "controlled"
 
 
 class Drained(_EngineRecord[DrainedValues]):
-    """Engine record of the objects that the engine still holds after its last request."""
+    """Record of blocks, rows and requests that the engine still holds after the last request."""
 
     point: Literal["drained"] = "drained"
 
 
 class Transfer(_EngineRecord[TransferValues]):
-    """Engine record of the start, copy or end of a KV connector's transfer."""
+    """Record of the start, copy or end of a KV connector's transfer."""
 
     point: Literal["transfer"] = "transfer"
 
 
 class InFlight(_EngineRecord[InFlightValues]):
-    """Engine record of blocks that are free or registered during their KV transfer: an error."""
+    """Record of blocks that are free or registered during their KV transfer, which is a bug."""
 
     point: Literal["in_flight"] = "in_flight"
 
 
 class Stored(_EngineRecord[StoredValues]):
-    """Engine record of the blocks that a KV connector copies to a store."""
+    """Record of the blocks that a KV connector copies to a store."""
 
     point: Literal["stored"] = "stored"
 
 
 class Offered(_EngineRecord[OfferedValues]):
-    """Engine record of the token chunks that a finished request offered to a KV store."""
+    """Record of the token chunks that a finished request offered to a KV store."""
 
     point: Literal["offered"] = "offered"
 
 
 class Copied(_EngineRecord[CopiedValues]):
-    """Engine record of block copies within the KV cache before a step."""
+    """Record of block copies within the KV cache before a step."""
 
     point: Literal["copied"] = "copied"
 
 
 class Zeroed(_EngineRecord[ZeroedValues]):
-    """Engine record of KV-cache blocks that are zeroed before a step."""
+    """Record of KV-cache blocks that are zeroed before a step."""
 
     point: Literal["zeroed"] = "zeroed"
 
 
 class Waiting(_EngineRecord[WaitingValues]):
-    """Engine record, after a plan, of the requests that wait although they may run."""
+    """Record of ready requests that wait after a scheduler output, with the free capacity."""
 
     point: Literal["waiting"] = "waiting"
 
 
 class Preempted(_EngineRecord[PreemptedValues]):
-    """Engine record of a request that the scheduler preempted while it scheduled a step."""
+    """Record of a request that the scheduler preempted while it scheduled a step."""
 
     point: Literal["preempted"] = "preempted"
 

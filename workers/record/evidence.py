@@ -92,7 +92,7 @@ class MissingOrder(Value):
 
 
 class Fact(Value):
-    """Message about an expected or actual value: template (key of `words.FACTS`) and values."""
+    """Message about an expected or actual value: a template (key of `words.FACTS`), and values."""
 
     kind: str
     values: "dict[str, Fact | Plain]" = {}
@@ -109,12 +109,12 @@ EvidenceValue: TypeAlias = Fact | Plain
 
 
 def fact(kind: str, **values: object) -> Fact:
-    """Return the message `kind` (key of `words.FACTS`) with these values."""
+    """Return the message with template `kind` (key of `words.FACTS`) and these values."""
     return Fact(kind=kind, values={name: plain_value(value) for name, value in values.items()})
 
 
 def plain_value(value: object) -> EvidenceValue:
-    """Convert a value for storage in evidence: lists to tuples, NumPy to Python numbers."""
+    """Convert a value so that evidence can store it: lists to tuples, NumPy to Python numbers."""
     match value:
         case None | bool() | int() | str() | Fact():
             return value
@@ -169,7 +169,7 @@ def violation(rule: Rule, **values: object) -> Violation:
 
 
 class Elsewhere(Value):
-    """Whether a reference run keeps the output rule (contract) that this run breaks.
+    """Whether a reference run keeps the output rule (contract) that this run violates.
 
     If it breaks a different contract, `contract` and `request` name it.
     """

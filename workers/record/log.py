@@ -22,7 +22,7 @@ Cause: TypeAlias = Literal["event", "blocks", "reset"]
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Log entry: a request entered the waiting queue; `submit` numbers the trace's submit events."""
+    """Log entry: a request entered the waiting queue; `submit` numbers its submit event."""
 
     request: int
     submit: int
@@ -31,7 +31,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The client aborted a request that had not ended."""
+    """Log entry: the client aborted a request that was not finished."""
 
     request: int
     tick: int
@@ -39,7 +39,7 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """A running request was preempted.
+    """Log entry: a running request was preempted.
 
     `epoch` is its new epoch, `mode` what happens to its results.
 
@@ -56,14 +56,14 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class CacheReset:
-    """The prefix cache was cleared."""
+    """Log entry: the prefix cache was reset."""
 
     tick: int
 
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """A request released its KV-cache blocks and its recurrent state slot."""
+    """Log entry: a request released its KV-cache blocks and its recurrent state slot."""
 
     request: int
     blocks: tuple[int, ...]
@@ -71,7 +71,7 @@ class Freed:
 
 
 class Spoils(NamedTuple):
-    """Values of a batch row that a trace's events corrupt: sample, logits or a draft token.
+    """Corruption of a batch row by trace events: its sample, its logits, or a draft token.
 
     With `no_valid_token` its sample is removed, with `nan_logits` all logits are NaN.
     """
@@ -102,7 +102,7 @@ NO_BLOCKS = RowBlocks()
 
 @dataclass(slots=True)
 class ScheduledRow:
-    """One request's share of a step: `n` tokens, of these the last `d` draft tokens.
+    """One request's row of a step: `n` tokens, the last `d` of them draft tokens.
 
     `padded` says that draft tokens were added to keep the batch uniform.
     """
@@ -120,7 +120,7 @@ class ScheduledRow:
 
 @dataclass(slots=True)
 class Scheduled:
-    """The scheduler's decision for one step: scheduled rows, and skipped requests with reasons.
+    """Log entry: scheduler output of a step, and why other requests were not scheduled.
 
     `k_step` draft tokens are proposed per row.
     """
@@ -134,7 +134,7 @@ class Scheduled:
 
 @dataclass(slots=True)
 class Launched:
-    """A step was launched: its requests in batch-row order, and its padded shape."""
+    """Log entry: a step was launched with these requests by batch row, and this padded shape."""
 
     step: int
     order: tuple[int, ...]
@@ -145,14 +145,14 @@ class Launched:
 
 @dataclass(slots=True)
 class Corrected:
-    """The host's copies of device counts were corrected by the sampling results of a step."""
+    """Log entry: sampling results of a step corrected the host's counts."""
 
     step: int
 
 
 @dataclass(slots=True)
 class Processed:
-    """The scheduler received the sampling results of a step."""
+    """Log entry: the scheduler processed the sampling results of a step."""
 
     step: int
 

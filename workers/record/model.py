@@ -1,4 +1,4 @@
-"""Arithmetic of the model that computes with integers modulo 2^64 instead of floats.
+"""Model of Specstorm's own engine: integer arithmetic modulo 2^64 in place of floats.
 
 Every operation is exact, so results are equal on every device and in any batch order. `mix` is the finalizer of
 fast-hash (Zilong Tan): a bijection with high bits that depend on every input bit.

@@ -117,7 +117,7 @@ class Waiting(Value):
 
 
 class NotDrained(Value):
-    """Requests have not ended after the maximum number of steps.
+    """A run without progress: requests are left after the maximum number of steps.
 
     In the last `idle` of these steps no request got a result. `waiting` is set for an engine that logs its decisions.
     """
@@ -129,7 +129,7 @@ class NotDrained(Value):
 
 
 class LaneWait(Value):
-    """Lane (stream) that waits for an event recorded in a step on another lane."""
+    """One wait in a deadlock: a lane waits for an event that another lane records."""
 
     lane: str
     on: str
@@ -162,7 +162,7 @@ class Stuck(Value):
 
 
 class Vacuous(Value):
-    """Verdict: no difference, but a situation that the trace expects did not occur.
+    """Verdict: no difference, but a situation that `expect` names did not occur.
 
     `missing` has each expected and actual fact.
     """
@@ -217,12 +217,12 @@ def with_known_causes(verdict: Verdict, known: tuple[str, ...]) -> Verdict:
 
 
 def required_fixes(verdict: Verdict) -> tuple[str, ...]:
-    """Return the known bugs without whose fixes a finding does not reproduce."""
+    """Return the known bugs whose fixes a finding needs in order to reproduce."""
     return verdict.needs if isinstance(verdict, Diverged | Crashed | Stuck) else ()
 
 
 def with_required_fixes(verdict: Verdict, needs: tuple[str, ...]) -> Verdict:
-    """Return a finding with the known bugs without whose fixes it does not reproduce."""
+    """Return a finding with the known bugs whose fixes it needs in order to reproduce."""
     return verdict.model_copy(update={"needs": needs}) if needs else verdict
 
 
@@ -263,7 +263,7 @@ DECISIONS_PER_AMBIGUOUS = 1000
 
 
 def is_too_ambiguous(stats: Iterable[Stats]) -> bool:
-    """Return whether too many sampled tokens were within rounding error of another token.
+    """Return whether rounding could change too many of the sampled tokens.
 
     Other tokens may have been correct instead of an ambiguous one.
     """
@@ -296,7 +296,7 @@ class Outcome(Value):
 
 
 def decisive_lane_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Return lane (stream) pairs: a finding reproduces exactly if the first precedes the second.
+    """Return lane pairs: the finding reproduces if and only if the first one runs first.
 
     Empty if there are none.
 

@@ -1,4 +1,4 @@
-"""Turns evidence into English sentences.
+"""English sentences for evidence: expected and actual values, races, verdicts.
 
 Only this module makes sentences of it, and nothing parses them.
 
@@ -74,7 +74,7 @@ def shown_text(value: EvidenceValue | Violation) -> str:
 
 
 def _within(value: EvidenceValue) -> object:
-    """Convert a value for insertion into a template; numbers stay numbers, for format codes."""
+    """Convert a value for a template; numbers stay numbers, so that format codes apply."""
     if isinstance(value, str) and value in NOT_FINITE:
         return float(value)
     if value is None:
@@ -329,7 +329,7 @@ def schedule_names(outcomes: Sequence[Outcome], agrees: bool) -> list[str]:
 
 
 def outcome_lines(verdict: Verdict, outcomes: Sequence[Outcome]) -> list[str]:
-    """Return report lines: the schedules under which a finding reproduces, or its race's effect."""
+    """Return lines on the schedules that reproduce a finding, or on the effects of its race."""
     lines = []
     if detected_race(verdict) is not None:
         lines = [race_harm_text(verdict, outcomes)]
@@ -345,7 +345,7 @@ def outcome_lines(verdict: Verdict, outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def race_harm_text(verdict: Verdict, outcomes: Sequence[Outcome]) -> str:
-    """Return a sentence: which effects a race had under the tried schedules."""
+    """Return a sentence on which effects a race had under the tried schedules."""
     text = "the race is reported whatever the timing"
     harms = [HARMS[each.kind].format(variable=each.variable) for each in outcomes if not each.agrees]
     good, bad = (", ".join(schedule_names(outcomes, agrees)) for agrees in (True, False))

@@ -1,4 +1,4 @@
-"""Signature of a finding, for deduplication: equal for one bug on different traces.
+"""Signature of a finding: equal for all findings of one bug, for deduplication.
 
 It is made of evidence only, never of sentences about a finding.
 """
@@ -46,7 +46,7 @@ class Signature(Value):
 
     @property
     def bug(self) -> str:
-        """The text that identifies the bug; if there is a race, by the race alone."""
+        """Text that identifies the bug: the race if there is one, else what failed first."""
         if self.lanes:
             return f"lanes {' before '.join(self.lanes)}"
         unlike = f"unlike {self.reference}" if self.reference is not None else self.rule
@@ -65,7 +65,7 @@ class Signature(Value):
         return self.is_bare_race or self._cause == other._cause
 
     def is_still(self, other: "Signature") -> bool:
-        """Return whether `other`, on a patched engine, is the same failure of the same trace.
+        """Return whether `other`, seen with fixes applied, is the same failure of this trace.
 
         A failure still is the same after another race, or without one; a race is the same between the same lanes.
         """
@@ -78,7 +78,7 @@ class Signature(Value):
 
     @property
     def harm(self) -> "Signature":
-        """Return a signature that any failure caused by this race matches, except the race itself."""
+        """Return a signature that matches each failure that the race may cause, but not the race."""
         return Signature(plane=_HARM, variable="", lanes=self.lanes)
 
     @property
@@ -121,7 +121,7 @@ def _rule(broken: Violation) -> str:
 
 
 def _wait(waits: NotDrained | LanesWait) -> str:
-    """Return what a hanging run waits for: the host's wait, or the first stream's."""
+    """Return what a hanging run waits for: the host's wait or, without one, the first stream's."""
     match waits:
         case NotDrained():
             return "not drained after N steps"
@@ -138,7 +138,7 @@ def _lanes(order: MissingOrder | None) -> tuple[str, ...]:
 
 
 def _general(text: str, trace: Trace) -> str:
-    """Return an exception's message with request names and numbers replaced by placeholders."""
+    """Return an exception's message with placeholders for request names and numbers."""
     for event in trace.events:
         name = getattr(event, "request", None)
         if name:

@@ -1,4 +1,4 @@
-"""Reductions: passes that propose simpler variants (candidates) of one failing trace.
+"""Reductions: each proposes simpler variants (candidates) of a failing trace.
 
 A pass returns its candidates for one trace in slots, boldest first: None if a slot has nothing to do. Slots of the
 passes over fields keep their meaning when a field is lowered, so that a cursor may stay in place.
@@ -54,7 +54,7 @@ def _shorter(value: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
 
 
 def _smaller_grammars(grammar: Grammar) -> Iterator[Grammar]:
-    """Yield the grammar with a state made final, then with some edges removed."""
+    """Yield simpler grammars: one state made final, or some edges removed."""
     for state in range(1, len(grammar)):
         if grammar[state]:
             yield _reachable((*grammar[:state], (), *grammar[state + 1 :]))
@@ -109,7 +109,7 @@ def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield variants in which a race may show: late ops, more output tokens, other draft tokens.
+    """Yield variants in which a race may give wrong values: late ops, more tokens, other drafts.
 
     They have a late device, more output tokens, or other accepted drafts.
 
@@ -130,7 +130,7 @@ def _running(event: Submit, script: str | None, longer: int, **changes: object) 
 
 
 def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield eager schedules with one delayed op: the first access of the race."""
+    """Yield eager schedules that delay one op only: the first access of the race."""
     plain = trace.schedule.policy == "eager" and len(trace.schedule.holds) <= 1
     order = detected_race(verdict)
     for hold in () if plain or order is None else _delayed(order):
@@ -138,7 +138,7 @@ def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _delayed(order: MissingOrder) -> Iterator[Hold]:
-    """Yield delays of a race's first op: until its second op, or until a point of the host."""
+    """Yield the delays for a race's first op: until its second op, or until a host action."""
     first, second = order.first, order.second
     if HOST in (first.lane, first.op):
         return
@@ -163,7 +163,7 @@ def without_holds(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def up_to_the_failure(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace without `expect` (expected probes), then without events after the failure."""
+    """Yield the trace without `expect`, then without the events after the failure."""
     yield _with(trace, expect={}) if trace.expect else None
     if isinstance(verdict, Diverged):
         events = tuple(event for event in trace.events if event.tick <= verdict.difference.step)
@@ -171,7 +171,7 @@ def up_to_the_failure(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def without_requests(size: int) -> Pass:
-    """Return a pass that removes `size` requests, with all their events."""
+    """Return a reduction that removes `size` requests with all their events."""
 
     def candidates(trace: Trace, verdict: Verdict) -> Candidates:
         names = [event.request for event in trace.events if event.do == "submit"]
@@ -183,7 +183,7 @@ def without_requests(size: int) -> Pass:
 
 
 def without_events(size: int) -> Pass:
-    """Return a pass that removes `size` consecutive events, but never a request's only submit."""
+    """Return a reduction that removes `size` consecutive events; a request keeps one submit."""
 
     def candidates(trace: Trace, verdict: Verdict) -> Candidates:
         submits = Counter(event.request for event in trace.events if event.do == "submit")
@@ -218,7 +218,7 @@ def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def earlier(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace without one of its gaps between events (ticks that have no event)."""
+    """Yield the trace with one gap between events (ticks without an event) removed."""
     ticks = sorted({event.tick for event in trace.events})
     for before, after in zip([-1, *ticks], ticks, strict=False):
         pause = after if before < 0 else after - before - 1
@@ -294,7 +294,7 @@ def two_fields(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _simplest(trace: Trace) -> Iterator[Callable[[Trace], Trace]]:
-    """Yield functions that each set one field of a trace to its simplest value."""
+    """Yield functions of a trace; each sets one field to its simplest value."""
     for index, event in enumerate(trace.events):
         for key in type(event).model_fields:
             value = None if key in ("do", "request") else _plainest(event, key)
@@ -306,7 +306,7 @@ def _simplest(trace: Trace) -> Iterator[Callable[[Trace], Trace]]:
 
 
 def _plainest(event: AnyEvent, key: str) -> object:
-    """Return the simplest value of a field; one element for a list that must not be empty."""
+    """Return the simplest value of a field; a list that may not be empty keeps one element."""
     value = getattr(event, key)
     if isinstance(value, tuple) and type(event).model_fields[key].is_required():
         return value[:1]

@@ -1,4 +1,4 @@
-"""Shrinker: a value that proposes smaller traces and receives their verdicts.
+"""Shrinker: an immutable state that proposes smaller traces and processes their verdicts.
 
 Deterministic: the result depends only on the verdicts, not on how many candidates are tried at a time. Bounded: at most
 `limit` candidates. Resumable: a `Shrinking` is the whole state. It runs nothing itself.
@@ -24,7 +24,7 @@ Finding = Annotated[Diverged | Crashed | Stuck, Field(discriminator="kind")]
 
 
 class TriedCandidates(Value):
-    """Result of running `count` candidates in order, until one failed with verdict `found`.
+    """Result of running candidates: how many ran, and the verdict of the first that failed.
 
     Only the last may have failed, with verdict `found`.
     """
@@ -34,7 +34,7 @@ class TriedCandidates(Value):
 
 
 class Shrinking(Value):
-    """Immutable state of the shrinker: the smallest failing trace so far, and the next candidate.
+    """State of the shrinker: the smallest failing trace so far, and the next candidate.
 
     - `trace`: the smallest so far; it fails with `verdict`.
     - `made_at`: the pass and slot that made it. Its candidates are those from there to the last pass (lap 0), then
@@ -65,7 +65,7 @@ class Shrinking(Value):
 
     @property
     def wanted(self) -> Signature:
-        """The signature with which the next candidate must fail to be accepted."""
+        """The signature that the next candidate's finding must have for it to be accepted."""
         if self.met is None:
             return self.target
         at, _ = next(self._untried(), (self.at, None))
@@ -76,7 +76,7 @@ class Shrinking(Value):
         return [trace for _, trace in self._next(most)]
 
     def after(self, tried: TriedCandidates) -> "Shrinking":
-        """Return the state after running proposals, up to the first accepted one."""
+        """Return the state after some proposals ran, up to the first that was accepted."""
         (lap, index, slot), trace = self._next(tried.count)[-1]
         state = {"spent": self.spent + tried.count, "at": (lap, index, slot + 1)}
         if tried.found is not None:
@@ -97,7 +97,7 @@ class Shrinking(Value):
         return found
 
     def _untried(self) -> Iterator[tuple[tuple[int, int, int], Trace]]:
-        """Yield the candidates left for the smallest trace, each with its (lap, pass, slot)."""
+        """Yield the remaining candidates for the smallest trace, each with its (lap, pass, slot)."""
         first, _ = self.made_at
         laps = [(0, index) for index in range(first, len(PASSES))] + [(1, index) for index in range(first + 1)]
         for lap, index in laps:
@@ -110,7 +110,7 @@ class Shrinking(Value):
         yield from self._harmful()
 
     def _harmful(self) -> Iterator[tuple[tuple[int, int, int], Trace]]:
-        """Yield the candidates left in which a race may lead to a wrong value."""
+        """Yield the remaining candidates in which the race may cause a wrong value."""
         for lap, trace in zip(_SEEKING, (self.trace, self.met), strict=True):
             for slot, candidate in enumerate(to_harm(trace, self.verdict) if self.met and trace else ()):
                 if (lap, 0, slot) >= self.at and candidate is not None and valid(candidate):
@@ -128,5 +128,5 @@ def shrink(state: Shrinking, attempt: Try, most: int = 1) -> Shrinking:
 
 
 def num_exceptions(trace: Trace) -> int:
-    """Return a schedule's distance from the simplest: its delayed ops, plus 1 unless eager."""
+    """Return how far a schedule is from plain eager: delayed ops, plus 1 for another policy."""
     return len(trace.schedule.holds) + (trace.schedule.policy != "eager")
