@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], is_left: Callable[[str, int], bool]) -> None:
-    """Deselect tests by name, and by the number of their parameters, counted from one."""
+    """Deselect tests by name, or by the number of their parameter set, counted from 1."""
     num_seen: Counter[str] = Counter()
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
@@ -107,7 +107,7 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], is_left: Callabl
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Group the tests of a file, of files that share results, and of each half of the Ray tests."""
+    """Run in one process: tests of a file, files with shared results, halves of the Ray tests."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  xdist is loaded for several processes only
 
     def together(nodeid: str) -> str:

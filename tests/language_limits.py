@@ -1,4 +1,4 @@
-"""Write `tests/language_limits.toml`: for each folder, how far its prose may be from plain English.
+"""Write `tests/language_limits.toml`: limits on marker words and field nouns per folder.
 
 `python -m tests.language_limits` counts two rates per 1,000 words: *markers*, words that stand where a noun should
 be, and *nouns* of the field, such as "KV cache". A limit may only improve, so the command refuses to loosen one.
@@ -62,7 +62,7 @@ _TEMPLATE_CODE = re.compile(r"\{[{%#].*?[}%#]\}|<[^>]*>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a text has per 1,000 words."""
+    """Number of words of a text, and its marker words and field nouns per 1,000 words."""
 
     words: int
     markers: float
@@ -71,7 +71,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most markers and the fewest nouns of the field that a folder may have per 1,000 words."""
+    """Maximum of marker words and minimum of field nouns per 1,000 words, for one folder."""
 
     markers_max: int
     nouns_min: int
@@ -86,7 +86,7 @@ def rates_of(text: str) -> Rates:
 
 
 def limit_for(rates: Rates, slack: float = 0.0) -> Limit:
-    """Return the tightest limit in whole numbers that these rates keep, but for `slack`; not beyond the goals."""
+    """Return the tightest integer limit for these rates and `slack`, never beyond the goals."""
     return Limit(
         max(MARKERS_GOAL, math.ceil(rates.markers + slack)), min(NOUNS_GOAL, max(0, math.floor(rates.nouns - slack)))
     )
@@ -114,7 +114,7 @@ def _documentation(node: ast.AST) -> ast.expr | None:
 
 
 def _comments(source: str, texts: Sequence[ast.expr]) -> Iterator[str]:
-    """Yield the comments of a source, given its string literals: a "#" inside one begins no comment."""
+    """Yield the comments of a source; `texts` are string literals, in which # is no comment."""
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for node in texts:
         assert node.end_lineno is not None
@@ -139,7 +139,7 @@ def _text_of(node: ast.JoinedStr | ast.Constant) -> str | None:
 
 
 def _is_message(text: str) -> bool:
-    """Return whether a string literal is prose: several words, and not a program."""
+    """Return whether a string literal is prose: several words, no program."""
     if len(_WORD.findall(text)) < MESSAGE_WORDS_MIN or " " not in text:
         return False
     if "\n" in text:
@@ -152,7 +152,7 @@ def _is_message(text: str) -> bool:
 
 
 def prose_of(path: Path) -> str:
-    """Return the prose of a file; nothing if files of its kind have none."""
+    """Return the prose of a file, empty for file types without prose."""
     source = path.read_text(encoding="utf-8")
     match path.suffix:
         case ".py":
@@ -169,7 +169,7 @@ def prose_of(path: Path) -> str:
 
 
 def folder_of(path: Path) -> str:
-    """Return the folder whose limit a file must keep: two names deep, three in a package of `SPLIT`."""
+    """Return the folder whose limit applies to a file: two levels deep, three in `SPLIT`."""
     *folders, name = path.relative_to(ROOT).parts
     if not folders:
         return name if name.endswith(".md") else "."
@@ -179,7 +179,7 @@ def folder_of(path: Path) -> str:
 
 
 def files() -> Iterator[Path]:
-    """Yield every file of the project that may hold prose."""
+    """Yield the project's files that can contain prose."""
     yield from ROOT.glob("*.md")
     yield from ROOT.glob("*.py")
     for folder in FOLDERS:
@@ -189,7 +189,7 @@ def files() -> Iterator[Path]:
 
 
 def measured() -> dict[str, Rates]:
-    """Return the rates of each folder that has enough prose."""
+    """Return the rates of each folder with enough prose."""
     texts: dict[str, list[str]] = defaultdict(list)
     for path in sorted(files()):
         if path.suffix in {".py", ".md", ".html", ".yaml", ".cpp", ".h"} and path.is_file():
@@ -199,13 +199,13 @@ def measured() -> dict[str, Rates]:
 
 
 def read_limits() -> dict[str, Limit]:
-    """Return the checked-in limit of each folder."""
+    """Return the stored limits by folder."""
     table = tomllib.loads(LIMITS.read_text(encoding="utf-8"))
     return {folder: Limit(**row) for folder, row in table.items()}
 
 
 def problems(rates: Mapping[str, Rates], limits: Mapping[str, Limit]) -> list[str]:
-    """Return one line for each folder that is worse than its limit, or so much better that it needs a tighter one."""
+    """Return a line per folder that violates its limit, or whose limit is no longer tight."""
     found = [f"{folder}: has a limit but hardly any prose; run `{COMMAND}`" for folder in limits.keys() - rates.keys()]
     for folder, rate in rates.items():
         limit = limits.get(folder)
@@ -238,7 +238,7 @@ def table_of(limits: Mapping[str, Limit]) -> str:
 
 
 def tightened(rates: Mapping[str, Rates], limits: Mapping[str, Limit]) -> dict[str, Limit]:
-    """Return the limits with each one as tight as its folder allows; a folder that is worse keeps its limit."""
+    """Return limits as tight as the rates allow; a folder that violates its limit keeps it."""
     new = {}
     for folder, rate in rates.items():
         now = limit_for(rate)
@@ -248,7 +248,7 @@ def tightened(rates: Mapping[str, Rates], limits: Mapping[str, Limit]) -> dict[s
 
 
 def main() -> int:
-    """Rewrite the table and print the rates; return 1 if a folder is worse than its limit."""
+    """Rewrite the table and print all rates; return 1 if a folder violates its limit."""
     rates = measured()
     limits = tightened(rates, read_limits() if LIMITS.exists() else {})
     LIMITS.write_text(table_of(limits), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The tests that `make quick` skips; the others take under half a minute in two processes.
+"""Tests that `make quick` skips; the others take less than half a minute in two processes.
 
 If a test has parameters (scenarios, faults, flips, ops, mistakes), only the first one runs; a file or test is
 skipped if it takes more than a second or two. `make test` runs everything.

@@ -1,4 +1,4 @@
-"""One private Ray for the whole session; each test brings its own actors."""
+"""One private Ray cluster for the whole test session; each test starts its own actors."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Documents that commands print, held against the schemas that are printed for them."""
+"""JSON documents that commands print, validated by the schemas that `schema` prints."""
 
 import json
 from functools import cache
@@ -10,7 +10,7 @@ from cluster.reports.documents import document_schema
 
 
 def document_of(name: str, text: str) -> Any:
-    """Return the values of a document, which must be what its schema allows."""
+    """Return the values of a JSON document after validating them by its schema."""
     values = json.loads(text)
     assert complaints(name, values) == []
     return values
@@ -25,5 +25,5 @@ def _validator(name: str) -> Any:
 
 
 def complaints(name: str, values: object) -> list[str]:
-    """Return what the schema of a document says against some values."""
+    """Return the validation errors of some values by the schema of a document."""
     return [error.message for error in _validator(name).iter_errors(values)]

@@ -32,10 +32,10 @@ UNSTARTABLE = "tests.cluster.fake_judge:Unstartable"
 
 
 class FakeJudge:
-    """Judges a trace by the first word of its first request's name, after `seed` milliseconds for `slow`."""
+    """Judge whose verdict is the first word of the first request's name; `slow` waits `seed` ms."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Return a verdict, raise, hang for a minute, or end this process."""
+        """Return a verdict, raise, hang for a minute or end this process, as the name says."""
         first = trace.events[0]
         assert isinstance(first, Submit)
         match first.request.partition("-")[0]:
@@ -59,7 +59,7 @@ class FakeJudge:
 
 
 class BlindJudge(FakeJudge):
-    """A judge that hunts without findings."""
+    """Judge whose hunts find nothing."""
 
     def hunt(
         self,
@@ -69,7 +69,7 @@ class BlindJudge(FakeJudge):
         *,
         to_first_finding: bool = False,
     ) -> ShardReport:
-        """Return a report without hits."""
+        """Return a shard report without hits."""
         count = shard.traces
         return ShardReport(
             traces=count,
@@ -93,7 +93,7 @@ class BlindJudge(FakeJudge):
 
 
 class Unstartable:
-    """A judge with a failing constructor."""
+    """Judge whose constructor raises."""
 
     def __init__(self) -> None:
         raise ImportError("no such engine")

@@ -1,4 +1,4 @@
-"""Campaigns with hostile texts: control sequences, direction marks, fillers, markup, fake lines."""
+"""Campaigns with hostile texts: control characters, bidirectional marks, markup, fake lines."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def hostile(model: Model) -> Model:
-    """Return a value in which each text is hostile, but for those that its type does not allow."""
+    """Return a value of a model with hostile texts in all fields whose type allows them."""
     data = json.loads(model.model_dump_json())
     for path in list(_texts(data)):
         _set(data, path, HOSTILE)
@@ -63,7 +63,7 @@ def _set(data: Any, path: tuple[Any, ...], value: Any) -> None:
 
 
 def judgements() -> dict[str, Judgement]:
-    """Return a hostile judgement of each kind, by a hostile name."""
+    """Return one hostile judgement of each kind, by hostile scenario names."""
     site = Site(function="f", file="f.py", line=1)
     access = Access(lane="compute", op="op", step=1, site=site, callers=(site,))
     harm = Harm(kind="harmful", task=access, what="reads", given=access)

@@ -8,7 +8,7 @@ _LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FF
 
 
 def descendants(pid: int) -> set[int]:
-    """Return the processes below one."""
+    """Return the descendants of a process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -26,7 +26,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def listening(pids: set[int]) -> dict[str, bool]:
-    """Return the listening TCP sockets of some processes as `pid:port`, and whether each is on loopback only."""
+    """Return listening TCP sockets as `pid:port`, each with whether it is on loopback only."""
     owner: dict[str, int] = {}
     for pid in pids:
         try:
@@ -47,7 +47,7 @@ def listening(pids: set[int]) -> dict[str, bool]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return how much memory of a process is resident."""
+    """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,4 +1,4 @@
-"""Ray's own validators of what it reads, in a process of their own: Ray reads its authentication mode once in each."""
+"""Ray's own validators, run in a subprocess, because Ray reads its authentication mode once."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ print(json.dumps(RuntimeEnv(**json.load(sys.stdin)).to_dict()))
 
 
 def accepted_by_autoscaler(values: Any) -> Any:
-    """Return a launcher file as the autoscaler completes it.
+    """Return a launcher file with the defaults that Ray's autoscaler adds.
 
     Raises:
         ValueError: it is refused; the message is what Ray printed.
@@ -29,7 +29,7 @@ def accepted_by_autoscaler(values: Any) -> Any:
 
 
 def accepted_by_runtime_env(values: Any) -> Any:
-    """Return a runtime environment as Ray reads it.
+    """Return a runtime environment as Ray parses it.
 
     Raises:
         ValueError: it is refused; the message is what Ray printed.

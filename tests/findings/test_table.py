@@ -1,4 +1,4 @@
-"""Table of findings: each folder has a head, and the table in `findings/README.md` is up to date."""
+"""Table of findings: each page has a head, and the table in `findings/README.md` is current."""
 
 import pytest
 

@@ -1,1 +1,1 @@
-"""Tests of `ray_configs/` and the image: against the validators of those who read them, and against the project."""
+"""Tests of `ray_configs/` and the image, by the validators of the programs that read them."""

@@ -1,4 +1,4 @@
-"""Files of `ray_configs/`, read as values."""
+"""Files of `ray_configs/`, parsed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def documents(path: Path) -> list[Any]:
 
 
 def kubernetes() -> Iterator[tuple[Path, Any]]:
-    """Yield every object for Kubernetes, and the file it is in."""
+    """Yield every Kubernetes object with its file."""
     for path in sorted((CONFIGS / "kuberay").rglob("*.yaml")):
         for document in documents(path):
             if "kind" in document:
@@ -25,21 +25,21 @@ def kubernetes() -> Iterator[tuple[Path, Any]]:
 
 
 def ray_objects() -> list[tuple[Path, Any]]:
-    """Return the objects of KubeRay."""
+    """Return the KubeRay objects."""
     return [(path, document) for path, document in kubernetes() if document["kind"] in RAY_KINDS]
 
 
 def cluster_of(document: Any) -> Any:
-    """Return the specification of the cluster of a KubeRay object."""
+    """Return the cluster specification of a KubeRay object."""
     return document["spec"].get("rayClusterSpec", document["spec"])
 
 
 def groups_of(document: Any) -> list[Any]:
-    """Return the head group and the worker groups."""
+    """Return the head group and the worker groups of a cluster."""
     cluster = cluster_of(document)
     return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
 
 
 def containers_of(document: Any) -> list[Any]:
-    """Return all containers of the pods of a cluster."""
+    """Return all containers in a cluster's pods."""
     return [container for group in groups_of(document) for container in group["template"]["spec"]["containers"]]

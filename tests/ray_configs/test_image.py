@@ -1,4 +1,4 @@
-"""The image: its build asks for the project's own dependencies, and takes nothing along that is made here."""
+"""The image: it installs the project's own dependencies, and copies no generated files."""
 
 import re
 import shlex

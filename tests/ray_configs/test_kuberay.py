@@ -1,4 +1,4 @@
-"""KubeRay's objects: what the project demands of them, and KubeRay's own definitions where there are any.
+"""KubeRay objects: valid by KubeRay's definitions, and with the settings the project needs.
 
 `KUBERAY_CRDS` names a folder of custom resource definitions, `*.yaml` or `*.yaml.gz`.
 """
@@ -33,7 +33,7 @@ def each(objects: list[tuple[Path, Any]]) -> pytest.MarkDecorator:
 
 
 def closed(schema: Any) -> Any:
-    """Return a structural schema of Kubernetes as JSON Schema that refuses unknown keys."""
+    """Return a Kubernetes schema as JSON Schema that refuses unknown keys."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Files for `ray up`, by the validator of Ray's autoscaler; runtime environments; the script of a local head."""
+"""Files for `ray up`, checked by Ray's autoscaler; runtime environments; `head.sh`."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def test_the_script_of_a_local_head_is_one_that_the_shell_reads() -> None:
 
 
 def started(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Return what the script of a local head does with a `ray` that prints its arguments."""
+    """Run `head.sh` with a fake `ray` that prints its arguments; return the output."""
     script, fake = folder / "ray_configs" / "local" / "head.sh", folder / "ray"
     script.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(CONFIGS / "local" / "head.sh", script)
@@ -78,7 +78,7 @@ def started(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
 
 @contextmanager
 def taken(port: int) -> Iterator[None]:
-    """Hold a port, unless another process has it."""
+    """Occupy a port, unless another process has it."""
     with socket.socket() as listener:
         with suppress(OSError):
             listener.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""Dashboard and scrapes: that they ask for what is exported."""
+"""Dashboard and scrape configurations: they ask for metrics that are exported."""
 
 import json
 import re

@@ -1,1 +1,1 @@
-"""Tests of what is asked: draws, traces, their YAML form and their strategies."""
+"""Tests of traces: random numbers, YAML codec, generators, strategies."""

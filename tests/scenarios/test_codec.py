@@ -1,4 +1,4 @@
-"""YAML codec: traces are kept without loss; other text is refused with file, line, value found and allowed values."""
+"""YAML codec: lossless for traces; other text is refused with file, line and allowed values."""
 
 import os
 from pathlib import Path

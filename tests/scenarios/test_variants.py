@@ -1,4 +1,4 @@
-"""Variants of traces: always valid, a function of two traces and a seed, and a mix of both traces."""
+"""Variants of traces: valid, determined by two traces and a seed, and a mix of both."""
 
 from collections import Counter
 from pathlib import Path

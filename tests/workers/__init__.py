@@ -1,1 +1,1 @@
-"""Tests of the room that runs and judges one trace."""
+"""Tests of the package that runs and judges one trace."""

@@ -1,4 +1,4 @@
-"""Lines of the list of verdicts and digests, and the scenarios on it."""
+"""The stored list of verdicts and digests: format of its lines, and its scenarios."""
 
 from benchmarks.conformance.digests import line, traces
 from scenarios.codec import find_scenarios

@@ -1,4 +1,4 @@
-"""Traces of a soak, and soaks in several processes."""
+"""Soak runs: their generated traces, and runs in several processes."""
 
 from collections import Counter
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Searches for bugs without one situation and with a focus, on bugs that are properties of a trace."""
+"""Searches for a bug without one situation, or with a focus; a trace property is the bug."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

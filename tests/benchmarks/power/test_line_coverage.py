@@ -1,4 +1,4 @@
-"""Recording of executed lines, and the explained lines of the page."""
+"""Recording of executed lines, and the page's explanations of lines that never run."""
 
 from benchmarks.power.line_coverage import ROOT, Line, Watch, executable, explained, files, lines_run, unreached
 from workers.engine.request import Request

@@ -42,7 +42,7 @@ def mutants() -> list[Mutant]:
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Pool]:
-    """A process without threads that has not loaded the engine; only such a process may fork."""
+    """Pool of one process without threads that has not loaded the engine, so it may fork."""
     with get_context("spawn").Pool(1) as pool:
         yield pool
 
@@ -52,7 +52,7 @@ def of_rules(mutants: list[Mutant], line: str, change: str) -> Mutant:
 
 
 def load_changed(change: str) -> tuple[object, object, bool]:
-    """Return a mutated module's values in a fork, outside it, and whether nothing was left."""
+    """Return a changed constant inside and outside a fork, and whether the fork left no trace."""
     before = list(sys.meta_path)
 
     def changed() -> object:

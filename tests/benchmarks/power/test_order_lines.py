@@ -1,4 +1,4 @@
-"""Removal of a line that orders work, and the values read from a printed finding."""
+"""Removal of a line that orders work, and the values that are read from a printed report."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The same command in four processes at once.
+"""The same command, run in four processes at the same time.
 
 `benchmarks.robustness.simultaneous` plays 200 rounds of each case.
 """
@@ -14,7 +14,7 @@ CHEAP = ("run", "abandoned campaign", "seen.json")
 
 
 def play(cases: Iterable[str], rounds: int, *more: str) -> None:
-    """Play rounds of cases in a process of its own, because a round forks."""
+    """Run rounds of cases in a separate process, because each round forks."""
     words = ["--rounds", str(rounds), *more, *(word for case in cases for word in ("--case", case))]
     asked = [sys.executable, "-m", "benchmarks.robustness.simultaneous", *words]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)

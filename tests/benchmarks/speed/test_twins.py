@@ -1,4 +1,4 @@
-"""Recorded calls of ops on which twins are timed."""
+"""Recorded calls of device ops, on which NumPy and Triton implementations are timed."""
 
 import numpy as np
 import pytest

@@ -18,7 +18,7 @@ from workers.record.verdict import Agreed, Judgement, Lost
 
 
 class Chain:
-    """A planner that asks for one job after another, each once the one before has its result."""
+    """A planner with one job at a time; each job is added when the previous one has its result."""
 
     def __init__(self, *requests: str) -> None:
         self.left = [Job.of(trace(request), sweep=False) for request in requests]
@@ -49,7 +49,7 @@ class Chain:
 
 
 class Noting:
-    """Progress that stores its counts, and requests a stop after some number of results."""
+    """Progress display that stores its counts, and requests a stop after some results."""
 
     def __init__(self, stop: Stop, most: int) -> None:
         self.seen: list[int] = []
@@ -63,7 +63,7 @@ class Noting:
 
 
 class Dwindling:
-    """A pool of one slot: its first worker answers one job and dies with the next; no other worker starts."""
+    """A pool with one slot: its worker answers one job and dies with the next; no other starts."""
 
     slots = 1
 

@@ -1,4 +1,4 @@
-"""Regressions of a night: unjudged ones are not missed, and each night starts at another."""
+"""Regressions of a night: unjudged ones are not missed; the first one differs each night."""
 
 from datetime import date, timedelta
 from pathlib import Path

@@ -82,7 +82,7 @@ RAISED = Lost(reason="the worker raised Unconfirmed: a definition is wrong")
 
 
 def _unconfirmed() -> Triage:
-    """Return the triage of a finding that was met and has to be confirmed."""
+    """Return the triage of a finding that still has to be confirmed."""
     verdict = diverged("x").model_copy(update={"unconfirmed": fact("unconfirmed_yet")})
     return Triage(FindingState.of(hit("x").model_copy(update={"verdict": verdict}), 0))
 

@@ -1,4 +1,4 @@
-"""Commands that run in the process of their test."""
+"""Fixture that runs commands in the process of the test."""
 
 import subprocess
 from collections.abc import Callable

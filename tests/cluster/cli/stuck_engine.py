@@ -54,7 +54,7 @@ def hang() -> None:
 
 
 class StuckBox(BlackBox):
-    """Hangs in a step."""
+    """Engine that hangs in a step."""
 
     def step(self, happen: Callable[[Hook], None]) -> None:
         hang()
@@ -62,7 +62,7 @@ class StuckBox(BlackBox):
 
 @dataclass(frozen=True)
 class StuckKind(BlackBoxKind):
-    """Is wrong at depth 2; a finding of it has to be confirmed."""
+    """Kind of an engine with a bug at depth 2, whose findings have to be confirmed."""
 
     def renew(self, config: RunConfig) -> bool:
         return True

@@ -25,7 +25,7 @@ OTHER = Crashed(stats=NO_STATS, error="TypeError: no", where=Site(function="load
 
 
 class Releases:
-    """Verdicts by release, and the judge that gives them."""
+    """Fake releases of an engine: verdicts by release, and a judge that returns them."""
 
     def __init__(self, verdicts: dict[str, Verdict | str]) -> None:
         self._verdicts = verdicts

@@ -61,7 +61,7 @@ def repository_of(folder: Path, history: Sequence[Change]) -> Mapping[str, str]:
 
 
 class Judge:
-    """Judge that finds a bug where any source says `wrong`, and starts nothing where one says `no start`."""
+    """Judge that finds a bug in sources with `wrong`, and cannot start sources with `no start`."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig) -> Judgement:
         texts = [file.read_text() for file in Path(config.engine_path).rglob("*") if file.is_file()]

@@ -35,7 +35,7 @@ events:
 
 
 def scenarios(folder: Path, count: int) -> Path:
-    """Write scenarios that differ in their seed and return their folder."""
+    """Write scenarios that differ in their seed only; return their folder."""
     below = folder / "scn"
     below.mkdir()
     for seed in range(count):
@@ -72,7 +72,7 @@ def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def wait_for(happened: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
-    """Wait until something has happened while a process runs."""
+    """Wait until a condition is true, while a process runs."""
     end = time.monotonic() + SECONDS_MAX
     while not happened():
         assert process.poll() is None, process.communicate()
@@ -81,7 +81,7 @@ def wait_for(happened: Callable[[], bool], process: "subprocess.Popen[str]") -> 
 
 
 def num_results(campaign: Path) -> int:
-    """Return the number of results of a campaign that may be running."""
+    """Return the number of results of a campaign, which may still run."""
     try:
         database = sqlite3.connect(f"file:{campaign / 'campaign.sqlite'}?mode=ro", uri=True)
     except sqlite3.OperationalError:

@@ -1,4 +1,4 @@
-"""Options `--engine` and `--device`: job keys, invalid values, and the share of a GPU."""
+"""Options `--engine` and `--device`: their effect on job keys, invalid values, GPU shares."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What surrounds a command: streams that close, disks that fill, folders that go, tokens that are wrong.
+"""Failures around a command: closed streams, full disks, removed folders, wrong tokens.
 
 Each ends in one line and a documented code, and nothing that was computed is lost.
 """
@@ -31,14 +31,14 @@ events:
 
 
 def scenarios(folder: Path, count: int) -> None:
-    """Write scenarios that are judged at once."""
+    """Write scenarios that take no time to judge."""
     (folder / "scn").mkdir()
     for seed in range(count):
         (folder / "scn" / f"s{seed}.yaml").write_text(TINY.format(seed=seed))
 
 
 def shell(folder: Path, line: str, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a line of bash in which `specstorm` stands for the program; `before` runs in its process first."""
+    """Run a line of bash with `specstorm` as the program; call `before` in its process first."""
     line = line.replace("specstorm", f"{sys.executable} -m cluster")
     return subprocess.run(
         ["bash", "-c", line],

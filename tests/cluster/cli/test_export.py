@@ -40,7 +40,7 @@ ORDER = MissingOrder(
 def export(
     here: Here, verdict: Verdict, *events: str, spec: str = SPEC, engine: str = "vllm-v1", more: str = ""
 ) -> tuple[int, str]:
-    """Export a trace of some events with a verdict that was found before; return exit code and complaint."""
+    """Export a trace with a given verdict; return the exit code and the error message."""
     Path("found.yaml").write_text(f"spec: {{{spec}}}\nevents:\n" + "".join(f"  - {each}\n" for each in events) + more)
     run_on = RunOn(engine=engine, device="cpu", version="0.32.0")
     seen = EvidenceDocument(specstorm="", exit_code=0, run_on=run_on, verdict=verdict)

@@ -1,4 +1,4 @@
-"""Option `--fixes`: findings with fixes that are applied before an engine runs."""
+"""Option `--fixes`: fixes of findings that are applied before an engine runs."""
 
 from pathlib import Path
 

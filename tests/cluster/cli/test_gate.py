@@ -42,7 +42,7 @@ COMMAND = ("gate", "--engine", "gated", "--engine-path", "tree", "--ray", "off",
 
 
 class Gated(Specstorm):
-    """Our engine with overlaid sources: a core that contains `wrong` has the bug of one of its faults.
+    """Our engine with overlaid sources; if they contain `wrong`, one of its faults is on.
 
     The package is named as the folder of its scenarios. Its function `never` never runs.
     """
@@ -75,7 +75,7 @@ class Gated(Specstorm):
 
 @pytest.fixture(autouse=True)
 def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the engine with its record; each read of the clock advances it by a second."""
+    """Register the engine and its record; each reading of the clock advances it by a second."""
     (tmp_path / "executed.json").write_text(RECORD.text())
     monkeypatch.setitem(registry._KINDS, "gated", ("tests.cluster.cli.test_gate", "Gated"))
     ticks = count()

@@ -28,7 +28,7 @@ KINDS = ("pipe", "device", "kernel log", "folder", "sparse", "loop", "nothing", 
 
 
 def hostile(kind: str, folder: Path) -> Path:
-    """Return a file, or what stands in its place."""
+    """Create a hostile file of a kind (pipe, device, folder, sparse file ...); return its path."""
     path = folder / "hostile.yaml"
     match kind:
         case "pipe":

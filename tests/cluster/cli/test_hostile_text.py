@@ -1,4 +1,4 @@
-"""Hostile texts in stored data: no command lets one act on a terminal, in a log, or in a file that it writes.
+"""Hostile texts in stored data: no command prints or writes one without escaping it.
 
 Verifies: every command that reads a campaign, a finding, a job's log or a scenario; by every character that it prints.
 """
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def hidden(text: str) -> list[str]:
-    """Return the lines of a text that hold a hidden character."""
+    """Return the lines of a text that contain a hidden character."""
     return [line for line in text.split("\n") if not is_visible(line)]
 
 
@@ -37,7 +37,7 @@ def commands(text: str) -> list[str]:
 
 
 def hidden_in(folder: Path) -> Iterator[str]:
-    """Yield the lines of text files in a folder that hold a hidden character, after their names."""
+    """Yield file names and lines of a folder's text files that contain a hidden character."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and "sqlite" not in path.name):
         yield from (f"{path.name}: {line!r}" for line in hidden(path.read_bytes().decode()))
 

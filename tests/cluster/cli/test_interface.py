@@ -1,4 +1,4 @@
-"""Python interface, pytest plugin, and content of the distribution."""
+"""Python interface, pytest plugin, and files of the distribution."""
 
 import subprocess
 import sys

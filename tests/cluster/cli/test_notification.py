@@ -1,4 +1,4 @@
-"""Notification of a night to a command or URL; a failure is reported and changes nothing else."""
+"""Notification after a night, by command or URL; a failure is reported without other effect."""
 
 import shlex
 import sys
@@ -17,7 +17,7 @@ DOCUMENT = '{"exit_code": 1, "note": "\u00e4"}'
 
 
 class Received(HTTPServer):
-    """A server that keeps what was posted to it; it answers `/broken` with an error."""
+    """A server that stores what was posted to it; path `/broken` returns an error."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -25,29 +25,29 @@ class Received(HTTPServer):
 
     @property
     def url(self) -> str:
-        """Return its address."""
+        """Return the server's address."""
         return f"http://127.0.0.1:{self.server_port}"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
+    """Handler of one HTTP request."""
 
     server: Received
 
     def do_POST(self) -> None:
-        """Keep what is posted."""
+        """Store the posted document."""
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.server.posts.append((self.path, self.headers["Content-Type"], body))
         self.send_response(500 if self.path == "/broken" else 204)
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @pytest.fixture
 def server() -> Iterator[Received]:
-    """A server in a thread of its own."""
+    """A server that runs in a thread."""
     with Received() as started:
         Thread(target=started.serve_forever, daemon=True).start()
         yield started

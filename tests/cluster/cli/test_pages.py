@@ -1,4 +1,4 @@
-"""Pages that show what commands print: their numbers and outputs are those of the program.
+"""Outputs and numbers on pages of the documentation: they are those of the program.
 
 Verifies: README, tutorial and the page of findings, for Specstorm's own engine.
 Does not verify: outputs that need vLLM or SGLang, an installation or minutes.
@@ -26,13 +26,13 @@ SCENARIO = "smoke/condense_with_counts_on_the_host.yaml"
 
 
 def blocks(page: Path, language: str = "") -> list[str]:
-    """Return the fenced blocks of a page in a language."""
+    """Return the fenced blocks of a page that have this language."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [block for named, block in fenced if named == language]
 
 
 def lines_shown(block: str) -> Iterator[str]:
-    """Yield the lines of an output that a page shows: joined where it wraps them, without what differs by folder."""
+    """Yield the lines of an output on a page, unwrapped, without lines that name a folder."""
     for line in re.sub(r"\n {15,}", " ", block).splitlines():
         if line.strip() and line.strip() != "..." and "campaigns/" not in line:
             yield line.strip().replace("scenarios/smoke", "smoke")

@@ -1,4 +1,4 @@
-"""Run configuration in an artefact: it is replayed and shrunk with it, without options."""
+"""Run configuration in an artefact: replay and shrink use it without options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ IN_AN_OP = "vllm-43434-draft-order"
 
 @dataclass(frozen=True, slots=True)
 class OtherKind(BlackBoxKind):
-    """An engine with requests that see each other's tokens."""
+    """Kind of an engine in which requests see the tokens of other requests."""
 
     mistake: Mistake = "neighbour"
 
@@ -52,7 +52,7 @@ def finding(config: RunConfig) -> Judgement:
 
 
 def on(folder: Path, **keys: str) -> Path:
-    """Write a scenario with a fault that exists on one device, and with its run configuration."""
+    """Write a scenario with a fault of one device, and with this run configuration."""
     trace = codec.loads(SCENARIO.format(seed=1), "x").model_copy(update={"faults": (IN_AN_OP,)})
     path = folder / "a.yaml"
     path.write_text(codec.dumps(trace, RunOn.model_validate(keys)))

@@ -1,4 +1,4 @@
-"""Command `triage`: states of findings are displayed and changed, and end at their date."""
+"""Command `triage`: statuses of findings are shown and changed, and end at their date."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ TEXT = f"# Seen since June.\nbug: {BUG}  # as reported\nupstream: {URL}\nstatus:
 
 @pytest.fixture
 def known(tmp_path: Path) -> Path:
-    """Write a folder of one known finding, and two that nights have seen."""
+    """Write a folder with one known finding, and with two that nights have seen."""
     (tmp_path / "a.known.yaml").write_text(TEXT)
     keep_seen(tmp_path, [BUG, "kv b"], TODAY)
     return tmp_path

@@ -25,14 +25,14 @@ NUM_SCENARIOS = 9
 
 
 class Watched:
-    """Progress that looks at its campaign through the command, once, after four results."""
+    """Progress display that runs `watch` on its own campaign, once, after four results."""
 
     def __init__(self, folder: Path) -> None:
         self.out = ""
         self._folder = folder
 
     def update(self, counts: Counts) -> None:
-        """Look, when it is time."""
+        """Run `watch` if four results have arrived."""
         if counts.done == 4:
             command = [sys.executable, "-m", "cluster", "watch", str(self._folder), "--once"]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)

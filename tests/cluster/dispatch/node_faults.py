@@ -1,4 +1,4 @@
-"""A cluster of three raylets on this host; parts are killed while campaigns run; prints the outcome.
+"""Program: a cluster of three raylets, parts of which it kills while campaigns run.
 
 Run by `test_nodes.py` in a process of its own, since a process has one Ray. The head has no CPU; of the other nodes one
 declares a GPU, and has a label that marks it as fake.
@@ -35,7 +35,7 @@ NUM_SMOKE = 6
 
 
 class Killing:
-    """Progress that kills the dashboard of the head, and later a node, in the middle of a campaign."""
+    """Progress display that kills the head's dashboard, and later a node, during a campaign."""
 
     def __init__(self, cluster: Any, node: Any, pool: RayPool) -> None:
         self.killed: list[str] = []
@@ -44,7 +44,7 @@ class Killing:
         self._node = node
 
     def update(self, counts: Counts) -> None:
-        """Kill the processes at their time."""
+        """Kill the next process once enough results have arrived."""
         if counts.done >= 2 and not self.killed:
             for process in self._cluster.head_node.all_processes["dashboard"]:
                 os.kill(process.process.pid, signal.SIGKILL)
@@ -56,12 +56,12 @@ class Killing:
 
 
 def pids_below(node: Any) -> set[int]:
-    """Return the processes of a node's raylet."""
+    """Return the process ids of a node's raylet and its descendants."""
     return descendants(node.all_processes["raylet"][0].process.pid)
 
 
 def without_a_gpu(ray: RayCluster, folder: Path) -> str:
-    """Run a job that needs a GPU on a cluster without one; return the reason why the campaign ended."""
+    """Run a job that needs a GPU on a cluster without one; return why the campaign ended."""
     job = Job.of(trace("agree"), sweep=True)
     with RayPool(ray, 1, SECONDS_MAX, FAKE_JUDGE, gpus=1, start_seconds=1.0) as pool, Store(folder) as store:
         try:
@@ -72,7 +72,7 @@ def without_a_gpu(ray: RayCluster, folder: Path) -> str:
 
 
 def with_a_gpu(ray: RayCluster, node: Any, folder: Path) -> dict[str, Any]:
-    """Run a job that wants a GPU."""
+    """Run a job that needs a GPU; return its verdict, and whether the given node ran it."""
     job = Job.of(trace("agree"), sweep=True)
     with RayPool(ray, 1, SECONDS_MAX, FAKE_JUDGE, gpus=1, start_seconds=SECONDS_MAX) as pool, Store(folder) as store:
         suite = Suite([Scenario("gpu", job)], store)
@@ -85,7 +85,7 @@ def with_a_gpu(ray: RayCluster, node: Any, folder: Path) -> dict[str, Any]:
 
 
 def killed_parts(ray: RayCluster, cluster: Any, node: Any, folder: Path, port: int) -> dict[str, Any]:
-    """Run a campaign while the dashboard and a node are killed."""
+    """Run a campaign while the dashboard and a node are killed; return its outcome."""
     scenarios = [Scenario(f"s{n}", Job.of(trace(f"slow-{n}", SLOW_MS), sweep=True)) for n in range(NUM_JOBS)]
     with RayPool(ray, 2, SECONDS_MAX, FAKE_JUDGE) as pool, Store(folder) as store:
         killing = Killing(cluster, node, pool)
@@ -100,7 +100,7 @@ def killed_parts(ray: RayCluster, cluster: Any, node: Any, folder: Path, port: i
 
 
 def killed_driver(address: str, folder: Path) -> dict[str, Any]:
-    """Kill a driver that has joined the cluster, and run the same command again."""
+    """Kill a driver that has joined the cluster, then run the same command again."""
     paths = sorted(map(str, Path("scenarios/smoke").glob("*.yaml")))[:NUM_SMOKE]
     command = [sys.executable, "-m", "cluster", "run", *paths, "--ray", address, "--workers", "1", "--out", str(folder)]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -115,7 +115,7 @@ def killed_driver(address: str, folder: Path) -> dict[str, Any]:
 
 
 def num_results(folder: Path) -> int:
-    """Return the number of results of a campaign that may be being written."""
+    """Return the number of results of a campaign, which may still run."""
     try:
         database = sqlite3.connect(f"file:{folder / 'campaign.sqlite'}?mode=ro", uri=True)
         with database:
@@ -125,7 +125,7 @@ def num_results(folder: Path) -> int:
 
 
 def metrics(port: int, pool: RayPool) -> list[str]:
-    """Return the metrics of campaigns that a node exports, once all are reported."""
+    """Return the campaign metrics that a node exports, once all of them are reported."""
     end = time.monotonic() + SECONDS_MAX
     while time.monotonic() < end:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
@@ -138,7 +138,7 @@ def metrics(port: int, pool: RayPool) -> list[str]:
 
 
 def main() -> None:
-    """Kill, run and print."""
+    """Run all cases and print their outcomes."""
     # Not where tests are collected: Ray reads its authentication mode once in a process.
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 

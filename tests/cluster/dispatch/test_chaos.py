@@ -30,7 +30,7 @@ def rows(folder: Path, scenarios: list[Scenario], pool: WorkerPool) -> list[tupl
 
 
 def query(folder: Path, text: str) -> list[tuple[object, ...]]:
-    """Return the rows of a query on a closed campaign."""
+    """Return the result rows of a query on a finished campaign."""
     database = sqlite3.connect(folder / "campaign.sqlite")
     try:
         return database.execute(text).fetchall()
@@ -39,7 +39,7 @@ def query(folder: Path, text: str) -> list[tuple[object, ...]]:
 
 
 def engine_trace(seed: int) -> Trace:
-    """Return a trace with chunked prefill, a preemption, a reorder and partial accepts; every fifth has a fault."""
+    """Return a trace with chunked prefill, preemption and reorder; one in five has a fault."""
     submits = (
         Submit(tick=0, request="r0", prompt=PromptDraw(tokens=11), max_tokens=7, accept=AcceptRate(rate=0.5)),
         Submit(tick=1, request="r1", prompt=PromptDraw(tokens=5), max_tokens=6, accept="alternate"),

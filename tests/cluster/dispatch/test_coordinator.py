@@ -35,7 +35,7 @@ LOST = f"{LOSSES_MAX} attempts were lost: its process died"
 
 @dataclass
 class SimulatedPool:
-    """Workers that follow a list of numbers; each instruction is checked.
+    """Pool whose workers' events follow from a list of numbers; it checks each instruction.
 
     A worker that begins a job named "kill..." dies each time; no other job kills a worker.
     """
@@ -58,7 +58,7 @@ class SimulatedPool:
         self.starting = list(range(self.num_slots))
 
     def carry_out(self, instructions: list[Instruction]) -> None:
-        """Carry out instructions."""
+        """Check and carry out the coordinator's instructions."""
         for instruction in instructions:
             match instruction:
                 case Dispatch(slot=slot, worker=worker):
@@ -83,7 +83,7 @@ class SimulatedPool:
                     self.late += 1
 
     def event(self, number: int) -> Event | None:
-        """Return the next event: a start, a failed start, a result, a death, a late result or a repeated message."""
+        """Return the next event that the numbers encode, e.g. a result, a death or a late answer."""
         kind, index = number % 9, number // 9
         if kind == 0 and self.given_up:
             late = self.given_up[index % len(self.given_up)]
@@ -107,7 +107,7 @@ class SimulatedPool:
         return ResultArrived(run.job, run.attempt, JUDGEMENT)
 
     def _lost(self, slot: int, run: Dispatch | None, had_begun: bool) -> WorkerLost:
-        """Return the loss of a slot's worker, which is starting or has received a job."""
+        """Return the loss of a worker that is starting or runs a job."""
         if run is not None:
             self.given_up.append(run)
         if run is not None and had_begun:
@@ -120,7 +120,7 @@ class SimulatedPool:
 
 
 def run_to_the_end(slots: int, jobs: list[str], numbers: list[int]) -> tuple[Coordinator, SimulatedPool]:
-    """Run jobs under the events encoded by numbers, and then without losses except for "kill" jobs."""
+    """Run jobs under the encoded events, then without losses except for jobs named "kill"."""
     coordinator, pool = Coordinator(slots), SimulatedPool(slots)
     for job in jobs:
         pool.carry_out(coordinator.handle(JobAdded(job)))
@@ -181,7 +181,7 @@ def test_the_same_events_give_the_same_instructions(numbers: list[int]) -> None:
 
 
 def ready(num_slots: int) -> Coordinator:
-    """Return a coordinator with idle workers."""
+    """Return a coordinator whose workers are all idle."""
     coordinator = Coordinator(num_slots)
     for slot in range(num_slots):
         assert coordinator.handle(WorkerReady(slot, 0)) == []
@@ -243,7 +243,7 @@ def test_a_worker_that_was_replaced_before_it_was_ready_gets_no_job() -> None:
 
 
 def retire(coordinator: Coordinator, slot: int) -> None:
-    """Let a slot's first workers die before they begin anything, until it is given up."""
+    """Let the first workers of a slot die at start, until the coordinator retires the slot."""
     for worker in range(IDLE_LOSSES_MAX):
         coordinator.handle(WorkerLost(slot, worker, "no such engine", had_begun=False))
 

@@ -1,4 +1,4 @@
-"""Questions to git about a checkout that a stranger made: no program of its configuration is started."""
+"""Git queries on a stranger's checkout: they start no program that its configuration names."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a", "GIT_COMMITTER_NAME": "a
 
 
 def plainly(folder: Path, *words: str, text: str = "") -> str:
-    """Run git as anyone would, and return what it printed."""
+    """Run git without our protections; return its output."""
     environment = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
     done = subprocess.run(
         ["git", "-C", str(folder), *words], env=environment, input=text, capture_output=True, text=True, check=False
@@ -43,7 +43,7 @@ def started(folder: Path) -> Path:
 
 
 def program(folder: Path) -> Path:
-    """Return a program that leaves a mark, and repeats its input."""
+    """Return a program that creates a marker file and prints its input."""
     path = folder.parent / "program"
     path.write_text(f'#!/bin/sh\necho "$0 $*" >> {started(folder)}\n[ "$1" = copy ] && cat\nexit 0\n')
     path.chmod(0o755)
@@ -51,7 +51,7 @@ def program(folder: Path) -> Path:
 
 
 def signed(folder: Path) -> None:
-    """Commit with a signature, which `log` would have checked by a program."""
+    """Make a commit with a signature that `git log` would verify by a program."""
     plainly(folder, "commit", "--quiet", "--all", "--message", "second")
     head, _, body = plainly(folder, "cat-file", "commit", "HEAD").partition("\n\n")
     signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n -----END PGP SIGNATURE-----"
@@ -62,7 +62,7 @@ def signed(folder: Path) -> None:
 
 
 def fetched(folder: Path) -> None:
-    """Remove an object that git would fetch from a promisor remote with programs of the checkout."""
+    """Remove an object that git would fetch from a promisor remote, by the checkout's programs."""
     name = plainly(folder, "rev-parse", "HEAD:package/a.py")
     plainly(folder, "checkout", "--", ".")
     (folder / ".git" / "objects" / name[:2] / name[2:]).unlink()

@@ -197,7 +197,7 @@ OTHER_WRITERS = {
 
 
 def changes_of(path: Path) -> set[str]:
-    """Return the calls in a source file that may change a file."""
+    """Return the calls in a source file that may change files."""
     found = set()
     for node in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
         owner, _, name = ast.unparse(node.func).rpartition(".")

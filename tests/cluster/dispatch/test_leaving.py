@@ -1,4 +1,4 @@
-"""A driver ends with its own exit code after the loss of its Ray cluster."""
+"""A driver that loses its Ray cluster ends with its own exit code."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Killed parts of a cluster: jobs run elsewhere, and every result is recorded exactly once."""
+"""Killed parts of a cluster: jobs run on other nodes, and each result is recorded once."""
 
 import json
 import os

@@ -28,7 +28,7 @@ WORKER_BYTES_MAX = 300 * 1024 * 1024
 
 
 def campaign_of(pool: WorkerPool, folder: Path, *requests: str, seed: int = 0) -> list[Verdict | None]:
-    """Run one scenario for each request name and return the verdicts."""
+    """Run one scenario per request name; return the verdicts."""
     scenarios = [Scenario(each, Job.of(trace(each, seed), sweep=True)) for each in requests]
     with Store(folder) as store:
         suite = Suite(scenarios, store)
@@ -44,12 +44,12 @@ def test_actors_and_this_process_have_the_same_results(ray_cluster: RayCluster, 
 
 
 class Killing(RayPool):
-    """Kills the worker of its first job while that job runs."""
+    """Pool that kills the worker of its first job while the job runs."""
 
     killed = 0
 
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
-        """Start the attempt, and kill the process of the first one with SIGKILL."""
+        """Start the attempt; kill the worker of the first one by SIGKILL."""
         super().dispatch(slot, job, attempt)
         pid = self.pids[slot]
         if not self.killed and pid is not None:
@@ -66,7 +66,7 @@ def test_a_killed_actor_is_replaced_and_its_job_is_run_again(ray_cluster: RayClu
 
 
 def lost_attempts(folder: Path) -> list[tuple[int, str]]:
-    """Return number and reason of each lost attempt of a campaign that is closed."""
+    """Return numbers and reasons of the lost attempts of a finished campaign."""
     with closing(sqlite3.connect(folder / "campaign.sqlite")) as database:
         return database.execute("SELECT attempt, reason FROM attempts WHERE outcome = 'lost'").fetchall()
 
@@ -84,10 +84,10 @@ def test_a_job_that_kills_its_worker_is_lost_after_three_attempts_and_no_other_i
 
 
 class Hurried(RayPool):
-    """Ends the deadline of each job named "hang" as soon as a worker has begun it."""
+    """Pool in which the deadline of jobs named "hang" passes as soon as the worker begins them."""
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return the events, among them the loss of a worker that runs such a job."""
+        """Return the events, including the loss of a worker that runs such a job."""
         for seat in self._seats:
             if seat.has_begun and isinstance(seat.job, Job) and seat.job.trace.events[0] == trace("hang").events[0]:
                 assert seat.pid is not None, "a worker that has begun a job has started"
@@ -96,7 +96,7 @@ class Hurried(RayPool):
         return super().wait(seconds)
 
     def reach(self, pid: int) -> None:
-        """Act on the worker process of such a job just before its deadline."""
+        """Do something to the worker process of such a job just before its deadline."""
 
 
 def test_a_job_over_its_deadline_is_killed_and_lost(ray_cluster: RayCluster, tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def test_a_job_over_its_deadline_is_killed_and_lost(ray_cluster: RayCluster, tmp
 
 
 class Stopping(Hurried):
-    """Stops each of these workers with SIGSTOP; `stopped` holds a file descriptor of each process."""
+    """Pool that stops workers by SIGSTOP; `stopped` has a file descriptor of each process."""
 
     def __init__(self, cluster: RayCluster) -> None:
         super().__init__(cluster, 2, DEADLINE_SECONDS, FAKE_JUDGE)
         self.stopped: dict[int, int] = {}
 
     def reach(self, pid: int) -> None:
-        """Stop a worker process."""
+        """Stop the worker process by SIGSTOP."""
         if pid not in self.stopped:
             self.stopped[pid] = os.pidfd_open(pid)
             os.kill(pid, signal.SIGSTOP)
@@ -139,12 +139,12 @@ def test_workers_that_cannot_start_are_given_up_with_the_reason(ray_cluster: Ray
 
 
 class Impatient(RayPool):
-    """Says nothing until two workers have started, and waits no longer for others; counts those it gave up so."""
+    """Pool that waits for two workers to start, and counts all others as overdue."""
 
     given_up = 0
 
     def wait(self, seconds: float) -> list[Event]:
-        """Wait for two to start, and let what has not started by then be overdue."""
+        """Wait until two workers have started; then the others are overdue."""
         events: list[Event] = []
         while self.pids.count(None) > self.slots - 2:
             events += super().wait(seconds)
@@ -168,7 +168,7 @@ def test_slots_without_a_cpu_are_given_up_and_the_others_do_the_work(ray_cluster
 
 
 class Counting(RayPool):
-    """Notes how big its workers get and on which interfaces its processes listen."""
+    """Pool that records its workers' memory and the interfaces on which they listen."""
 
     def __init__(self, cluster: RayCluster) -> None:
         super().__init__(cluster, 2, DEADLINE_SECONDS, FAKE_JUDGE)
@@ -176,7 +176,7 @@ class Counting(RayPool):
         self.sockets: dict[str, bool] = {}
 
     def wait(self, seconds: float) -> list[Event]:
-        """Look at the workers after each wait."""
+        """Inspect the workers after each wait."""
         events = super().wait(seconds)
         known = [pid for pid in self.pids if pid is not None]
         self.bytes_max = max([self.bytes_max, *map(resident_bytes, known)])

@@ -1,4 +1,4 @@
-"""Ray itself dies or hangs under a campaign: exit code 3, the cause, and a working resume command.
+"""Ray dies or hangs during a campaign: exit code 3, the cause, and a command that resumes.
 
 `benchmarks.robustness.ray_parts` kills every part, as often as one likes, on a private Ray and on one that was joined.
 """
@@ -18,7 +18,7 @@ AT_A_TIME = 3
 
 
 class Way(NamedTuple):
-    """A part of a Ray cluster, the way it is killed or stopped, and its name in the campaign's message."""
+    """One way to kill or stop a part of Ray, with the part's name in the campaign's message."""
 
     is_joined: bool
     part: str
@@ -41,7 +41,7 @@ DEFAULT_PORTS = 6379, 52365
 
 @pytest.fixture(scope="module")
 def kills() -> dict[Way, Kill]:
-    """Return the outcome of a campaign for each way to end a part of its Ray; default ports are in use."""
+    """Return the outcome of a campaign for each way to end a part of Ray."""
     calm = undisturbed()
 
     def kill(way: Way) -> Kill:

@@ -1,4 +1,4 @@
-"""The folder that is sent with a job: a checkout or installed files, with the user's files."""
+"""The folder that is sent with a job: a checkout or installed files, plus input files."""
 
 from importlib.metadata import PathDistribution, distribution
 from pathlib import Path
@@ -24,7 +24,7 @@ FILES = ("specstorm.py", "cluster/cli/main.py", "scenarios/smoke/a.yaml", "other
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The program as it is installed from a wheel, in a folder of its own."""
+    """The program as installed from a wheel, in a folder of its own."""
     site = tmp_path / "site"
     info = site / "specstorm-0.1.0.dist-info"
     info.mkdir(parents=True)

@@ -25,7 +25,7 @@ with writing_inside(Path(sys.argv[1]).parent, Path(sys.argv[1]).name) as file:
 
 
 def half_writer(path: Path) -> "subprocess.Popen[str]":
-    """Start a process that is in the middle of writing a file."""
+    """Start a process that stops in the middle of writing a file."""
     process = subprocess.Popen(
         [sys.executable, "-c", HALF, str(path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -36,7 +36,7 @@ class Head:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment of a user with the token of this head."""
+        """Return a user's environment variables, with the token of this head."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SPECSTORM_"))}
         own = {"HOME": str(self.home), "RAY_API_SERVER_ADDRESS": self.address, "PYTHONPATH": str(ROOT)}
         return {**kept, **own}
@@ -58,14 +58,14 @@ class Head:
 
 
 def ended(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]":
-    """Return the completed command."""
+    """Wait for a command to end; return its result."""
     out, err = process.communicate(timeout=COMMAND_SECONDS)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 @contextmanager
 def running_head() -> Iterator[Head]:
-    """Start a head on free ports with a home of its own, and stop it and every process below it.
+    """Start a head on free ports with its own home folder; finally stop all of its processes.
 
     Ray ends a node whose agent has not started within 15 s, a span that nothing changes: on a machine that busy the
     head is started again.
@@ -113,11 +113,11 @@ def _head() -> Iterator[Head]:
 
 
 class _HeadEnded(Exception):
-    """A head that ended by itself; the message is its log."""
+    """Error: the head ended by itself; the message is its log."""
 
 
 def wait_for(url: str, process: "subprocess.Popen[bytes]", home: Path) -> None:
-    """Wait until a head answers and the agent of its node has written its ports.
+    """Wait until a head answers and its node's agent has written its ports.
 
     Raises:
         _HeadEnded: the head ended before.
@@ -137,7 +137,7 @@ def wait_for(url: str, process: "subprocess.Popen[bytes]", home: Path) -> None:
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports without a listener that neither the system nor Ray assigns to anything by itself.
+    """Return free ports that neither the system nor Ray assigns automatically.
 
     Between this call and the start of the head's processes, the system may assign any port of its own range (32768 and
     up by default) to a connection, and Ray any of 10002 to 19999 to a worker.
@@ -152,7 +152,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def kill(pid: int) -> None:
-    """Kill a process of the head, if it still is one."""
+    """Kill a process if its command line is one of Ray or Specstorm."""
     try:
         if re.search(rb"ray|specstorm|cluster", Path(f"/proc/{pid}/cmdline").read_bytes()):
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Jobs with hostile metadata or archives: each is refused in one line without any change."""
+"""Jobs with hostile metadata or archives: each is refused in one line, and no file changes."""
 
 import base64
 import io
@@ -48,7 +48,7 @@ def test_job_that_claims_a_folder_of_others_overwrites_nothing(
 
 
 class EndedServer(JobServer):
-    """A job server that has one ended job, and packs no campaign."""
+    """Fake job server with one ended job, from which no campaign can be fetched."""
 
     def __init__(self, address: str, metadata: dict[str, str], status: Status = "STOPPED", packed: str = "") -> None:
         self.address, self._state, self._packed = address, JobState(status, 0, "", metadata), packed

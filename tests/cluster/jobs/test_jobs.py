@@ -1,4 +1,4 @@
-"""Jobs of a real cluster: exit codes, fetched findings, used ids, stops, resumption."""
+"""Jobs on a real cluster: exit codes, fetched findings, used ids, stop and resume."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def head() -> Iterator[Head]:
 
 
 def asked(head: Head, path: str) -> Any:
-    """Return the job server's answer to a request with the token."""
+    """Return the job server's answer to a request that has the token."""
     token = (head.home / ".ray" / "auth_token").read_text()
     request = urllib.request.Request(head.address + path, headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -40,7 +40,7 @@ def asked(head: Head, path: str) -> Any:
 
 @pytest.fixture(scope="module")
 def found(head: Head, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
-    """A job with a finding, and its submission folder; `plain` is a job of `ray job submit`."""
+    """Run a job with a finding, and job `plain` by `ray job submit`; return folder and result."""
     here = tmp_path_factory.mktemp("found")
     command = ("run", str(ROOT / SCENARIO), "--fault", FAULT)
     ours = head.start(here, "submit", "--id", "found", "--install", "no", *command)

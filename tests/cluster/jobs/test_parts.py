@@ -336,7 +336,7 @@ def test_a_log_without_artefacts_is_refused_with_a_message(tmp_path: Path, capsy
 
 
 class BusyClient:
-    """A client of a job server that takes a job at the attempt numbered `taken_at`, from 1 on."""
+    """Fake job-server client that refuses submissions before attempt `taken_at` (from 1)."""
 
     def __init__(self, taken_at: int) -> None:
         self.taken_at, self.attempts = taken_at, 0

@@ -1,4 +1,4 @@
-"""A slow or endless job server is given up with one message, within a time limit."""
+"""A slow or endless job server: the command ends with one message within a time limit."""
 
 import json
 import socket
@@ -25,14 +25,14 @@ def silent(_: socket.socket, ended: threading.Event) -> None:
 
 
 def trickling(connection: socket.socket, ended: threading.Event) -> None:
-    """Send a header that has no end, a byte at a time."""
+    """Send a header without end, one byte at a time."""
     connection.sendall(OK)
     while not ended.wait(0.05):
         connection.sendall(b"x")
 
 
 def endless(connection: socket.socket, ended: threading.Event) -> None:
-    """Send a body that has no end, as fast as it is taken."""
+    """Send a body without end, as fast as the client reads."""
     connection.sendall(OK + b"\r\n")
     while not ended.is_set():
         connection.sendall(b" " * 65_536)
@@ -40,7 +40,7 @@ def endless(connection: socket.socket, ended: threading.Event) -> None:
 
 @contextmanager
 def served(*answers: Answer) -> Iterator[str]:
-    """Yield the address of a server that answers in these ways in turn, then always in the last one."""
+    """Yield the address of a server that answers in these ways in turn, then repeats the last."""
     ended, left = threading.Event(), list(answers)
 
     def answer(connection: socket.socket, act: Answer) -> None:

@@ -1,4 +1,4 @@
-"""The script that writes measured figures into the page of faults."""
+"""The script that writes measured numbers into the page of faults."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ FAULT = "vllm-38556-backup-token"
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Any]:
-    """Return the document of two trials of a fault."""
+    """Return the document of a measurement with two trials of one fault."""
     trials = [run_trial(FAULT, number, 3, True, ModelValueCache()) for number in range(2)]
     document = json.loads(measure_document(list(by_fault(trials)), trials, [], 0).model_dump_json())
     assert isinstance(document, dict)

@@ -13,7 +13,7 @@ from workers.targets.target import RunConfig
 
 
 class Refusing(Specstorm):
-    """An engine with changed sources at the edit of a fix."""
+    """Kind of an engine whose sources no longer match the edit of a fix."""
 
     def __init__(self, sources: Path) -> None:
         self._sources = sources

@@ -21,7 +21,7 @@ MARKUP = (
 
 
 def kinds(markdown: str) -> set[str]:
-    """Return the kinds of tokens of a text."""
+    """Return the kinds of CommonMark tokens in a text."""
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(markdown)
     return {each.type for token in tokens for each in (token, *(token.children or ()))}
 

@@ -105,14 +105,14 @@ def test_progress_is_a_line_every_ten_seconds_with_rate_findings_and_time_left()
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """Stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def on_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, *lines: Line) -> list[str]:
-    """Return the report on a terminal with some number of columns, without colours."""
+    """Return the report as printed to a terminal of this width, without colours."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()

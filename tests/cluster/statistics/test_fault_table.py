@@ -27,7 +27,7 @@ def trial(fault: str, number: int, traces_max: int) -> Trial:
 
 @cache
 def trials_of_two_faults() -> list[Trial]:
-    """Return trials to draw."""
+    """Return trials of two faults, for tables and figures."""
     return [trial(fault, number, 3) for fault in (BACKUP, COUNTS) for number in range(2)]
 
 
@@ -81,7 +81,7 @@ def test_pictures_name_every_fault_and_way_of_checking(tmp_path: Path, ending: s
 
 
 def specstorm(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run the command as a user does."""
+    """Run the command as a subprocess."""
     command = [sys.executable, "-m", "cluster", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 

@@ -1,4 +1,4 @@
-"""The survival estimator against published and hand-made values."""
+"""The survival estimator, compared with published and hand-made values."""
 
 import pytest
 

@@ -130,12 +130,12 @@ def test_a_campaign_that_cannot_reach_ray_is_removed_only_if_it_is_new(tmp_path:
 
 
 def moved(folder: Path) -> None:
-    """Move a campaign folder away while it is written."""
+    """Move a campaign folder away while a process writes it."""
     folder.rename(folder.with_name("elsewhere"))
 
 
 def replaced(folder: Path) -> None:
-    """Replace a campaign folder by a folder with another campaign."""
+    """Replace a campaign folder, while a process writes it, by another campaign."""
     shutil.rmtree(folder)
     Store(folder).close()
 
@@ -172,7 +172,7 @@ def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def other_version(store: Store) -> None:
-    """Record a run as a later version does, which writes a key more."""
+    """Store a run with an additional key, as a later version might."""
     run = {**json.loads(store.run.model_dump_json()), "run": "later", "colour": "red"}
     assert store._db.insert("runs", ("later", json.dumps(run)))
 

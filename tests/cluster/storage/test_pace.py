@@ -9,7 +9,7 @@ from cluster.storage.pace import Pace, RemainingTime
 
 
 def pace_of(seconds: list[float], kept: int = 0) -> Pace:
-    """Return the pace of units that took so long each, one after the other."""
+    """Return the pace of units that took these seconds, one after the other."""
     pace, now = Pace(), 0.0
     pace.note(now, kept)
     for done, each in enumerate(seconds, kept + 1):

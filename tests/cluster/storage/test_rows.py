@@ -63,7 +63,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copied(sound: Path, to: Path, table: str, column: str, value: Cell) -> Path:
-    """Return a copy of a campaign in which one row has another value and a sound seal."""
+    """Return a copy of a campaign in which one row has another value and a correct seal."""
     to.mkdir(exist_ok=True)
     (to / "campaign.sqlite").write_bytes((sound / "campaign.sqlite").read_bytes())
     shape = TABLES[table]
@@ -78,7 +78,7 @@ def copied(sound: Path, to: Path, table: str, column: str, value: Cell) -> Path:
 
 
 def wrong_leaves(text: str) -> Iterator[str]:
-    """Yield a JSON text with each of its values in turn of another type, too large, or left out."""
+    """Yield variants of a JSON text, each with one value of another type, too large, or missing."""
 
     def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         if path:

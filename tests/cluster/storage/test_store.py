@@ -174,7 +174,7 @@ def test_a_worker_that_raises_loses_only_its_own_job(tmp_path: Path) -> None:
 
 
 class Stopping(InProcessPool):
-    """Requests a stop during its second job."""
+    """Pool that requests a stop during its second job."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(FAKE_JUDGE)
@@ -182,7 +182,7 @@ class Stopping(InProcessPool):
         self._waits = 0
 
     def wait(self, seconds: float) -> list[Event]:
-        """Count, and stop after the first job."""
+        """Return the pool's events; request the stop after the first job."""
         self._waits += 1
         if self._waits == 3:
             self._stop.signum = 15

@@ -1,4 +1,4 @@
-"""Situations of every engine: unique names and weights, generated in valid traces, raised and left out by name.
+"""Situations of each engine: names, weights, generated traces, `--focus` and exclusion.
 
 Verifies: names, areas and weights; limits of the engine, from KV cache and prefill sizes to its drafters; focus.
 """
@@ -62,7 +62,7 @@ def test_every_situation_of_an_engine_is_generated_in_valid_traces(engine: str) 
 
 
 def is_valid(trace: Trace) -> bool:
-    """Return whether a trace has only values that a file may have, and an engine could run it."""
+    """Return whether a trace's values are valid in a file, and the engine can run it."""
     return Trace.model_validate(trace.model_dump()) == trace and not problems(trace)
 
 

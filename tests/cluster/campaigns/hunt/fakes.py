@@ -1,4 +1,4 @@
-"""Fakes for tests of a hunt: a ledger in memory, invented answers of workers, and a loop."""
+"""Fakes for tests of a hunt: an in-memory ledger, invented answers, and a driver loop."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -90,7 +90,7 @@ def report(shard: Shard, *hits: Hit, digest: str = "00") -> ShardReport:
 
 
 def canary_or(answer: Answering) -> Answering:
-    """Answer canary shards with a hit, and the rest otherwise."""
+    """Return an answer function that gives canary shards a hit, and uses `answer` for others."""
 
     def answering(job: AnyJob) -> Answer | Lost:
         if isinstance(job, ShardJob) and job.role == "canary":
@@ -108,7 +108,7 @@ def clean(job: AnyJob) -> Answer | Lost:
 def run_through(
     hunt: Hunt, answer: Answering, random: Random | None = None, deaths: tuple[str, ...] = (), slots: int = 2
 ) -> list[Task]:
-    """Run a hunt to its end; the order of answers is random, or first come first served. Return all tasks."""
+    """Run a hunt to its end, with answers in random or in job order; return all of its tasks."""
     out: list[Task] = []
     seen: list[Task] = []
     for _ in range(10_000):
@@ -129,7 +129,7 @@ def hunt_of(num_traces: int | None, ledger: Memory | None = None) -> Hunt:
 
 
 def buggy(job: AnyJob) -> Answer | Lost:
-    """Every third shard meets bug x twice, every fifth bug y; candidates of one request still fail."""
+    """Answer a shard: every third has bug x, every fifth bug y; a candidate with events fails."""
     match job:
         case ShardJob(shard=shard):
             hits = [hit("x", 2, 2)] if shard.number % 3 == 1 else []

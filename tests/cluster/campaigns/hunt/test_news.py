@@ -22,7 +22,7 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Costly(BlackBoxKind):
-    """A costly engine with a bug at depth 2; interpreted kernels must confirm its findings."""
+    """A costly engine with a bug at depth 2; findings need a run with interpreted kernels."""
 
     is_wrong_interpreted = True
 
@@ -46,13 +46,13 @@ class Costly(BlackBoxKind):
 
 
 class WrongDefinition(Costly):
-    """Its interpreted kernels show nothing."""
+    """A costly engine whose bug disappears with interpreted kernels."""
 
     is_wrong_interpreted = False
 
 
 def hunted(kind: type[Costly], monkeypatch: pytest.MonkeyPatch, out: Path) -> int:
-    """Return the exit code of a hunt of one shard on an engine of a kind."""
+    """Run a hunt of one shard on an engine of this kind; return its exit code."""
     monkeypatch.setitem(registry._KINDS, "black_box", (__name__, kind.__name__))
     options = ["--traces", "12", "--seed", str(SEED), "--profile", "labelled", "--ray", "off", "--out", str(out)]
     return cli.run(["hunt", "--engine", "black_box", *options])

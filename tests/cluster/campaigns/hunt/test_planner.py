@@ -1,4 +1,4 @@
-"""Hunts from start to end: in this process and on Ray, stopped, killed, resumed; and `shrink`."""
+"""Complete hunts, in this process and on Ray: stopped, killed, resumed; and `shrink`."""
 
 import json
 import signal
@@ -53,7 +53,7 @@ class StopAfter:
         self._traces = traces
 
     def update(self, counts: Counts) -> None:
-        """Look whether it is time."""
+        """Request the stop once enough shards are judged."""
         if counts.done >= self._traces:
             self._stop.signum = 2
 
@@ -71,7 +71,7 @@ def report_of_hunt(
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HuntDocument]:
-    """Folder and report of a hunt in this process without interruption."""
+    """Folder and report of a hunt that ran in this process without interruption."""
     folder = tmp_path_factory.mktemp("calm")
     return folder, report_of_hunt(folder, InProcessPool(), TRACES)
 
@@ -195,7 +195,7 @@ def test_hunt_killed_while_judging_and_shrinking_resumes_exactly(
 
 
 def run(*arguments: object) -> int:
-    """Run a command in this process."""
+    """Run a command in this process; return its exit code."""
     return cli.run([*map(str, arguments)])
 
 

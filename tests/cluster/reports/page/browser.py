@@ -1,4 +1,4 @@
-"""Headless Chromium over its debugging protocol: opens a file, runs scripts in it, presses keys, takes pictures."""
+"""Headless Chromium, controlled by its debugging protocol: open, run scripts, take pictures."""
 
 import asyncio
 import base64
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 def browser_path() -> str | None:
-    """Return the path of a browser of this machine, None if it has none."""
+    """Return the path of a browser on this machine, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """One page of a browser of its own; a context manager.
+    """One page in its own browser process; a context manager.
 
     `complaints` are the errors that the page's scripts and its policy have met. Requests over the network are counted.
     """
@@ -79,7 +79,7 @@ class Browser:
         await self._session.close()
 
     def ask(self, method: str, **values: Any) -> dict[str, Any]:
-        """Return the answer to a command of the protocol."""
+        """Send a command of the debugging protocol; return the answer."""
         return self._wait(self._ask(method, values))
 
     async def _ask(self, method: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Browser:
         return message
 
     def open(self, file: Path, width: int, height: int, dark: bool = False) -> None:
-        """Open a file in a window of a size, and wait until it has loaded."""
+        """Open a file in a window of this size and wait until it is loaded."""
         self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -122,7 +122,7 @@ class Browser:
             await self._receive()
 
     def wait_for(self, method: str, is_it: Callable[[dict[str, Any]], bool]) -> None:
-        """Wait for an event of the protocol with the parameters that are wanted."""
+        """Wait for an event of the protocol whose parameters satisfy a predicate."""
         self._wait(self._seen(method, is_it))
 
     async def _seen(self, method: str, is_it: Callable[[dict[str, Any]], bool]) -> None:
@@ -136,7 +136,7 @@ class Browser:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key, as Tab or ArrowDown."""
+        """Press a key, such as Tab or ArrowDown."""
         code = {"Tab": 9, "Enter": 13, "ArrowUp": 38, "ArrowDown": 40}[key]
         common = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         text = {"text": "\r"} if key == "Enter" else {}
@@ -144,9 +144,9 @@ class Browser:
         self.ask("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def write(self, text: str) -> None:
-        """Write a text where the focus is."""
+        """Type a text into the focused element."""
         self.ask("Input.insertText", text=text)
 
     def picture(self, file: Path) -> None:
-        """Write what is seen as a PNG."""
+        """Write a screenshot as PNG."""
         file.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))

@@ -17,7 +17,7 @@ from workers.record.verdict import Judgement, Verdict
 
 
 def judged(request: str, verdict: Verdict | None = None) -> Judgement:
-    """Return the judgement of the fake judge, with another verdict if one is given."""
+    """Return the fake judge's judgement, with `verdict` in place of its own if given."""
     judgement = FakeJudge().judge(trace(request), True)
     return judgement if verdict is None else judgement.model_copy(update={"verdict": verdict})
 
@@ -33,13 +33,13 @@ def campaign_of(folder: Path, judgements: Mapping[str, Judgement], engine: str =
 
 
 def page_of(*folders: Path, timelines: Mapping[str, Drawn] | None = None) -> str:
-    """Return the page about some campaigns."""
+    """Return the parsed report page of some campaigns."""
     return render_page([campaign for folder in folders for campaign in read_campaigns(folder)], timelines or {})
 
 
 @dataclass
 class Element:
-    """One element as a browser sees it: its direct text, and the text with all inner elements."""
+    """HTML element: its direct text, and its text with all inner elements."""
 
     tag: str
     attributes: dict[str, str | None]
@@ -49,12 +49,12 @@ class Element:
 
     @property
     def classes(self) -> list[str]:
-        """Return the classes of the element."""
+        """Return the CSS classes of the element."""
         return str(self.attributes.get("class", "")).split()
 
     @property
     def ancestors(self) -> "Iterator[Element]":
-        """Yield the elements around it, the nearest first."""
+        """Yield the enclosing elements, the nearest first."""
         if self.parent is not None:
             yield self.parent
             yield from self.parent.ancestors
@@ -90,11 +90,11 @@ class Page(HTMLParser):
                 element.whole += data
 
     def all(self, tag: str) -> list[Element]:
-        """Return the elements of a kind."""
+        """Return the elements with this tag."""
         return [element for element in self.elements if element.tag == tag]
 
     @property
     def rows(self) -> Any:
-        """Return the rows of results that the page carries, by campaign."""
+        """Return the rows of the results table, by campaign."""
         (data,) = [element for element in self.all("script") if element.attributes.get("id") == "rows"]
         return json.loads(data.text)

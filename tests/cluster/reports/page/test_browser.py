@@ -1,4 +1,4 @@
-"""The page in a real browser: it runs without a complaint, by keyboard too, and fits a phone.
+"""The report page in a real browser: no errors, usable by keyboard, fits a phone.
 
 Does not verify: anything on a machine without a Chromium.
 """
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(browser_path() is None, reason="there is no Chro
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the report of sixty scenarios: two failures, one of them with a timeline."""
+    """Write a report of sixty scenarios with two failures, one of which has a timeline."""
     folder = tmp_path_factory.mktemp("browser")
     found = Worker().judge(codec.load(REGRESSION), False)
     scenarios = {f"{'x' * at}.yaml": judged("agree") for at in range(1, 59)}
@@ -116,7 +116,7 @@ def test_trace_is_downloaded_from_the_page_itself(browser: Browser, page: Path, 
 
 
 def rows(browser: Browser) -> list[str]:
-    """Return the scenarios that the table shows."""
+    """Return the scenarios that the table displays."""
     script = "[...document.querySelectorAll('.results tbody tr')].map(row => row.cells[0].textContent)"
     shown: list[str] = browser.evaluate(script)
     return shown

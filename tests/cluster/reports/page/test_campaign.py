@@ -1,4 +1,4 @@
-"""A campaign as the page reads it: rates over the processes that wrote it, shards counted once, merged hunts too."""
+"""A campaign as the report page reads it: rates per process, shards counted once, merges."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def report_of(traces: int, digest: str) -> ShardReport:
 
 
 def keep(store: Store, role: Role, number: int, traces: int, seed: int, digest: str = "") -> None:
-    """Record the report of a shard, in which `digest` stands for what was captured."""
+    """Store a shard's report; `digest` stands for its captures."""
     shard = Shard(profile="labelled", seed=seed, number=number, traces=traces, first=0 if traces > 1 else number)
     job = ShardJob.of(role, shard, Path("running"))
     store.begin_attempt(job.key, 1, 0)
@@ -46,7 +46,7 @@ def keep(store: Store, role: Role, number: int, traces: int, seed: int, digest: 
 
 
 def hunt_of(folder: Path, seed: int, num_shards: int, config: RunConfig = DEFAULT_CONFIG) -> Path:
-    """Write a hunt of clean shards, the first judged twice."""
+    """Write a hunt of shards without findings, of which the first was judged twice."""
     with Store(folder) as store:
         store.keep_settings(HuntSettings(seed=seed, config=config, canary="").plan().model_dump_json())
         for number in range(num_shards):
@@ -57,7 +57,7 @@ def hunt_of(folder: Path, seed: int, num_shards: int, config: RunConfig = DEFAUL
 
 
 def read(folder: Path) -> Campaign:
-    """Return the one campaign of a folder."""
+    """Return the only campaign in a folder."""
     (campaign,) = read_campaigns(folder)
     return campaign
 

@@ -1,4 +1,4 @@
-"""Comparison of campaigns: what is new, still there and gone, and which scenarios came out otherwise."""
+"""Comparison of campaigns: new, remaining and disappeared findings, and changed verdicts."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ FAULT = "vllm-id-reuse"
 
 
 def two(folder: Path) -> tuple[Path, Path]:
-    """Write two campaigns of the same scenarios: one bug goes, one comes, one stays."""
+    """Write two campaigns of the same scenarios: one bug disappears, one is new, one remains."""
     before = {"a": judged("diverge"), "bb": judged("agree"), "ccc": judged("stuck"), "dddd": judged("agree")}
     after = {"a": judged("agree"), "bb": judged("crash"), "ccc": judged("stuck"), "eeeee": judged("agree")}
     return campaign_of(folder / "monday", before), campaign_of(folder / "tuesday", after)
@@ -38,7 +38,7 @@ def test_findings_are_new_still_there_or_gone(tmp_path: Path) -> None:
 
 
 def hunt_that_met(folder: Path, bug: Judgement, first: int, num_shards: int, seed: int = 1) -> Path:
-    """Write a hunt of clean shards, and a finding that its trace number `first` met."""
+    """Write a hunt without findings except one, which trace number `first` met first."""
     hunt_of(folder, seed, num_shards)
     state = FindingState(bug="counts x", first=first, size=2, trace=bug.trace, verdict=None, judgement=bug)
     with Store(folder) as store:

@@ -1,4 +1,4 @@
-"""Coverage on the page: events by planes, a number a policy, and what was never run stands out."""
+"""Coverage on the report page: runs by event, plane and policy; empty cells stand out."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,7 +12,7 @@ from workers.targets.vllm.names import VLLM
 
 
 def covered(request: str = "agree") -> Judgement:
-    """Return a judgement of a run that compared two planes and looked for races."""
+    """Return a judgement of a run that compared two planes and detected races."""
     judgement = judged(request)
     stats = judgement.verdict.stats.model_copy(update={"planes": ("kv", "races", "tokens")})  # type: ignore[union-attr]
     return judgement.model_copy(update={"verdict": Agreed(stats=stats)})

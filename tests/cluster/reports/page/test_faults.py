@@ -13,7 +13,7 @@ COUNTS, BACKUP = "vllm-38556-accepted-counts", "vllm-38556-backup-token"
 
 
 def trial(fault: str, number: int, detected: int | None, plane: str = "", baseline: bool = True) -> Trial:
-    """Return a trial of ten traces that found its fault by a trace, or did not."""
+    """Return a trial of ten traces that found its fault at one of them, or did not."""
     return Trial(
         fault=fault,
         number=number,
@@ -52,7 +52,7 @@ def test_the_kill_matrix_has_the_share_of_trials_by_plane_and_marks_the_expected
 
 
 def ends(path: str) -> list[tuple[float, float]]:
-    """Return the corners of an SVG path."""
+    """Return the end points of the lines in an SVG path."""
     return [(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path)]
 
 

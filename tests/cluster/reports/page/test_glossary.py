@@ -1,4 +1,4 @@
-"""The glossary: every word that a report uses has a meaning, and `specstorm explain` finds it."""
+"""Glossary: each word that a report uses has a meaning that `specstorm explain` prints."""
 
 import re
 from datetime import date
@@ -58,7 +58,7 @@ def test_every_word_that_a_template_marks_is_known() -> None:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Page]:
-    """Return pages with every section: findings of each kind, a part of a gate, nights, trials, a comparison."""
+    """Return pages with every section: all kinds of findings, gate, nights, trials, comparison."""
     folder = tmp_path_factory.mktemp("pages")
     found = {name: judged(name) for name in ("diverge", "crash", "stuck", "agree", "vacuous")}
     known = folder / "known"
@@ -81,7 +81,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Page]:
 
 
 def is_term(element: Element) -> bool:
-    """Return whether the page uses an element for terms: tags, labels of cards and facts, heads of matrices."""
+    """Return whether an element is for terms: a tag, a label, or the head of a table."""
     around = [name for each in element.ancestors for name in each.classes]
     match element.tag:
         case "h4":

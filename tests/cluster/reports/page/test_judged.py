@@ -1,4 +1,4 @@
-"""Amounts on the page: each says how much of its plan was judged, and nothing is claimed of what was not."""
+"""Amounts on the report page: how much of the plan was judged; no claim about the rest."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,12 +28,12 @@ from workers.record.verdict import Judgement, Lost
 
 
 def job_of(number: int) -> Job:
-    """Return the job of one of many scenarios that agree."""
+    """Return the job of scenario `number`, all of which agree."""
     return Job.of(trace(f"agree-{number}"), sweep=True)
 
 
 def suite_of(store: Store, num_planned: int, num_judged: int) -> Suite:
-    """Plan scenarios, and judge the first of them."""
+    """Plan `num_planned` scenarios and judge the first `num_judged`."""
     suite = Suite([Scenario(f"{number:03}.yaml", job_of(number)) for number in range(num_planned)], store)
     for scenario in suite.scenarios[:num_judged]:
         suite.begin(scenario.job, 1, 0)

@@ -1,4 +1,4 @@
-"""Known findings on the page: what is new counts, what is known does not, what is gone is said."""
+"""Known findings on the report page: only new ones count; disappeared ones are listed."""
 
 import json
 from datetime import date
@@ -19,7 +19,7 @@ KNOWN = "bug: {bug}\nupstream: https://example.org/issues/17\nstatus: expected\n
 
 
 def known_folder(folder: Path, *bugs: str) -> Path:
-    """Write a folder in which findings are expected."""
+    """Write a folder that marks findings as expected."""
     folder.mkdir(exist_ok=True)
     for number, bug in enumerate(bugs):
         (folder / f"{number}.known.yaml").write_text(KNOWN.format(bug=json.dumps(bug)))

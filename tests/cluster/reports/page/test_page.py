@@ -1,4 +1,4 @@
-"""The report page: one offline file, accessible, in which nothing from a finding becomes markup."""
+"""The report page: one offline file, accessible, with all texts of findings escaped."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Timelines of findings: drawn around what went wrong, and exported as traces that Perfetto opens."""
+"""Timelines of findings: drawn around the failure, and exported as traces for Perfetto."""
 
 import base64
 import gzip
@@ -28,14 +28,14 @@ REGRESSION = Path(__file__).parents[4] / "scenarios/regressions/vllm-38556-accep
 
 @cache
 def moved_counts() -> tuple[Judgement, Timeline]:
-    """Return the judgement and the timeline of a trace in which an order is missing."""
+    """Return the judgement and the timeline of a trace with a race."""
     trace = codec.load(REGRESSION).explicit()
     verdict, timeline = record_timeline(trace)
     return Judgement(verdict=verdict, trace=trace, schedules=1), timeline
 
 
 def picture() -> Picture:
-    """Return its picture."""
+    """Return the picture of this timeline."""
     judgement, timeline = moved_counts()
     assert isinstance(judgement.verdict, Diverged)
     return picture_of(timeline, judgement.verdict.difference, judgement.verdict.difference.missing_order)

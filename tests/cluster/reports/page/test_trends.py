@@ -1,4 +1,4 @@
-"""Several nights are a line for each number, and a row for each finding with the days on which it was seen."""
+"""Trends over nights: a line per number, and a row per finding with its nights."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ from workers.run.trials import Trial
 
 @pytest.fixture
 def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Write three nights, the last first: a bug that goes, one that comes, and more traces each night."""
+    """Write three nights, the last first: one bug disappears, one is new, traces increase."""
     agreed = judged("agree")
     found = [{"a": judged("diverge")}, {"a": judged("diverge"), "bb": judged("crash")}, {"a": agreed}]
     folders = []
@@ -37,7 +37,7 @@ def run_at(begun: str, *args: object) -> object:
 
 
 def night(folder: Path, day: int, findings: dict[str, Judgement]) -> Path:
-    """Write a night with some shards, findings on the clean engine, and timed parts."""
+    """Write a night with some shards, findings without faults, and timed parts."""
     hunt_of(folder, day, day)
     campaign_of(folder / "regressions", findings)
     # One fault is found in every trial, another in the first two nights alone in one of two.
@@ -52,7 +52,7 @@ def night(folder: Path, day: int, findings: dict[str, Judgement]) -> Path:
 
 
 def keep_trial(store: Store, each: Trial) -> None:
-    """Record a trial."""
+    """Store a trial."""
     job = TrialJob.of(each.fault, each.number, each.traces_max, each.baseline)
     store.begin_attempt(job.key, 1, 0)
     store.keep_trial(job, 1, each)
