@@ -396,6 +396,8 @@ uintptr_t Machine::allocate(size_t size, bool pinned) {
   Block* block = memory.take(size, pinned, stream, pool, current_host, host().clock, streams[stream].clock, site);
   if (settings.closed) memory.protect_device(false);
   if (block == nullptr) return 0;
+  // The lock of the allocator orders the host that gets a block after the host that has freed it.
+  if (block->freed != nullptr) order_host_after(*std::exchange(block->freed, nullptr));
   if (!pinned && pool == 0 && settings.fill >= 0) {
     Task task;
     task.label = {kFillOp, step_, count(kFillOp)};
@@ -415,6 +417,7 @@ void Machine::release(uintptr_t base) {
       if (flight.write) races.discard(flight.actor, flight.time);
   for (int stream : block->streams) block->recorded.emplace_back(stream + 1, streams[stream].clock.at[stream + 1]);
   if (running != nullptr) block->recorded.emplace_back(running_actor, running->time);
+  else if (hosts_.size() > 1) block->freed = std::make_unique<Clock>(host().clock);
   memory.give_back(block);
 }
 

@@ -211,6 +211,7 @@ void Memory::renew() {
     block->writes.clear();
     block->flights.clear();
     block->recorded.clear();
+    block->freed.reset();
     if (block->state == BlockState::kFree && !is_of_graphs(block->pool)) block->tenancies.clear();
   }
 }

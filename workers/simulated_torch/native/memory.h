@@ -37,6 +37,7 @@ struct Block {
   std::vector<Access> writes;                      // oldest first: writes of its owner that are not overwritten
   std::vector<int> streams;                        // further streams that use it, from record_stream
   std::vector<std::pair<int, uint64_t>> recorded;  // after its release: work that must finish before it is reused
+  std::unique_ptr<Clock> freed;                    // clock of the host that freed it, if there are several hosts
   std::vector<Access> flights;                     // pinned: uses that the host has not synchronised with
   std::vector<uint8_t> protection;                 // pinned: for each page
 

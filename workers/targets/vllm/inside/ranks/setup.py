@@ -48,6 +48,7 @@ REPLACEMENTS = (
         lambda before: SimpleNamespace(Queue=queues.Inbox),
     ),
     Replacement(_EXECUTOR, "logger", "the peers of a rank that has failed would wait for ever", _FailingLogger),
+    Replacement(_COORDINATOR, "set_process_title", "a thread has no title", lambda before: lambda title: None),
     Replacement(_COORDINATOR, "zmq", "a socket is a queue of this process", lambda before: sockets.Sockets),
     Replacement(
         _COORDINATOR, "make_zmq_socket", "a socket is a queue of this process", lambda before: sockets.open_socket
