@@ -212,3 +212,34 @@ def result_of_a_copy_that_nobody_can_receive_is_no_race(device: Device) -> None:
         device.begin(Schedule(policy="lazy"), new_streams=True)
         program(keeps)
         assert len(device.end().races) == (1 if keeps else 0)
+
+
+def host_that_gets_freed_memory_is_ordered_after_the_host_that_freed_it(device: Device) -> None:
+    copied: list[torch.Tensor] = []
+    events = []
+
+    def first(group: RankGroup) -> None:
+        side, numbers = Stream(), torch.ones(512, device=SIM)
+        side.wait_stream(current_stream())
+        with stream(side):
+            copied.append(numbers.to("cpu", non_blocking=True))
+            events.append(side.record_event())
+        copied.append(numbers)
+        del numbers
+        group.barrier()
+        # Only the allocator orders the two hosts from here on.
+        group.network.waiter.wait(lambda: len(copied) == 1, "the other host")
+        # The same bytes, which the copy has read on another stream.
+        torch.zeros(512, device=SIM)
+
+    def second(group: RankGroup) -> None:
+        group.barrier()
+        if waits:
+            events[0].synchronize()
+        copied.pop()
+
+    for waits in (True, False):
+        copied.clear()
+        events.clear()
+        _run(device, Schedule(), first, second)
+        assert bool(device.end().races) != waits
