@@ -14,7 +14,7 @@ Verifies:
   stores its entries, proposes nothing, and no request has drafts in the next step.
 
 Does not verify:
-- hidden states;
+- hidden states and draft logits (`drafter_states` does);
 - rows of rejected drafts and positions after `max_model_len`, except that their writes stay in the request's blocks;
 - drafts proposed after a prefill chunk: the target never verifies them;
 - tokens of a stay while results of the stay before may still arrive.
@@ -196,7 +196,7 @@ class Drafter:
             return
         if step.plan.follows:
             yield from self._verified(step)
-        rows = {row.request: self._row(step, row) for row in step.rows}
+        rows = {row.request: row_of(step, row) for row in step.rows}
         yield from self._missing_passes(step, rows)
         if step.context is not None:
             yield from self._stores(step, step.inputs, rows)
@@ -227,22 +227,6 @@ class Drafter:
             for token, position, draft in zip(row.input_ids[given], row.positions[given], proposed, strict=False):
                 if token != draft:
                     yield mismatch(PLANE, "verified", row.request, (step.number, position), draft, token)
-
-    def _row(self, step: Step, row: InputRow) -> Row:
-        turn, sampled = step.turns[row.request], step.sampled.get(row.request, ())
-        end = row.first + len(row.positions) - (row.num_drafts + 1 - len(sampled) if row.num_drafts else 0)
-        tokens, samples = [*turn.known, *sampled], bool(sampled)
-        return Row(
-            request=row.request,
-            first=row.first,
-            num_scheduled=len(row.positions),
-            end=end,
-            tokens=tokens + list(step.proposed.get(row.request, ())) if samples else tokens,
-            blocks=dict(step.plan.blocks).get(row.request, []),
-            samples=samples,
-            is_chunk=not samples and not row.num_drafts,
-            is_checked=turn.stay.tokens_are_known and (samples or not row.num_drafts),
-        )
 
     def _missing_passes(self, step: Step, rows: Mapping[int, Row]) -> Iterator[Difference]:
         """Yield a difference if a step that must propose draft tokens had no draft pass.
@@ -423,6 +407,24 @@ class Drafter:
                 self._reported_last.append(found)
             else:
                 yield found
+
+
+def row_of(step: Step, row: InputRow) -> Row:
+    """Return the tokens, positions and blocks that the drafter must use for a batch row."""
+    turn, sampled = step.turns[row.request], step.sampled.get(row.request, ())
+    end = row.first + len(row.positions) - (row.num_drafts + 1 - len(sampled) if row.num_drafts else 0)
+    tokens, samples = [*turn.known, *sampled], bool(sampled)
+    return Row(
+        request=row.request,
+        first=row.first,
+        num_scheduled=len(row.positions),
+        end=end,
+        tokens=tokens + list(step.proposed.get(row.request, ())) if samples else tokens,
+        blocks=dict(step.plan.blocks).get(row.request, []),
+        samples=samples,
+        is_chunk=not samples and not row.num_drafts,
+        is_checked=turn.stay.tokens_are_known and (samples or not row.num_drafts),
+    )
 
 
 def _copies_of(history: History) -> dict[tuple[int, bool], list[Transfer]]:

@@ -14,8 +14,10 @@ from workers.record.engine_records import (
     Corrected,
     Counted,
     Drafting,
+    DraftLogits,
     Drained,
     EngineRecord,
+    HiddenStates,
     Inputs,
     Margins,
     Opened,
@@ -115,7 +117,8 @@ class Step:
     """All engine records of one step, and the number of steps processed when it was scheduled.
 
     `inputs` is None and `rows` is empty if the engine did not report the step's inputs. `padding` has the slots of
-    padding tokens, `window_padding` the same for each sliding-window group.
+    padding tokens, `window_padding` the same for each sliding-window group. `hidden_states` has what the models
+    returned, by draft pass, and None for the target.
     """
 
     number: int
@@ -133,6 +136,9 @@ class Step:
     context: Context | None
     passes: Sequence[Drafting]
     margins: Sequence[Sequence[float]]
+    logits: Sequence[Margins]
+    hidden_states: Mapping[int | None, HiddenStates]
+    draft_logits: DraftLogits | None
     proposed: Mapping[int, Sequence[int]]
 
     @property
@@ -193,7 +199,9 @@ class _StepRecords:
     counted: Sequence[int] = ()
     context: Context | None = None
     passes: list[Drafting] = field(default_factory=list)
-    margins: list[Sequence[float]] = field(default_factory=list)
+    margins: list[Margins] = field(default_factory=list)
+    hidden_states: dict[int | None, HiddenStates] = field(default_factory=dict)
+    draft_logits: DraftLogits | None = None
     proposed: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
@@ -229,8 +237,12 @@ class _Collector:
             case Drafting(values=values):
                 assert values.index == len(self._records[record.step].passes), "a draft pass is missing"
                 self._records[record.step].passes.append(record)
-            case Margins(values=values):
-                self._records[record.step].margins.append(values.margins)
+            case Margins():
+                self._records[record.step].margins.append(record)
+            case HiddenStates(values=values):
+                self._records[record.step].hidden_states[values.index] = record
+            case DraftLogits():
+                self._records[record.step].draft_logits = record
             case Proposed(values=values):
                 self._records[record.step].proposed = dict(zip(record.requests, values.proposed, strict=True))
             case Transfer(values=values) if values.of == "load" and values.is_synchronous:
@@ -286,7 +298,10 @@ def _step(number: int, records: _StepRecords, turns: Mapping[int, Turn]) -> Step
         counted=records.counted,
         context=records.context,
         passes=records.passes,
-        margins=records.margins,
+        margins=[each.values.margins for each in records.margins],
+        logits=records.margins,
+        hidden_states=records.hidden_states,
+        draft_logits=records.draft_logits,
         proposed=records.proposed,
     )
 

@@ -26,7 +26,9 @@ class OpenedValues(Value):
     the prompt's next token if `chunk_ends_known`, else the chunk's last token. A parallel drafter is given `mask_token`
     for each draft. No step asks the drafter for more than `drafts_max` drafts. Looked-up drafts may be padded with
     other tokens (`lookups_filled_up`). The hash of a block also covers the `hash_ahead` tokens after it. A sampler may
-    store a greedy request as temperature 1 and top-k 1 (`greedy_is_top_1`).
+    store a greedy request as temperature 1 and top-k 1 (`greedy_is_top_1`). A drafter that receives hidden states
+    (`receives_hidden_states`) shows their digests in every pass; a drafter that keeps the logits of sampled draft
+    tokens for the rejection sampler (`keeps_draft_logits`) shows theirs.
     """
 
     vocab_size: int
@@ -42,6 +44,8 @@ class OpenedValues(Value):
     windows: list[tuple[int, int]] = []
     hash_ahead: int = 0
     greedy_is_top_1: bool = False
+    receives_hidden_states: bool = False
+    keeps_draft_logits: bool = False
 
 
 class ScheduledValues(Value):
@@ -126,7 +130,8 @@ class DraftingValues(Value):
     """Inputs of one pass of the drafter's model; `index` counts passes of a step from 0.
 
     A pass that runs later than the step's others has the `blocks` that its requests hold by then, and runs after step
-    `behind`. `bounds` are the host's upper bounds of `seq_lens`, if it has any.
+    `behind`. `bounds` are the host's upper bounds of `seq_lens`, if it has any. `hidden_states` has, by token, the
+    digest of the hidden state that the drafter's model receives.
     """
 
     index: int
@@ -139,6 +144,7 @@ class DraftingValues(Value):
     blocks: list[tuple[int, Integers]] = []
     bounds: Integers = []
     behind: int = -1
+    hidden_states: Integers = []
 
 
 class SamplerRow(Value):
@@ -182,16 +188,38 @@ class SamplerValues(Value):
 
 
 class ContextValues(Value):
-    """Positions and KV slots where a parallel drafter stores hidden states of the target."""
+    """Positions and KV slots where a parallel drafter stores hidden states of the target, and their digests."""
 
     positions: Integers
     slots: Integers
+    hidden_states: Integers = []
+
+
+class HiddenStatesValues(Value):
+    """Digests of the hidden states that a model returned: the target's, or the drafter's in pass `index`.
+
+    They are by token of the model's inputs, or by batch row if the model returned only the state of its last token.
+    """
+
+    index: int | None = None
+    hidden_states: Integers
 
 
 class MarginsValues(Value):
-    """Largest minus second largest logit of each row in one draft pass."""
+    """Largest minus second largest logit of each row in one draft pass; digests of its draft logits if kept."""
 
     margins: list[float]
+    draft_logits: Integers = []
+
+
+class DraftLogitsValues(Value):
+    """Digests of the draft logits that the rejection sampler reads, by batch row and draft token.
+
+    It reads them twice: for the normalizers of the draft probabilities, and for each draft token's acceptance.
+    """
+
+    normalizers: list[Integers]
+    acceptance: list[Integers]
 
 
 class ProposedValues(Value):
@@ -371,6 +399,18 @@ class Drafting(_EngineRecord[DraftingValues]):
     point: Literal["drafting"] = "drafting"
 
 
+class HiddenStates(_EngineRecord[HiddenStatesValues]):
+    """Engine record of the hidden states that the target's or the drafter's model returned."""
+
+    point: Literal["hidden_states"] = "hidden_states"
+
+
+class DraftLogits(_EngineRecord[DraftLogitsValues]):
+    """Engine record of the draft logits with which the rejection sampler verifies draft tokens."""
+
+    point: Literal["draft_logits"] = "draft_logits"
+
+
 class Margins(_EngineRecord[MarginsValues]):
     """Record of the logit margins (largest minus second largest logit) of a draft pass."""
 
@@ -469,6 +509,8 @@ EngineRecord: TypeAlias = Annotated[
     | Sampler
     | Context
     | Drafting
+    | HiddenStates
+    | DraftLogits
     | Margins
     | Proposed
     | Corrected

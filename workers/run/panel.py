@@ -11,6 +11,7 @@ from workers.judge.connector_transfers import ConnectorTransfers
 from workers.judge.contracts.judge import Contracts
 from workers.judge.control_plane import ControlPlane
 from workers.judge.drafter_inputs import DrafterInputs
+from workers.judge.drafter_states import DrafterStates
 from workers.judge.history import History
 from workers.judge.judge import Case, End, HistoryJudge, Judge, OfDataRank
 from workers.judge.kv_content import KVContent
@@ -45,6 +46,7 @@ _JUDGES = (
     SamplerState,
     Contracts,
     DrafterInputs,
+    DrafterStates,
     NgramLookups,
     Admissions,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -20,6 +21,13 @@ def margins(logits: torch.Tensor) -> list[float]:
     first, second = logits.topk(2, dim=-1).values.unbind(-1)
     found: list[float] = (first - second).tolist()
     return found
+
+
+def digests(parts: Parts) -> list[int]:
+    """Return a digest of the bytes of each row; a row of several tensors is joined first."""
+    columns = [part.flatten(1).contiguous().view(torch.uint8).numpy() for part in parts if part.numel()]
+    joined = (b"".join(row.tobytes() for row in rows) for rows in zip(*columns, strict=True))
+    return [int.from_bytes(blake2b(row, digest_size=6).digest()) for row in joined]
 
 
 class Observations:
@@ -108,6 +116,11 @@ class Observations:
             self._keep(place, point, names, step, writers, **computed, **made(views))
 
         self._readback.read(parts, keep)
+
+    def look(self, tensors: Mapping[str, torch.Tensor | Parts], receive: Callable[[Mapping[str, Parts]], None]) -> None:
+        """Call `receive` with the values that tensors have at this point of the current stream; record nothing."""
+        parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
+        self._readback.read(parts, receive)
 
     def note(self, point: str, names: Sequence[str], step: int | None = None, **values: Any) -> None:
         """Record host values, in order with the observed tensors.

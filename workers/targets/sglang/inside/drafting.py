@@ -4,8 +4,8 @@ The first pass of a step writes the KV-cache entries of the step's tokens and pr
 request. SGLang runs the later passes when a request runs next; they are recorded as passes of the step before, with the
 blocks that the request has by then.
 
-If draft tokens form a tree, only the accepted nodes of the target's inputs are recorded, once they are known, and only
-the drafter's first pass, which writes their KV-cache entries. An n-gram corpus has no passes.
+If draft tokens form a tree, only the accepted nodes of the target's inputs and hidden states are recorded, once they
+are known, and only the drafter's first pass, which writes their KV-cache entries. An n-gram corpus has no passes.
 """
 
 import sys
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from workers.targets.child.inside.observations import margins
+from workers.targets.child.inside.observations import digests, margins
 from workers.targets.child.inside.readback import Parts
 from workers.targets.sglang.inside.recorder import Recorder
 
@@ -96,17 +96,24 @@ class DrafterObserver:
             self._note_later_pass(input_ids, positions, forward_batch)
             made = self._forward(input_ids, positions, forward_batch, *arguments, **options)
             self._note_later_margins(made.next_token_logits)
+            self._note_later_states(made.hidden_states)
         else:
             self._note_first_pass(input_ids, positions, forward_batch)
             made = self._forward(input_ids, positions, forward_batch, *arguments, **options)
             self._note_first_margins(made.next_token_logits)
+            if self._recorder.receives_hidden_states:
+                step = self._recorder.observations.step
+                self._recorder.note_hidden_states(self._rows[step], made.hidden_states, index=0)
         return made
 
     def _tensors(self, input_ids: Any, positions: Any, forward_batch: Any) -> Mapping[str, torch.Tensor]:
         from sglang.srt.model_executor.forward_context import get_forward_context  # noqa: PLC0415
 
         metadata = get_forward_context().attn_backend.forward_metadata
-        return self._recorder.input_tensors(forward_batch, metadata, input_ids=input_ids, positions=positions)
+        tensors = self._recorder.input_tensors(forward_batch, metadata, input_ids=input_ids, positions=positions)
+        if not self._recorder.receives_hidden_states:
+            return tensors
+        return {**tensors, "hidden_states": forward_batch.spec_info.hidden_states}
 
     def _note_first_pass(self, input_ids: Any, positions: Any, forward_batch: Any) -> None:
         recorder, step = self._recorder, self._recorder.observations.step
@@ -115,7 +122,8 @@ class DrafterObserver:
         counts = [len(input_ids) // len(names)] * len(names) if is_decoding else list(recorder.batch.extend_lens)
 
         def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
-            return recorder.inputs(views, counts, adds_own_slots=True)
+            states = digests(views.get("hidden_states", ()))
+            return {**recorder.inputs(views, counts, adds_own_slots=True), "hidden_states": states}
 
         tensors = self._tensors(input_ids, positions, forward_batch)
         recorder.observations.read("drafting", names, tensors, inputs, index=0, blocks=[], bounds=[])
@@ -130,6 +138,8 @@ class DrafterObserver:
                 views: Mapping[str, Parts], rows: Sequence[int] = rows, names: Sequence[str] = names
             ) -> Mapping[str, Any]:
                 every = recorder.inputs(views, [1] * count, adds_own_slots=False)
+                if "hidden_states" in views:
+                    every["hidden_states"] = digests(views["hidden_states"])
                 of_rows = {name: [values[row] for row in rows] for name, values in every.items() if name != "starts"}
                 held = recorder.blocks([each for each in holders if each.name in names], views["rows"][0])
                 return {**of_rows, "starts": [*range(len(rows) + 1)], "blocks": held}
@@ -167,6 +177,16 @@ class DrafterObserver:
                 return {"margins": [every[places[name]] if name in places else 0.0 for name in every_name]}
 
             self._recorder.observations.read("margins", every_name, {"logits": logits}, of_step, step)
+
+    def _note_later_states(self, states: torch.Tensor | None) -> None:
+        for step, names, rows in self._groups() if self._recorder.receives_hidden_states else ():
+
+            def of_step(views: Mapping[str, Parts], rows: Sequence[int] = rows) -> Mapping[str, Any]:
+                return {"hidden_states": digests([views["states"][0][rows]])}
+
+            self._recorder.observations.read(
+                "hidden_states", names, {"states": states}, of_step, step, index=self._index
+            )
 
 
 class TreeObserver:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from scenarios.spec import ENGINE
-from workers.targets.child.inside.observations import Observations
+from workers.targets.child.inside.observations import Observations, digests
 from workers.targets.child.inside.readback import Parts, readback_on
 from workers.targets.child.messages import Message
 from workers.targets.sglang.inside.sampler_states import observe_sampler
@@ -69,7 +69,9 @@ def _judge_names(point: str, name: str) -> tuple[str, ...]:
     if point == "sampler":
         return (name,)
     names = {"indices": ("tables",), "indptr": ("seq_lens",), "rows": (), "nodes": (), "counts": ()}.get(name, (name,))
-    if point == "drafting":
+    if point == "hidden_states":
+        return ()
+    if point == "drafting" and name != "hidden_states":
         return tuple(f"draft_{each}" for each in names)
     # The target's inputs contain the draft tokens to verify.
     return (*names, "verified") if name == "input_ids" else names
@@ -106,6 +108,12 @@ class Recorder:
         self.batch: Any = None
         # Records the inputs of a step with draft trees, given a tensor of accepted nodes and one of their counts.
         self.record_accepted: Callable[[torch.Tensor, torch.Tensor], None] | None = None
+        # The target's hidden states of all nodes of that step's draft trees.
+        self._of_nodes: torch.Tensor | None = None
+        algorithm = scheduler.spec_algorithm
+        self.receives_hidden_states = scheduler.draft_worker is not None and not (
+            algorithm.is_ngram() or algorithm.is_standalone()
+        )
         self.last_steps: dict[str, int] = {}
         self._scheduler = scheduler
         self._results: dict[int, int] = {}
@@ -136,6 +144,7 @@ class Recorder:
             drafts_max=scheduler.server_args.speculative_num_steps or 0,
             lookups_filled_up=False,
             greedy_is_top_1=True,
+            receives_hidden_states=self.receives_hidden_states,
         )
 
     @property
@@ -261,9 +270,23 @@ class Recorder:
     def _observed_forward(
         self, input_ids: Any, positions: Any, forward_batch: Any, *arguments: Any, **options: Any
     ) -> Any:
-        if self.batch is not None:
-            self._note(forward_batch, input_ids, positions)
-        return self._forward(input_ids, positions, forward_batch, *arguments, **options)
+        if self.batch is None:
+            return self._forward(input_ids, positions, forward_batch, *arguments, **options)
+        self._note(forward_batch, input_ids, positions)
+        made = self._forward(input_ids, positions, forward_batch, *arguments, **options)
+        if self.receives_hidden_states and self.record_accepted is not None:
+            self._of_nodes = made.hidden_states
+        elif self.receives_hidden_states:
+            self.note_hidden_states([request.rid for request in self.batch.reqs], made.hidden_states, index=None)
+        return made
+
+    def note_hidden_states(self, names: Sequence[str], states: torch.Tensor, index: int | None) -> None:
+        """Record the hidden states that the target's model returned, or the drafter's in a pass."""
+
+        def returned(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+            return {"hidden_states": digests(views["states"])}
+
+        self.observations.read("hidden_states", names, {"states": states}, returned, index=index)
 
     def _note(self, forward_batch: Any, input_ids: torch.Tensor, positions: torch.Tensor) -> None:
         """Record the batch and the model inputs of a step."""
@@ -326,7 +349,16 @@ class Recorder:
             recorded = self.inputs({**views, **of_accepted}, kept, adds_own_slots=True)
             return {**recorded, "drafts": [count - 1 for count in kept]}
 
-        self.observations.read("inputs", names, {**tensors, "nodes": nodes, "counts": counts}, inputs)
+        def states(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+            pairs = zip(views["nodes"][0].tolist(), views["counts"][0].tolist(), strict=True)
+            accepted = [node for row, count in pairs for node in row[:count]]
+            return {"hidden_states": digests([views["states"][0][accepted]])}
+
+        accepted = {"nodes": nodes, "counts": counts}
+        self.observations.read("inputs", names, {**tensors, **accepted}, inputs)
+        if self._of_nodes is not None:
+            self.observations.read("hidden_states", names, {"states": self._of_nodes, **accepted}, states)
+            self._of_nodes = None
 
     def _begin(self, requests: Sequence[Any]) -> list[list[Any]]:
         """Return (number, all token ids) of the requests that start or resume in a step."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from workers.targets.child.inside.observations import Observations, margins
-from workers.targets.vllm.inside.graphs import CapturedPasses, bounds_of, observe_calls, pass_inputs
+from workers.targets.child.inside.observations import Observations, digests, margins
+from workers.targets.child.inside.readback import Parts
+from workers.targets.vllm.inside.graphs import CapturedPasses, bounds_of, observe_calls, pass_inputs, passed_on
 
 # Attribute of a proposer with the observed passes of its CUDA graphs.
 CAPTURED = "captured_passes"
@@ -22,6 +23,8 @@ NO_DRAFTER: Mapping[str, Any] = {
     "mask_token": None,
     "drafts_max": 0,
     "lookups_filled_up": False,
+    "receives_hidden_states": False,
+    "keeps_draft_logits": False,
 }
 
 
@@ -59,6 +62,8 @@ def drafter_of(runner: Any) -> Drafter | None:
         "mask_token": proposer.parallel_drafting_token_id if is_parallel else None,
         "drafts_max": config.num_speculative_tokens,
         "lookups_filled_up": False,
+        "receives_hidden_states": is_second and not config.uses_draft_model(),
+        "keeps_draft_logits": is_second and proposer.draft_logits is not None,
     }
     of_layers = proposer.vllm_config.compilation_config.static_forward_context
     caches = [of_layers[name].kv_cache for name in sorted(layers)]
@@ -113,6 +118,13 @@ class DrafterObserver:
         proposer.model.compute_logits = self._observed_logits
         if drafter.captured is not None:
             drafter.captured.callback = self._record_captured
+        self._receives_states = drafter.traits["receives_hidden_states"]
+        # The digest of each combination of the target's hidden states of several layers, with the digest of those.
+        self._combined: dict[int, int] = {}
+        self._combines = self._receives_states and hasattr(proposer.model, "combine_hidden_states")
+        if self._combines:
+            self._combine: Callable[..., Any] = proposer.model.combine_hidden_states
+            proposer.model.combine_hidden_states = self._observed_combine
         self._is_parallel = drafter.traits["mask_token"] is not None
         if self._is_parallel:
             self._keep: Callable[..., Any] = proposer.model.precompute_and_store_context_kv
@@ -127,6 +139,8 @@ class DrafterObserver:
             del self._pieces.run_pw_graph
         if self._drafter.captured is not None:
             self._drafter.captured.callback = None
+        if self._combines:
+            del model.combine_hidden_states
         if self._is_parallel:
             del model.precompute_and_store_context_kv
 
@@ -165,43 +179,82 @@ class DrafterObserver:
         names, step = self._reached
         if not names:
             return
-        if point == "margins":
-            self._record.keep(point, names, step, margins=margins(tensors["margins"][: len(names)]))
-            return
-        read = {name: tensor.tolist() for name, tensor in _without_padding(tensors, len(names)).items()}
-        self._record.keep(point, names, step, index=self._next(), blocks=[], bounds=[], **read)
+        views = {name: [each] for name, each in self._observed(_without_padding(tensors, len(names))).items()}
+        match point:
+            case "margins":
+                self._record.keep(point, names, step, **self._of_logits({"logits": [tensors[point][: len(names)]]}))
+            case "hidden_states":
+                if self._receives_states:
+                    self._record.keep(point, names, step, index=self._index_reached - 1, **self._inputs(views))
+            case _:
+                read = self._inputs(views)
+                self._record.keep(point, names, step, index=self._next(), blocks=[], bounds=[], **read)
+
+    def _inputs(self, views: Mapping[str, Parts]) -> dict[str, Any]:
+        """Return the inputs of a draft pass; hidden states as digests of what they were combined from, if anything."""
+        states = [self._combined.get(digest, digest) for digest in digests(views.get("hidden_states", ()))]
+        others = {name: parts for name, parts in views.items() if name != "hidden_states"}
+        found = {name: [value for part in parts for value in part.tolist()] for name, parts in others.items()}
+        return {**found, "hidden_states": states}
+
+    def _observed(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Return the tensors to observe: without hidden states if the drafter receives none, or the first runner's."""
+        return {name: each for name, each in tensors.items() if self._receives_states or name != "hidden_states"}
+
+    def _of_logits(self, views: Mapping[str, Parts]) -> Mapping[str, Any]:
+        kept = digests(views["logits"]) if self._drafter.traits["keeps_draft_logits"] else []
+        return {"margins": margins(views["logits"][0]), "draft_logits": kept}
+
+    def _observed_combine(self, states: torch.Tensor) -> Any:
+        combined = self._combine(states)
+
+        def keep(views: Mapping[str, Parts]) -> None:
+            pairs = zip(digests(views["combined"]), digests(views["states"]), strict=True)
+            self._combined = dict(pairs)
+
+        self._record.look({"states": states, "combined": combined}, keep)
+        return combined
 
     def _observed_keep(self, states: Any, positions: Any, slots: Any = None, *arguments: Any, **options: Any) -> None:
         if slots is not None and self._names:
             slots_of_layer = slots[0] if isinstance(slots, list) else slots
-            self._record.observe("context", self._names, {"positions": positions, "slots": slots_of_layer})
+            tensors = {"positions": positions, "slots": slots_of_layer, "hidden_states": states}
+            self._record.read("context", self._names, self._observed(tensors), self._inputs)
         self._keep(states, positions, slots, *arguments, **options)
 
     def _observed_logits(self, *arguments: Any, **options: Any) -> Any:
         logits = self._logits(*arguments, **options)
         if self._names:
-            self._record.observe("margins", self._names, {"margins": logits}, margins)
+            self._record.read("margins", self._names, {"logits": logits}, self._of_logits)
         return logits
 
     def _observed_calls(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         def observed(*arguments: Any, **options: Any) -> Any:
             self._pass(options)
-            return forward(*arguments, **options)
+            return self._returned(forward(*arguments, **options))
 
         return observed
 
     def _observed_pieces(self, model: Any, inputs: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         self._pass(inputs)
-        return self._run_pieces(model, inputs, *arguments, **options)
+        return self._returned(self._run_pieces(model, inputs, *arguments, **options))
+
+    def _returned(self, made: Any) -> Any:
+        """Observe the hidden states that the model passes to the next draft pass; return what it returned."""
+        if self._names and self._receives_states:
+            index = self._index - 1 if self._drafter.captured is None else lambda: self._index_reached - 1
+            states = {"hidden_states": passed_on(made)}
+            self._record.read("hidden_states", self._names, states, self._inputs, index=index)
+        return made
 
     def _pass(self, options: Mapping[str, Any]) -> None:
         """Observe the model inputs of a draft pass, unless it is a dummy pass."""
         if not self._names:
             return
-        tensors = _without_padding(pass_inputs(options, self._drafter.layer), len(self._names))
+        tensors = self._observed(_without_padding(pass_inputs(options, self._drafter.layer), len(self._names)))
         index = self._index if self._drafter.captured is None else self._next
         bounds = bounds_of(self._drafter.layer)[: len(self._names)]
-        self._record.observe("drafting", self._names, tensors, index=index, blocks=[], bounds=bounds)
+        self._record.read("drafting", self._names, tensors, self._inputs, index=index, blocks=[], bounds=bounds)
         self._index += 1
 
 

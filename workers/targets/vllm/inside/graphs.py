@@ -91,7 +91,10 @@ class CapturedPasses:
         is_whole = not get_forward_context().cudagraph_runtime_mode.value
         if is_whole and torch.cuda.is_current_stream_capturing():
             self._capture("drafting", pass_inputs(options, self._layer))
-        return self._forward(*arguments, **options)
+        made = self._forward(*arguments, **options)
+        if is_whole and torch.cuda.is_current_stream_capturing():
+            self._capture("hidden_states", {"hidden_states": passed_on(made)})
+        return made
 
     def _captured_logits(self, *arguments: Any, **options: Any) -> Any:
         logits = self._logits(*arguments, **options)
@@ -123,7 +126,14 @@ def pass_inputs(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tenso
         "starts": metadata.query_start_loc,
         "seq_lens": metadata.seq_lens,
         "tables": metadata.block_table,
+        **({"hidden_states": options["hidden_states"]} if "hidden_states" in options else {}),
     }
+
+
+def passed_on(returned: Any) -> torch.Tensor:
+    """Return the hidden states that a drafter's model passes to the next draft pass, given what it returned."""
+    found: torch.Tensor = returned[1] if isinstance(returned, tuple) else returned
+    return found
 
 
 def bounds_of(layer: str) -> list[int]:

@@ -96,10 +96,11 @@ RECORDERS = (
     RunnerHooks(
         "vllm.v1.worker.gpu.spec_decode.speculator",
         "DraftModelSpeculator",
-        "propose model speculative_config draft_attn_layer_names",
+        "propose model speculative_config draft_attn_layer_names draft_logits",
         runners=("v2",),
         since="0.32.0",
     ),
+    RunnerHooks("vllm.v1.worker.gpu.spec_decode.rejection_sampler", "", "rejection_sample", runners=("v2",)),
     RunnerHooks(
         "vllm.v1.attention.backends.mamba_attn",
         "BaseMambaAttentionMetadata",

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from scenarios.spec import EngineName
-from workers.targets.child.inside.observations import Observations
+from workers.targets.child.inside.observations import Observations, digests
 from workers.targets.child.inside.ranks import Hosts
 from workers.targets.child.inside.readback import Parts, Readback
 from workers.targets.child.messages import Message
@@ -95,6 +95,10 @@ def _judge_names(point: str, name: str) -> tuple[str, ...]:
     """Map a tensor name with a group number to the name that the judges use."""
     kind, _, group = name.rpartition("_")
     name = kind if group.isdecimal() else name
+    if point in ("drafting", "context") and name == "hidden_states":
+        return (name,)
+    if point == "hidden_states":
+        return ()
     if point in ("drafting", "context"):
         return (f"draft_{name}",)
     # `verified` are the draft tokens in the target's inputs.
@@ -158,6 +162,9 @@ class SecondRunnerObserver:
     def __init__(self, runner: Any, inputs: Inputs) -> None:
         self._runner, self._inputs = runner, inputs
         self._prepared: tuple[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]] | None = None
+        # Receives the request ids of a batch and the hidden states of its tokens, one tensor for each layer, if set.
+        self.hidden_states: Callable[[list[str], list[torch.Tensor]], None] | None = None
+        self._batch: Any = None
         self._prepare: Callable[..., Any] = runner.prepare_attn
         self._forward: Callable[..., Any] = runner.model.forward
         runner.prepare_attn = self._observed_prepare
@@ -180,11 +187,11 @@ class SecondRunnerObserver:
             # The captured kernels read these buffers.
             buffers, count = self._runner.input_buffers, descriptor.num_tokens
             self._observe(self._metadata, buffers.input_ids[:count], buffers.positions[:count])
-            return replay(descriptor)
+            return self._returned(replay(descriptor))
 
         def run(model: Any, inputs: Any) -> Any:
             self._observe(self._metadata, inputs["input_ids"], inputs["positions"])
-            return run_pieces(model, inputs)
+            return self._returned(run_pieces(model, inputs))
 
         graphs.run_fullgraph, graphs.run_pw_graph, state.prepare_attn = replayed, run, prepared
 
@@ -213,7 +220,18 @@ class SecondRunnerObserver:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415
 
         self._observe(get_forward_context().attn_metadata, options["input_ids"], options["positions"])
-        return self._forward(*arguments, **options)
+        return self._returned(self._forward(*arguments, **options))
+
+    def _returned(self, made: Any) -> Any:
+        """Observe the hidden states that the model returned for the latest batch; return what it returned.
+
+        If there are auxiliary ones, the drafter receives these.
+        """
+        batch, self._batch = self._batch, None
+        if batch is not None and self.hidden_states is not None:
+            states = made[1] if isinstance(made, tuple) else [made]
+            self.hidden_states(list(batch.req_ids), [each[: batch.num_tokens] for each in states])
+        return made
 
     def _observe(self, of_layers: Mapping[str, Any], input_ids: torch.Tensor | None, positions: torch.Tensor) -> None:
         """Record the model inputs of the batch that was prepared last.
@@ -224,6 +242,7 @@ class SecondRunnerObserver:
             # A batch of padding only belongs to no step.
             return
         (batch, tables, slots), self._prepared = self._prepared, None
+        self._batch = batch
         config = self._runner.kv_cache_config
         _, *with_states = first_layers(config)
         attention, count = group_numbers(config)[0], batch.num_reqs
@@ -271,7 +290,15 @@ class StepRecorder(PlanRecorder):
             for rank, each in enumerate(runners_of(engine).values())
         )
         self._drafter = DrafterObserver(drafter, runner_of(engine), self._seen) if drafter is not None else None
-        self._sampler = SamplerObserver(runner_of(engine), self._seen) if runner == "v2" else None
+        if traits["receives_hidden_states"]:
+            observers = zip(runners_of(engine).values(), (self._runner, *self._further), strict=True)
+            of_drafter = next(observer for each, observer in observers if each is runner_of(engine))
+            assert isinstance(of_drafter, SecondRunnerObserver), "the first runner does not show hidden states"
+            of_drafter.hidden_states = self._hidden_states
+        self._sampler = None
+        if runner == "v2":
+            keeps_draft_logits = traits["keeps_draft_logits"]
+            self._sampler = SamplerObserver(runner_of(engine), self._seen, keeps_draft_logits=keeps_draft_logits)
         self._zeroer = zeroer_of(runner_of(engine))
         if self._zeroer is not None:
             self._zero: Callable[..., None] = self._zeroer.zero_block_ids
@@ -316,6 +343,11 @@ class StepRecorder(PlanRecorder):
     def _observed_zero(self, blocks: list[int], *arguments: Any, **options: Any) -> None:
         self._zero(blocks, *arguments, **options)
         self._seen.observe("zeroed", [], {}, blocks=list(blocks))
+
+    def _hidden_states(self, names: list[str], states: list[torch.Tensor]) -> None:
+        self._seen.read(
+            "hidden_states", names, {"states": states}, lambda views: {"hidden_states": digests(views["states"])}
+        )
 
     def _inputs(
         self,

@@ -4,24 +4,74 @@ The state is read in stream order, after the step before has appended its output
 or rejection sampler runs.
 """
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from itertools import pairwise
 from typing import Any
 
-from workers.targets.child.inside.observations import Observations
+from workers.targets.child.inside.observations import Observations, digests
+from workers.targets.child.inside.readback import Parts
+
+
+class DraftLogitsObserver:
+    """Observes the draft logits that a rejection sampler reads; `rejection_sample` is wrapped until `release`."""
+
+    def __init__(self, record: Observations) -> None:
+        self._record = record
+        # The requests of the batch that is sampled, in row order, without those already verified.
+        self.names: list[str] = []
+        self._module = importlib.import_module(_REJECTION)
+        self._sample: Callable[..., Any] = self._module.rejection_sample
+        self._signature = signature(self._sample)
+        self._module.rejection_sample = self._observed_sample  # type: ignore[attr-defined]
+
+    def release(self) -> None:
+        """Restore the function of the rejection sampler."""
+        self._module.rejection_sample = self._sample  # type: ignore[attr-defined]
+
+    def _observed_sample(self, *arguments: Any, **options: Any) -> Any:
+        given = self._signature.bind(*arguments, **options).arguments
+        count = len(given["idx_mapping"])
+        # A large batch is verified in chunks of its rows.
+        names, self.names = self.names[:count], self.names[count:]
+        if names:
+            self._record.read("draft_logits", names, {name: given[name] for name in _VERIFIED}, _draft_logits)
+        return self._sample(*arguments, **options)
+
+
+_REJECTION = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
+# Arguments of `rejection_sample` that decide which draft logits it reads.
+_VERIFIED = ("draft_logits", "cu_num_logits", "idx_mapping", "expanded_idx_mapping", "expanded_local_pos")
+
+
+def _draft_logits(views: Mapping[str, Parts]) -> dict[str, list[list[int]]]:
+    """Return the digests of the draft logits that two kernels read, by batch row and draft token."""
+    logits, ends, states, of_lines, drafts = (views[name][0] for name in _VERIFIED)
+    # The last row of logits of a request samples its bonus token.
+    lines = [list(range(start, stop - 1)) for start, stop in pairwise(ends.tolist())]
+    return {
+        "normalizers": [digests([logits[of_lines[each], drafts[each]]]) for each in lines],
+        "acceptance": [
+            digests([logits[state, : len(each)]]) for state, each in zip(states.tolist(), lines, strict=True)
+        ],
+    }
 
 
 class SamplerObserver:
     """Observes the sampler of one model runner by wrapping its `sample`, until `release`."""
 
-    def __init__(self, runner: Any, record: Observations) -> None:
+    def __init__(self, runner: Any, record: Observations, *, keeps_draft_logits: bool) -> None:
         self._runner, self._record = runner, record
+        self._draft_logits = DraftLogitsObserver(record) if keeps_draft_logits else None
         self._sample: Callable[..., Any] = runner.sample
         runner.sample = self._observed_sample
 
     def release(self) -> None:
         """Restore the runner's unwrapped `sample`."""
         del self._runner.sample
+        if self._draft_logits is not None:
+            self._draft_logits.release()
 
     def _observed_sample(self, hidden_states: Any, batch: Any, *arguments: Any, **options: Any) -> Any:
         indexes = [int(index) for index in batch.idx_mapping_np[: batch.num_reqs]]
@@ -34,6 +84,8 @@ class SamplerObserver:
                 self._tensors(),
                 lambda views: {"rows": _rows({name: part for name, (part,) in views.items()}, indexes, num_logprobs)},
             )
+        if self._draft_logits is not None:
+            self._draft_logits.names = list(batch.req_ids)
         return self._sample(hidden_states, batch, *arguments, **options)
 
     def _tensors(self) -> Mapping[str, Any]:
