@@ -6,13 +6,13 @@ Verifies:
 - first pass of a step, or the states that a parallel drafter stores: at each accepted position of a request, the hidden
   state that the target's model returned for it in this step, also where the accepted draft tokens are a path of a tree;
 - every later pass: the hidden state that the drafter's model returned for the request in the pass before, in the first
-  pass at its last accepted position;
+  pass at its last accepted position, over a tree that of the parent;
 - draft logits: those that the drafter computed for this request and draft token in the step that proposed it;
 - every pass of a drafter that receives hidden states shows them, and every verification its draft logits.
 
 Does not verify:
 - rows of rejected drafts;
-- later passes over a tree of draft tokens;
+- which draft tokens of a pass over a tree are continued;
 - draft logits of a request with temperature 0, whose drafts are verified without them;
 - rows that have the same bytes, as those of equal tokens at equal positions may have;
 - steps of a stay while results of the stay before may still arrive, or after it lost a synchronously loaded block.
@@ -26,7 +26,7 @@ from workers.judge.drafter_inputs import PLANE, PLANES, Row, row_of
 from workers.judge.history import EngineHistory, History, Step
 from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
-from workers.record.engine_records import Drafting
+from workers.record.engine_records import Branches, Drafting
 from workers.record.evidence import Difference, Fact, fact
 
 # The request and position of a hidden state, by digest.
@@ -86,6 +86,8 @@ def _hidden_states(step: Step) -> Iterator[Difference]:
             yield from _from_target(step, rows, starts, record.values.hidden_states, owners)
         else:
             yield from _from_drafter(step, rows, record, owners)
+    for branches in step.branches:
+        yield from _from_branches(step, rows, branches, owners)
 
 
 def _checked_rows(step: Step) -> Mapping[int, Row]:
@@ -116,24 +118,35 @@ def _from_target(
 
 def _from_drafter(step: Step, rows: Mapping[int, Row], record: Drafting, owners: Owners) -> Iterator[Difference]:
     """Yield received hidden states of a later pass that the pass before did not return for the request."""
-    index, first = record.values.index, step.passes[0]
+    for request, given in zip(record.requests, record.values.hidden_states, strict=False):
+        if request in rows:
+            yield from _passed_on(step, rows[request], record.values.index, 0, given, owners)
+
+
+def _from_branches(step: Step, rows: Mapping[int, Row], record: Branches, owners: Owners) -> Iterator[Difference]:
+    """Yield received hidden states of branches that the pass before did not return for their parents."""
+    values = record.values
+    parents = values.parents or [[0] * len(given) for given in values.hidden_states]
+    for request, branches, of_parents in zip(record.requests, values.hidden_states, parents, strict=True):
+        for given, parent in zip(branches, of_parents, strict=True) if request in rows else ():
+            yield from _passed_on(step, rows[request], values.index, parent, given, owners)
+
+
+def _passed_on(step: Step, row: Row, index: int, branch: int, given: int, owners: Owners) -> Iterator[Difference]:
+    """Yield a hidden state that pass `index` received, if the pass before did not return it for that branch."""
     returned = step.hidden_states.get(index - 1)
     if returned is None:
         yield _not_shown(step, "hidden_states", "hidden_states_of_passes")
         return
-    digests, places = returned.values.hidden_states, list(returned.requests)
-    for request, given in zip(record.requests, record.values.hidden_states, strict=False):
-        row = rows.get(request)
-        if row is None:
-            continue
-        place = places.index(request)
-        if index == 1 and len(digests) > len(places):
-            place = first.values.starts[first.requests.index(request)] + row.end - 1 - row.first
-        if given != digests[place]:
-            position = row.end - 1
-            expected = fact("drafter_state_of", request=request, position=position + index - 1, index=index - 1)
-            where = step.number, position + index
-            yield mismatch(PLANE, "hidden_states", request, where, expected, _owner(given, owners))
+    digests, first = returned.values.hidden_states, step.passes[0]
+    width = len(digests) // len(returned.requests)
+    place = returned.requests.index(row.request) * width + branch
+    if index == 1 and len(digests) == first.values.starts[-1]:
+        place = first.values.starts[first.requests.index(row.request)] + row.end - 1 - row.first
+    if given != digests[place]:
+        last, where = row.end - 2 + index, (step.number, row.end - 1 + index)
+        expected = fact("drafter_state_of", request=row.request, position=last, index=index - 1)
+        yield mismatch(PLANE, "hidden_states", row.request, where, expected, _owner(given, owners))
 
 
 def _owner(digest: int, owners: Owners) -> Fact:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from scenarios.spec import ENGINE, EngineName
 from workers.record.engine_records import (
+    Branches,
     Context,
     Corrected,
     Counted,
@@ -138,6 +139,7 @@ class Step:
     margins: Sequence[Sequence[float]]
     logits: Sequence[Margins]
     hidden_states: Mapping[int | None, HiddenStates]
+    branches: Sequence[Branches]
     draft_logits: DraftLogits | None
     proposed: Mapping[int, Sequence[int]]
 
@@ -201,6 +203,7 @@ class _StepRecords:
     passes: list[Drafting] = field(default_factory=list)
     margins: list[Margins] = field(default_factory=list)
     hidden_states: dict[int | None, HiddenStates] = field(default_factory=dict)
+    branches: list[Branches] = field(default_factory=list)
     draft_logits: DraftLogits | None = None
     proposed: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
@@ -241,6 +244,8 @@ class _Collector:
                 self._records[record.step].margins.append(record)
             case HiddenStates(values=values):
                 self._records[record.step].hidden_states[values.index] = record
+            case Branches():
+                self._records[record.step].branches.append(record)
             case DraftLogits():
                 self._records[record.step].draft_logits = record
             case Proposed(values=values):
@@ -301,6 +306,7 @@ def _step(number: int, records: _StepRecords, turns: Mapping[int, Turn]) -> Step
         margins=[each.values.margins for each in records.margins],
         logits=records.margins,
         hidden_states=records.hidden_states,
+        branches=records.branches,
         draft_logits=records.draft_logits,
         proposed=records.proposed,
     )

@@ -187,6 +187,18 @@ class SamplerValues(Value):
     rows: list[SamplerRow]
 
 
+class BranchesValues(Value):
+    """Hidden states of a draft pass over trees, by request and branch; `index` counts passes of the step from 0.
+
+    `parents` has for each branch its parent's branch in the pass before, nothing after the first pass, which has one
+    row for each request. `hidden_states` has the digest of what the drafter's model receives.
+    """
+
+    index: int
+    parents: list[Integers]
+    hidden_states: list[Integers]
+
+
 class ContextValues(Value):
     """Positions and KV slots where a parallel drafter stores hidden states of the target, and their digests."""
 
@@ -399,6 +411,12 @@ class Drafting(_EngineRecord[DraftingValues]):
     point: Literal["drafting"] = "drafting"
 
 
+class Branches(_EngineRecord[BranchesValues]):
+    """Engine record of the hidden states that a later draft pass over trees receives."""
+
+    point: Literal["branches"] = "branches"
+
+
 class HiddenStates(_EngineRecord[HiddenStatesValues]):
     """Engine record of the hidden states that the target's or the drafter's model returned."""
 
@@ -509,6 +527,7 @@ EngineRecord: TypeAlias = Annotated[
     | Sampler
     | Context
     | Drafting
+    | Branches
     | HiddenStates
     | DraftLogits
     | Margins

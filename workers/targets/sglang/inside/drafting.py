@@ -5,7 +5,8 @@ request. SGLang runs the later passes when a request runs next; they are recorde
 blocks that the request has by then.
 
 If draft tokens form a tree, only the accepted nodes of the target's inputs and hidden states are recorded, once they
-are known, and only the drafter's first pass, which writes their KV-cache entries. An n-gram corpus has no passes.
+are known, and only the drafter's first pass, which writes their KV-cache entries; of later passes the hidden states.
+An n-gram corpus has no passes.
 """
 
 import sys
@@ -21,6 +22,8 @@ from workers.targets.sglang.inside.recorder import Recorder
 # Modules that verify draft trees: of an n-gram corpus, and of draft models.
 _TREES_OF_CORPORA = "sglang.srt.speculative.ngram_worker"
 _TREES_OF_MODELS = "sglang.srt.speculative.eagle_worker_common"
+# Module that continues the likeliest draft tokens of a pass over trees.
+_BRANCHES = "sglang.srt.speculative.eagle_worker_v2"
 
 
 class DrafterObserver:
@@ -42,9 +45,15 @@ class DrafterObserver:
         self._forward: Callable[..., Any] = self._model.forward
         worker.draft, worker._draft_extend_for_decode = self._observed_draft, self._observed_extend
         self._model.forward = self._observed_forward
+        # Columns of the candidates that the next pass over trees continues, by request; None for the first of these.
+        self._continued: torch.Tensor | None = None
+        self._branches: Any = sys.modules[_BRANCHES]
+        self._select: Callable[..., Any] = self._branches.select_top_k_tokens
+        self._branches.select_top_k_tokens = self._observed_select
 
     def release(self) -> None:
         """Restore the drafter's methods."""
+        self._branches.select_top_k_tokens = self._select
         del self._worker.draft, self._worker._draft_extend_for_decode, self._model.forward
 
     def _observed_draft(self, batch: Any, *arguments: Any, **options: Any) -> Any:
@@ -89,8 +98,15 @@ class DrafterObserver:
         self, input_ids: Any, positions: Any, forward_batch: Any, *arguments: Any, **options: Any
     ) -> Any:
         is_later_pass = forward_batch.forward_mode.is_decode()
-        if self._recorder.batch is None or (is_later_pass and self._recorder.has_trees):
+        if self._recorder.batch is None:
             return self._forward(input_ids, positions, forward_batch, *arguments, **options)
+        if is_later_pass and self._recorder.has_trees:
+            given = forward_batch.spec_info.hidden_states
+            made = self._forward(input_ids, positions, forward_batch, *arguments, **options)
+            if self._recorder.receives_hidden_states:
+                self._index += 1
+                self._note_branches(given, made.hidden_states)
+            return made
         if is_later_pass:
             self._index += 1
             self._note_later_pass(input_ids, positions, forward_batch)
@@ -177,6 +193,35 @@ class DrafterObserver:
                 return {"margins": [every[places[name]] if name in places else 0.0 for name in every_name]}
 
             self._recorder.observations.read("margins", every_name, {"logits": logits}, of_step, step)
+
+    def _observed_select(self, number: int, *arguments: Any) -> Any:
+        made = self._select(number, *arguments)
+        self._continued = made[3][2] if number else None
+        return made
+
+    def _note_branches(self, given: torch.Tensor, made: torch.Tensor) -> None:
+        """Record the hidden states that a pass over trees received and returned, by request and branch."""
+        width, index = len(given) // len(self._recorder.batch.reqs), self._index
+        # A candidate's column counts those of the passes before, and then `width` candidates for each parent.
+        before = width * width * (index - 2) + width
+        for step, names, rows in self._groups():
+
+            def branches(views: Mapping[str, Parts], rows: Sequence[int] = rows) -> Mapping[str, Any]:
+                every = digests(views["states"])
+                columns = views["continued"][0][rows].tolist() if "continued" in views else []
+                parents = [[(column - before) // width for column in of_request] for of_request in columns]
+                return {
+                    "parents": parents,
+                    "hidden_states": [every[row * width : (row + 1) * width] for row in rows],
+                }
+
+            def returned(views: Mapping[str, Parts], rows: Sequence[int] = rows) -> Mapping[str, Any]:
+                every = digests(views["states"])
+                return {"hidden_states": [each for row in rows for each in every[row * width : (row + 1) * width]]}
+
+            tensors = {"states": given} if self._continued is None else {"states": given, "continued": self._continued}
+            self._recorder.observations.read("branches", names, tensors, branches, step, index=index)
+            self._recorder.observations.read("hidden_states", names, {"states": made}, returned, step, index=index)
 
     def _note_later_states(self, states: torch.Tensor | None) -> None:
         for step, names, rows in self._groups() if self._recorder.receives_hidden_states else ():

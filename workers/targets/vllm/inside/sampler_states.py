@@ -5,39 +5,39 @@ or rejection sampler runs.
 """
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from itertools import pairwise
+from threading import get_ident
 from typing import Any
 
 from workers.targets.child.inside.observations import Observations, digests
 from workers.targets.child.inside.readback import Parts
 
 
-class DraftLogitsObserver:
-    """Observes the draft logits that a rejection sampler reads; `rejection_sample` is wrapped until `release`."""
+@contextmanager
+def observing_draft_logits(record: Observations, names: Sequence[str]) -> Iterator[None]:
+    """Record the draft logits that the rejection sampler reads for a batch in this thread, which may be one of a rank.
 
-    def __init__(self, record: Observations) -> None:
-        self._record = record
-        # The requests of the batch that is sampled, in row order, without those already verified.
-        self.names: list[str] = []
-        self._module = importlib.import_module(_REJECTION)
-        self._sample: Callable[..., Any] = self._module.rejection_sample
-        self._signature = signature(self._sample)
-        self._module.rejection_sample = self._observed_sample  # type: ignore[attr-defined]
+    Only here is `rejection_sample` wrapped, as engines that run by turns share its module.
+    """
+    module: Any = importlib.import_module(_REJECTION)
+    sample: Callable[..., Any] = module.rejection_sample
+    thread = get_ident()
 
-    def release(self) -> None:
-        """Restore the function of the rejection sampler."""
-        self._module.rejection_sample = self._sample  # type: ignore[attr-defined]
+    def observed(*arguments: Any, **options: Any) -> Any:
+        if get_ident() == thread:
+            given = signature(sample).bind(*arguments, **options).arguments
+            assert len(given["idx_mapping"]) == len(names), "a small batch is verified as a whole"
+            record.read("draft_logits", names, {name: given[name] for name in _VERIFIED}, _draft_logits)
+        return sample(*arguments, **options)
 
-    def _observed_sample(self, *arguments: Any, **options: Any) -> Any:
-        given = self._signature.bind(*arguments, **options).arguments
-        count = len(given["idx_mapping"])
-        # A large batch is verified in chunks of its rows.
-        names, self.names = self.names[:count], self.names[count:]
-        if names:
-            self._record.read("draft_logits", names, {name: given[name] for name in _VERIFIED}, _draft_logits)
-        return self._sample(*arguments, **options)
+    module.rejection_sample = observed
+    try:
+        yield
+    finally:
+        module.rejection_sample = sample
 
 
 _REJECTION = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
@@ -63,15 +63,13 @@ class SamplerObserver:
 
     def __init__(self, runner: Any, record: Observations, *, keeps_draft_logits: bool) -> None:
         self._runner, self._record = runner, record
-        self._draft_logits = DraftLogitsObserver(record) if keeps_draft_logits else None
+        self._keeps_draft_logits = keeps_draft_logits
         self._sample: Callable[..., Any] = runner.sample
         runner.sample = self._observed_sample
 
     def release(self) -> None:
         """Restore the runner's unwrapped `sample`."""
         del self._runner.sample
-        if self._draft_logits is not None:
-            self._draft_logits.release()
 
     def _observed_sample(self, hidden_states: Any, batch: Any, *arguments: Any, **options: Any) -> Any:
         indexes = [int(index) for index in batch.idx_mapping_np[: batch.num_reqs]]
@@ -84,9 +82,10 @@ class SamplerObserver:
                 self._tensors(),
                 lambda views: {"rows": _rows({name: part for name, (part,) in views.items()}, indexes, num_logprobs)},
             )
-        if self._draft_logits is not None:
-            self._draft_logits.names = list(batch.req_ids)
-        return self._sample(hidden_states, batch, *arguments, **options)
+        if not (indexes and self._keeps_draft_logits):
+            return self._sample(hidden_states, batch, *arguments, **options)
+        with observing_draft_logits(self._record, list(batch.req_ids)):
+            return self._sample(hidden_states, batch, *arguments, **options)
 
     def _tensors(self) -> Mapping[str, Any]:
         sampler, requests = self._runner.sampler, self._runner.req_states
