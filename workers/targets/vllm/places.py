@@ -249,6 +249,7 @@ _SECOND_INPUTS = (
 )
 _SECOND_STEP = _at(prepare_inputs=f"{_SECOND}/model_runner.py")
 _SECOND_STATES = _at(prepare_attn=f"{_SECOND}/model_runner.py", postprocess_sampled=f"{_SECOND}/model_runner.py")
+_SECOND_AR = f"{_SECOND}/spec_decode/target_dependent_ar/speculator.py"
 _SECOND_DRAFTER = _at(_copy_request_inputs=f"{_SECOND}/spec_decode/speculator.py")
 # Sampler state of a request, by the file that stores it.
 _SAMPLER_STATE = {
@@ -295,6 +296,14 @@ SECOND_RUNNER: Places = {
     ("counts", "mirror_computed"): _at(postprocess_num_computed_tokens=f"{_SECOND}/model_runner.py"),
     ("drafts", "verified"): _SECOND_STEP,
     **dict.fromkeys([("drafts", f"draft_{name}") for name in (*_DRAFTER_INPUTS, "seq_lens")], _SECOND_DRAFTER),
+    ("drafts", "hidden_states"): _at(
+        propose=_SECOND_AR, _prefill=_SECOND_AR, sample_tokens=f"{_SECOND}/model_runner.py"
+    ),
+    ("drafts", "draft_logits"): _at(
+        _verify=f"{_SECOND}/spec_decode/rejection_sampler.py",
+        sample_draft=f"{_SECOND}/spec_decode/speculator.py",
+        gumbel_sample=f"{_SECOND}/sample/gumbel.py",
+    ),
     ("liveness", "progress"): _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS),
     **dict.fromkeys(_PROMPT_LOGPROBS, _SECOND_PROMPT_LOGPROBS),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _SECOND_LOGPROBS),

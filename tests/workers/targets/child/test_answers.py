@@ -24,7 +24,10 @@ _OPTIONAL_AT = {
     "opened": set(OpenedValues.model_fields) - {"vocab_size", "block_size", "state_sizes"},
     "scheduled": {"follows", "shared", "windows", "taken", "lookups", "num_tokens", "told"},
     "inputs": {"bounds", "copied", "states", "windows", "left"},
-    "drafting": {"blocks", "bounds", "behind"},
+    "drafting": {"blocks", "bounds", "behind", "hidden_states"},
+    "context": {"hidden_states"},
+    "margins": {"draft_logits"},
+    "hidden_states": {"index"},
 }
 _SEEN: dict[str, dict[str, Any]] = {
     "opened": {
@@ -40,6 +43,8 @@ _SEEN: dict[str, dict[str, Any]] = {
         "windows": [[4, 3]],
         "hash_ahead": 1,
         "greedy_is_top_1": True,
+        "receives_hidden_states": True,
+        "keeps_draft_logits": True,
     },
     "scheduled": {
         "scheduled_computed": [0],
@@ -68,7 +73,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "states": [{"states": [4], "goes_on": [True], "kept": [1], "whole": [False], "left": [[4, 5]]}],
         "windows": [{"slots": [8, 9], "tables": [[2]]}],
     },
-    "context": {"positions": [0], "slots": [4]},
+    "context": {"positions": [0], "slots": [4], "hidden_states": [8]},
     "drafting": {
         "index": 0,
         "input_ids": [1],
@@ -80,8 +85,12 @@ _SEEN: dict[str, dict[str, Any]] = {
         "bounds": [5],
         "behind": 1,
         "blocks": [[0, [1]]],
+        "hidden_states": [8],
     },
-    "margins": {"margins": [0.5]},
+    "branches": {"index": 1, "parents": [[0]], "hidden_states": [[8]]},
+    "hidden_states": {"index": 0, "hidden_states": [8]},
+    "draft_logits": {"normalizers": [[9]], "acceptance": [[9]]},
+    "margins": {"margins": [0.5], "draft_logits": [9]},
     "proposed": {"proposed": [[7]]},
     "corrected": {"mirror_computed": [2]},
     "processed": {"sampled": [[5]]},
