@@ -190,3 +190,43 @@ def test_parallel_drafter_stores_the_states_of_its_request() -> None:
     assert judged(seen, mask_token=3, draft_shift=0) is None
     wrong = changed(seen, (0, "context", "hidden_states", 2, 1))
     assert reported(judged(wrong, mask_token=3, draft_shift=0), *WHERE) == ("hidden_states", "submit 0", 0, 2)
+
+
+def tree() -> list[EngineRecord]:
+    """Return two steps of a request with trees of three draft tokens and two branches in each later pass."""
+    prompt, accepted = Part(0, 0, PROMPTS[0], TABLES[0], begun=PROMPTS[0]), Part(0, 3, [6, 21], TABLES[0], 1)
+    # The first pass also computes the nodes that were not accepted, after the accepted path.
+    nodes = {"starts": [0, 4], "input_ids": [0] * 4, "positions": [3, 4, 5, 6], "slots": [0] * 4, "seq_lens": [7]}
+    return [
+        *step_of(0, prompt),
+        returned(0, prompt),
+        *first_pass(0, prompt),
+        shown("processed", 0, [0], sampled=[[6]]),
+        *step_of(1, accepted),
+        returned(1, accepted),
+        shown("drafting", 1, [0], index=0, hidden_states=[3, 4, 90, 91], **nodes),
+        shown("hidden_states", 1, [0], index=0, hidden_states=[1003, 1004, 92, 93]),
+        shown("branches", 1, [0], index=1, parents=[], hidden_states=[[1004, 1004]]),
+        shown("hidden_states", 1, [0], index=1, hidden_states=[50, 51]),
+        shown("branches", 1, [0], index=2, parents=[[1, 1]], hidden_states=[[51, 51]]),
+        shown("hidden_states", 1, [0], index=2, hidden_states=[60, 61]),
+        shown("processed", 1, [0], sampled=[[21, 9]]),
+    ]
+
+
+def test_states_of_an_accepted_path_and_of_parents_are_accepted() -> None:
+    assert judged(tree(), keeps_draft_logits=False) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "position"),
+    [
+        # The accepted path was not moved; the state of a rejected node; a state of another branch.
+        ((1, "drafting", 0, "hidden_states", 1, 91), 4),
+        ((1, "branches", 0, "hidden_states", 0, 1, 93), 5),
+        ((1, "branches", 1, "hidden_states", 0, 0, 50), 6),
+    ],
+)
+def test_state_of_another_tree_node_is_reported(change: tuple[Any, ...], position: int) -> None:
+    found = judged(changed(tree(), change), keeps_draft_logits=False)
+    assert reported(found, *WHERE) == ("hidden_states", "submit 0", 1, position)
