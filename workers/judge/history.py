@@ -243,7 +243,7 @@ class _Collector:
             case Margins():
                 self._records[record.step].margins.append(record)
             case HiddenStates(values=values):
-                self._records[record.step].hidden_states[values.index] = record
+                self._records[record.step].hidden_states[values.draft_pass] = record
             case Branches():
                 self._records[record.step].branches.append(record)
             case DraftLogits():

@@ -208,12 +208,12 @@ class ContextValues(Value):
 
 
 class HiddenStatesValues(Value):
-    """Digests of the hidden states that a model returned: the target's, or the drafter's in pass `index`.
+    """Digests of the hidden states that a model returned: the target's, or the drafter's in a pass of the step.
 
     They are by token of the model's inputs, or by batch row if the model returned only the state of its last token.
     """
 
-    index: int | None = None
+    draft_pass: int | None = None
     hidden_states: Integers
 
 

@@ -35,7 +35,7 @@ def first_pass(number: int, *parts: Part) -> list[EngineRecord]:
     made = [digest for part in parts for digest in states(part.positions, part.request, 1000)]
     return [
         pass_of(number, 0, *parts, hidden_states=given),
-        shown("hidden_states", number, requests, index=0, hidden_states=made),
+        shown("hidden_states", number, requests, draft_pass=0, hidden_states=made),
         shown("margins", number, requests, margins=[1.0] * len(parts), draft_logits=logits(number, 0, requests)),
     ]
 
@@ -47,7 +47,7 @@ def later_pass(number: int, lasts: Sequence[int]) -> list[EngineRecord]:
     given = [digest for request, last in enumerate(lasts) for digest in states([last], request, 1000)]
     return [
         pass_of(number, 1, *parts, hidden_states=given),
-        shown("hidden_states", number, requests, index=1, hidden_states=[*range(len(lasts))]),
+        shown("hidden_states", number, requests, draft_pass=1, hidden_states=[*range(len(lasts))]),
         shown("margins", number, requests, margins=[1.0] * len(lasts), draft_logits=logits(number, 1, requests)),
     ]
 
@@ -205,11 +205,11 @@ def tree() -> list[EngineRecord]:
         *step_of(1, accepted),
         returned(1, accepted),
         shown("drafting", 1, [0], index=0, hidden_states=[3, 4, 90, 91], **nodes),
-        shown("hidden_states", 1, [0], index=0, hidden_states=[1003, 1004, 92, 93]),
+        shown("hidden_states", 1, [0], draft_pass=0, hidden_states=[1003, 1004, 92, 93]),
         shown("branches", 1, [0], index=1, parents=[], hidden_states=[[1004, 1004]]),
-        shown("hidden_states", 1, [0], index=1, hidden_states=[50, 51]),
+        shown("hidden_states", 1, [0], draft_pass=1, hidden_states=[50, 51]),
         shown("branches", 1, [0], index=2, parents=[[1, 1]], hidden_states=[[51, 51]]),
-        shown("hidden_states", 1, [0], index=2, hidden_states=[60, 61]),
+        shown("hidden_states", 1, [0], draft_pass=2, hidden_states=[60, 61]),
         shown("processed", 1, [0], sampled=[[21, 9]]),
     ]
 

@@ -27,7 +27,7 @@ _OPTIONAL_AT = {
     "drafting": {"blocks", "bounds", "behind", "hidden_states"},
     "context": {"hidden_states"},
     "margins": {"draft_logits"},
-    "hidden_states": {"index"},
+    "hidden_states": {"draft_pass"},
 }
 _SEEN: dict[str, dict[str, Any]] = {
     "opened": {
@@ -88,7 +88,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "hidden_states": [8],
     },
     "branches": {"index": 1, "parents": [[0]], "hidden_states": [[8]]},
-    "hidden_states": {"index": 0, "hidden_states": [8]},
+    "hidden_states": {"draft_pass": 0, "hidden_states": [8]},
     "draft_logits": {"normalizers": [[9]], "acceptance": [[9]]},
     "margins": {"margins": [0.5], "draft_logits": [9]},
     "proposed": {"proposed": [[7]]},
@@ -129,7 +129,7 @@ ALSO = {
     "output": (None, 1.5),
     "margins": (1.5,),
     **dict.fromkeys(("follows", "chunk_ends_known", "goes_on", "whole"), (True,)),
-    **dict.fromkeys(("mask_token", "max_model_len", "left"), (None,)),
+    **dict.fromkeys(("mask_token", "max_model_len", "left", "draft_pass"), (None,)),
     **dict.fromkeys(("replaced", "site", "allocated", "task", "given"), (None,)),
 }
 

@@ -119,7 +119,7 @@ class DrafterObserver:
             self._note_first_margins(made.next_token_logits)
             if self._recorder.receives_hidden_states:
                 step = self._recorder.observations.step
-                self._recorder.note_hidden_states(self._rows[step], made.hidden_states, index=0)
+                self._recorder.note_hidden_states(self._rows[step], made.hidden_states, draft_pass=0)
         return made
 
     def _tensors(self, input_ids: Any, positions: Any, forward_batch: Any) -> Mapping[str, torch.Tensor]:
@@ -221,7 +221,7 @@ class DrafterObserver:
 
             tensors = {"states": given} if self._continued is None else {"states": given, "continued": self._continued}
             self._recorder.observations.read("branches", names, tensors, branches, step, index=index)
-            self._recorder.observations.read("hidden_states", names, {"states": made}, returned, step, index=index)
+            self._recorder.observations.read("hidden_states", names, {"states": made}, returned, step, draft_pass=index)
 
     def _note_later_states(self, states: torch.Tensor | None) -> None:
         for step, names, rows in self._groups() if self._recorder.receives_hidden_states else ():
@@ -230,7 +230,7 @@ class DrafterObserver:
                 return {"hidden_states": digests([views["states"][0][rows]])}
 
             self._recorder.observations.read(
-                "hidden_states", names, {"states": states}, of_step, step, index=self._index
+                "hidden_states", names, {"states": states}, of_step, step, draft_pass=self._index
             )
 
 

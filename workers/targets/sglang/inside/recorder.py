@@ -277,16 +277,16 @@ class Recorder:
         if self.receives_hidden_states and self.record_accepted is not None:
             self._of_nodes = made.hidden_states
         elif self.receives_hidden_states:
-            self.note_hidden_states([request.rid for request in self.batch.reqs], made.hidden_states, index=None)
+            self.note_hidden_states([request.rid for request in self.batch.reqs], made.hidden_states, draft_pass=None)
         return made
 
-    def note_hidden_states(self, names: Sequence[str], states: torch.Tensor, index: int | None) -> None:
+    def note_hidden_states(self, names: Sequence[str], states: torch.Tensor, draft_pass: int | None) -> None:
         """Record the hidden states that the target's model returned, or the drafter's in a pass."""
 
         def returned(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             return {"hidden_states": digests(views["states"])}
 
-        self.observations.read("hidden_states", names, {"states": states}, returned, index=index)
+        self.observations.read("hidden_states", names, {"states": states}, returned, draft_pass=draft_pass)
 
     def _note(self, forward_batch: Any, input_ids: torch.Tensor, positions: torch.Tensor) -> None:
         """Record the batch and the model inputs of a step."""

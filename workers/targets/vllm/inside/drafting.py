@@ -185,7 +185,7 @@ class DrafterObserver:
                 self._record.keep(point, names, step, **self._of_logits({"logits": [tensors[point][: len(names)]]}))
             case "hidden_states":
                 if self._receives_states:
-                    self._record.keep(point, names, step, index=self._index_reached - 1, **self._inputs(views))
+                    self._record.keep(point, names, step, draft_pass=self._index_reached - 1, **self._inputs(views))
             case _:
                 read = self._inputs(views)
                 self._record.keep(point, names, step, index=self._next(), blocks=[], bounds=[], **read)
@@ -244,7 +244,7 @@ class DrafterObserver:
         if self._names and self._receives_states:
             index = self._index - 1 if self._drafter.captured is None else lambda: self._index_reached - 1
             states = {"hidden_states": passed_on(made)}
-            self._record.read("hidden_states", self._names, states, self._inputs, index=index)
+            self._record.read("hidden_states", self._names, states, self._inputs, draft_pass=index)
         return made
 
     def _pass(self, options: Mapping[str, Any]) -> None:
