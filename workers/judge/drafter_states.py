@@ -120,29 +120,35 @@ def _from_drafter(step: Step, rows: Mapping[int, Row], record: Drafting, owners:
     """Yield received hidden states of a later pass that the pass before did not return for the request."""
     for request, given in zip(record.requests, record.values.hidden_states, strict=False):
         if request in rows:
-            yield from _passed_on(step, rows[request], record.values.index, 0, given, owners)
+            yield from _passed_on(step, rows[request], record.values.index, (1, 0), given, owners)
 
 
 def _from_branches(step: Step, rows: Mapping[int, Row], record: Branches, owners: Owners) -> Iterator[Difference]:
     """Yield received hidden states of branches that the pass before did not return for their parents."""
     values = record.values
-    parents = values.parents or [[0] * len(given) for given in values.hidden_states]
-    for request, branches, of_parents in zip(record.requests, values.hidden_states, parents, strict=True):
-        for given, parent in zip(branches, of_parents, strict=True) if request in rows else ():
-            yield from _passed_on(step, rows[request], values.index, parent, given, owners)
+    for place, (request, branches) in enumerate(zip(record.requests, values.hidden_states, strict=True)):
+        # Before the first pass over branches, a request has one row.
+        width, parents = (len(branches), values.parents[place]) if values.parents else (1, [0] * len(branches))
+        for given, parent in zip(branches, parents, strict=True) if request in rows else ():
+            yield from _passed_on(step, rows[request], values.index, (width, parent), given, owners)
 
 
-def _passed_on(step: Step, row: Row, index: int, branch: int, given: int, owners: Owners) -> Iterator[Difference]:
-    """Yield a hidden state that pass `index` received, if the pass before did not return it for that branch."""
+def _passed_on(
+    step: Step, row: Row, index: int, branch: tuple[int, int], given: int, owners: Owners
+) -> Iterator[Difference]:
+    """Yield the hidden state that pass `index` received, if the pass before did not return it for the request.
+
+    `branch` has the number of rows of each request in the pass before, and the number of the one that is continued. If
+    the first pass returned the states of all its tokens, that is the last accepted one.
+    """
     returned = step.hidden_states.get(index - 1)
     if returned is None:
         yield _not_shown(step, "hidden_states", "hidden_states_of_passes")
         return
-    digests, first = returned.values.hidden_states, step.passes[0]
-    width = len(digests) // len(returned.requests)
-    place = returned.requests.index(row.request) * width + branch
-    if index == 1 and len(digests) == first.values.starts[-1]:
-        place = first.values.starts[first.requests.index(row.request)] + row.end - 1 - row.first
+    digests, starts = returned.values.hidden_states, step.passes[0].values.starts
+    place = returned.requests.index(row.request) * branch[0] + branch[1]
+    if index == 1 and len(digests) >= starts[-1]:
+        place = starts[step.passes[0].requests.index(row.request)] + row.end - 1 - row.first
     if given != digests[place]:
         last, where = row.end - 2 + index, (step.number, row.end - 1 + index)
         expected = fact("drafter_state_of", request=row.request, position=last, index=index - 1)
@@ -188,7 +194,7 @@ def _computed_logits(step: Step, request: int) -> list[int]:
 
     A parallel drafter computes the logits of all draft tokens in one pass, with those of a request side by side.
     """
-    found = []
+    found: list[int] = []
     for record in step.logits:
         if request in record.requests:
             place, width = record.requests.index(request), len(record.values.draft_logits) // len(record.requests)

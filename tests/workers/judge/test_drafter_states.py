@@ -141,6 +141,16 @@ def test_states_of_last_tokens_only_are_compared_by_row() -> None:
     assert judged(changed(seen, (0, "drafting", 1, "hidden_states", 0, 1101))) is not None
 
 
+def test_states_of_padding_rows_are_ignored() -> None:
+    padded = changed(
+        run(),
+        (1, "hidden_states", 1, "hidden_states", [1003, 1004, 1005, 1102, 1103, 1104, 0, 0]),
+        (1, "drafting", 0, "hidden_states", [3, 4, 5, 102, 103, 104, 0, 0]),
+        (1, "drafting", 1, "hidden_states", [1004, 1104, 0, 0]),
+    )
+    assert judged(padded) is None
+
+
 @pytest.mark.parametrize("kernel", ["normalizers", "acceptance"])
 def test_draft_logits_of_another_request_are_reported(kernel: str) -> None:
     seen = changed(run(), (1, "draft_logits", kernel, 0, 1, logits(0, 1, [1])[0]))

@@ -223,7 +223,7 @@ class DrafterObserver:
             self._recorder.observations.read("branches", names, tensors, branches, step, index=index)
             self._recorder.observations.read("hidden_states", names, {"states": made}, returned, step, draft_pass=index)
 
-    def _note_later_states(self, states: torch.Tensor | None) -> None:
+    def _note_later_states(self, states: torch.Tensor) -> None:
         for step, names, rows in self._groups() if self._recorder.receives_hidden_states else ():
 
             def of_step(views: Mapping[str, Parts], rows: Sequence[int] = rows) -> Mapping[str, Any]:
