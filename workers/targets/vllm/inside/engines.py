@@ -212,9 +212,43 @@ class Engines:
             self._ranks.end(engine)
 
     def _made(self, spec: EngineSpec, version: int = 0, *, is_producer: bool = False) -> Any:
-        from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  import after our replacements in vLLM
-        from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415
+        from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415  import after our replacements
         from vllm.v1.executor import Executor  # noqa: PLC0415
+
+        config = self._config(spec, version, is_producer=is_producer)
+        if spec.data_ranks > 1:
+            return self._data_ranks(spec, config)
+        # An EngineCoreProc without its sockets, because only that class has the methods for pauses.
+        engine = EngineCoreProc.__new__(EngineCoreProc)
+        engine.output_queue, engine.engines_running = SimpleQueue(), False
+        prepare_graphs(spec)
+        # Producer and consumer work at the same time, hence have streams of their own, like two machines.
+        stream = new_stream() if is_producer and self._device != "cpu" else None
+        with without_connector(), on_stream(stream):
+            EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=True)
+            observe_own_connector(engine, spec)
+        if self._ranks is not None:
+            self._ranks.check(spec)
+        if stream is not None:
+            engine.scheduler.connector.flights.stream = stream
+        if spec.decodes_first:
+            # Attention backends with separate decode and prefill kernels set this threshold.
+            runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens
+        if (engine.batch_queue is not None) != (spec.depth > 1 or spec.pipeline_ranks > 1):
+            raise RuntimeError(f"async scheduling is {'off' if spec.depth > 1 else 'on'}, unlike spec.depth")
+        return engine
+
+    def _data_ranks(self, spec: EngineSpec, config: Any) -> Any:
+        from workers.targets.vllm.inside.ranks.data_ranks import DataRanks  # noqa: PLC0415
+
+        assert self._ranks is not None, "a limit of other devices"
+        made = DataRanks(config, self._ranks.prepared_network())
+        self._ranks.check(spec)
+        return made
+
+    def _config(self, spec: EngineSpec, version: int, *, is_producer: bool) -> Any:
+        """Return vLLM's configuration of an engine."""
+        from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  import after our replacements in vLLM
 
         if spec.layers == "experts":
             from workers.targets.vllm.inside import experts  # noqa: F401, PLC0415  it registers the experts' kernel
@@ -254,32 +288,7 @@ class Engines:
         ).create_engine_config()
         taken: RunnerName = "v2" if config.use_v2_model_runner else "v1"
         assert taken == self.runner, f"vLLM selects model runner {taken}; this process observes {self.runner}"
-        if spec.data_ranks > 1:
-            from workers.targets.vllm.inside.ranks.data_ranks import DataRanks  # noqa: PLC0415
-
-            assert self._ranks is not None, "a limit of other devices"
-            made = DataRanks(config, self._ranks.prepared_network())
-            self._ranks.check(spec)
-            return made
-        # An EngineCoreProc without its sockets, because only that class has the methods for pauses.
-        engine = EngineCoreProc.__new__(EngineCoreProc)
-        engine.output_queue, engine.engines_running = SimpleQueue(), False
-        prepare_graphs(spec)
-        # Producer and consumer work at the same time, hence have streams of their own, like two machines.
-        stream = new_stream() if is_producer and self._device != "cpu" else None
-        with without_connector(), on_stream(stream):
-            EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=True)
-            observe_own_connector(engine, spec)
-        if self._ranks is not None:
-            self._ranks.check(spec)
-        if stream is not None:
-            engine.scheduler.connector.flights.stream = stream
-        if spec.decodes_first:
-            # Attention backends with separate decode and prefill kernels set this threshold.
-            runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens
-        if (engine.batch_queue is not None) != (spec.depth > 1 or spec.pipeline_ranks > 1):
-            raise RuntimeError(f"async scheduling is {'off' if spec.depth > 1 else 'on'}, unlike spec.depth")
-        return engine
+        return config
 
     def _rank_arguments(self, spec: EngineSpec) -> dict[str, Any]:
         """Return the arguments of an engine with several ranks."""

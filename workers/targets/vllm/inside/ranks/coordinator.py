@@ -23,7 +23,7 @@ from workers.targets.vllm.inside.ranks.sockets import Socket
 _SUBSCRIBED = b"\x01"
 
 
-class Coordinator:
+class WaveCoordinator:
     """Thread of vLLM's coordinator, and the front end's view of it: the current wave, and whether ranks run."""
 
     def __init__(self, cores: Sequence[Any]) -> None:

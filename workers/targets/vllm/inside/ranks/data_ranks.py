@@ -17,7 +17,7 @@ from workers.simulated_torch import process_group
 from workers.simulated_torch.native import native
 from workers.simulated_torch.process_group import Network, RankGroup
 from workers.targets.child.inside.ranks import Rank
-from workers.targets.vllm.inside.ranks.coordinator import Coordinator, Outbox
+from workers.targets.vllm.inside.ranks.coordinator import Outbox, WaveCoordinator
 from workers.targets.vllm.inside.ranks.queues import RequestQueue, hosts
 
 
@@ -99,7 +99,7 @@ class DataRanks:
         for rank in self._ranks:
             hosts().start(f"rank {rank.number}", rank, partial(self._serve, pickle.dumps(config), rank.number, store))
         hosts().wait(lambda: all(self.cores), "the ranks to load the model")
-        self.coordinator = Coordinator(self.cores)
+        self.coordinator = WaveCoordinator(self.cores)
         # From here on all ranks wait for a message, as after each trace.
         self.step()
 

@@ -43,9 +43,9 @@ class RankSession(Session):
 
     engine: DataRankCore
 
-    def __init__(self, ranks: DataRanks, resume: Callable[[DataRankCore], None], *given: Any) -> None:
+    def __init__(self, ranks: DataRanks, resume: Callable[[DataRankCore], None], *given: Any, **named: Any) -> None:
         self._ranks, self._resume = ranks, resume
-        super().__init__(*given)
+        super().__init__(*given, **named)
 
     @property
     def is_paused(self) -> bool:
@@ -94,8 +94,8 @@ class DataRanksSession:
                 number,
                 None if observe is None else lambda core, rank=rank: observe(rank, core),
                 lambda core: None,
-                services,
-                count,
+                services=services,
+                count=count,
             )
             for rank, core in enumerate(ranks.cores)
         ]
