@@ -32,7 +32,7 @@ UNSTARTABLE = "tests.cluster.fake_judge:Unstartable"
 
 
 class FakeJudge:
-    """Judge whose verdict is the first word of the first request's name; `slow` waits `seed` ms."""
+    """Judge that returns the verdict named by the first request's name; `slow` waits `seed` ms."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
         """Return a verdict, raise, hang for a minute or end this process, as the name says."""
@@ -59,7 +59,7 @@ class FakeJudge:
 
 
 class BlindJudge(FakeJudge):
-    """Judge whose hunts find nothing."""
+    """Judge that finds nothing in a hunt."""
 
     def hunt(
         self,
@@ -93,7 +93,7 @@ class BlindJudge(FakeJudge):
 
 
 class Unstartable:
-    """Judge whose constructor raises."""
+    """Judge with a constructor that raises."""
 
     def __init__(self) -> None:
         raise ImportError("no such engine")

@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def hostile(model: Model) -> Model:
-    """Return a value of a model with hostile texts in all fields whose type allows them."""
+    """Return a value of a model with a hostile text in each field that may contain any text."""
     data = json.loads(model.model_dump_json())
     for path in list(_texts(data)):
         _set(data, path, HOSTILE)

@@ -61,7 +61,7 @@ class Edit(Value):
 
     @property
     def anchor(self) -> str:
-        """The statement before, after or in place of which `code` is inserted; "" for other edits."""
+        """The statement before, after or instead of which `code` is inserted; "" for other edits."""
         return self.before or self.after or self.instead
 
     @property
@@ -218,7 +218,7 @@ def replace_spans(source: str, spans: Sequence[Span], where: str) -> str:
 
 
 def _kept_lines(node: Part, edit: Edit) -> str:
-    """Return a node's replacement, padded to as many lines as the node has."""
+    """Return the replacement of a node, padded to the node's number of lines."""
     breaks = "\n" * ((node.end_lineno or node.lineno) - node.lineno)
     if edit.without:
         return f"pass{breaks}"

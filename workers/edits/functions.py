@@ -206,7 +206,7 @@ class Edit:
         return name_of(self.file, self.function)
 
     def as_a_whole(self) -> "Edit":
-        """Return the edit as a change of the whole body (block 0), whatever changed."""
+        """Return the edit as a change of the whole function body (block 0)."""
         return replace(self, blocks=frozenset({0}))
 
 

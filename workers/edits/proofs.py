@@ -42,7 +42,7 @@ def proofs_of(folder: Path = FINDINGS) -> Mapping[str, Proof]:
 
 
 def keep(proofs: Iterable[Proof], folder: Path = FINDINGS) -> None:
-    """Store proofs, replacing those of the same findings."""
+    """Store proofs; they replace earlier proofs of the same findings."""
     every = {**proofs_of(folder), **{each.name: each for each in proofs}}
     text = _PROOFS.dump_json(tuple(every[name] for name in sorted(every)), indent=1).decode()
     (folder / FILE).write_text(f"{text}\n", encoding="utf-8")

@@ -29,7 +29,7 @@ _PAUSES = {"pause_abort": "abort", "pause_wait": "wait", "pause_keep": "keep"}
 
 
 class ControlPlane(HistoryJudge):
-    """Judge of a run whose engine is paused, put to sleep, reset, or loads other weights."""
+    """Judge of a run in which the engine is paused, put to sleep, reset, or loads other weights."""
 
     @classmethod
     def of(cls, case: Case) -> "ControlPlane | None":

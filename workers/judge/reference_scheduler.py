@@ -46,7 +46,7 @@ def victim_of(spec: EngineSpec, running: Sequence[RequestState]) -> RequestState
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """One request's part of a step: `n` tokens, of which the last `d` are drafts; new blocks.
+    """One request's part of a step: `n` tokens, the last `d` of them draft tokens; new blocks.
 
     `budget` is the token budget left before it. With a prefix cache, `shared` has the blocks of its prefix-cache hit
     and `blocks` the new blocks, once they are allocated.
@@ -199,7 +199,7 @@ class Decision:
         return found
 
     def _register(self, state: RequestState, share: Share) -> None:
-        """Register a request's full blocks whose tokens can no longer change."""
+        """Register a request's full blocks with tokens that can no longer change."""
         if self._cache is None:
             return
         blocks = (*state.blocks, *share.shared, *share.blocks)

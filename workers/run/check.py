@@ -220,7 +220,7 @@ def check(
 def _verdict_of_repetition(
     trace: Trace, value_cache: ModelValueCache, options: Options, kind: TargetKind, config: RunConfig
 ) -> Verdict | None:
-    """Return the verdict of a run whose records all equal those of a correct run, else None.
+    """Return the verdict of a run with the same records as a correct run; None if one differs.
 
     In that case the trace runs again and is judged; on simulated lanes that run is exactly the same.
     """

@@ -76,7 +76,7 @@ def outputs_of(
 
 @dataclass(slots=True, eq=False)
 class Comparison:
-    """Comparison of a run's outputs with those of its reference runs.
+    """Comparison of a run's outputs with its reference runs.
 
     `given` is the trace before sessions and continuations got their prompts. `count` is the number of reference runs so
     far, `ties` has the requests that diverged from one at a near tie of two logits, `work` the work of each

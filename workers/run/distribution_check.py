@@ -55,7 +55,7 @@ def without_drafts(trace: Trace, capabilities: Capabilities) -> Trace:
 def check_distribution(
     trace: Trace, value_cache: ModelValueCache, kind: TargetKind, num_copies: int, config: RunConfig = DEFAULT_CONFIG
 ) -> Verdict:
-    """Compare output tokens of many copies of each request with those of plain decoding.
+    """Compare output tokens of many copies of each request with plain decoding.
 
     The copies replace all events of the explicit trace.
 

@@ -207,7 +207,7 @@ class Run:
             return self._verdict_of_error(error)
 
     def repeats(self, agreed: AgreedRun) -> Stats | None:
-        """Run the trace while its records equal those of a correct run; None if one differs.
+        """Run the trace while its records equal the records of a correct run; None if one differs.
 
         Return the statistics if all records are equal and there is no race and no broken contract, else None.
         """

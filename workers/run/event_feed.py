@@ -107,7 +107,7 @@ class EventFeed:
             contracts.submitted(event, before, target.outputs().get(name) if is_again else None)
 
     def _begin_session_inputs(self) -> None:
-        """Tell `contracts` the full prompt of each session input that has begun."""
+        """Pass the full prompt of each session input that has begun to `contracts`."""
         if not self._waiting:
             return
         for part in tuple(self._waiting):

@@ -126,7 +126,7 @@ class Panel:
         return found
 
     def at_end(self, target: Target, steps: int) -> Difference | None:
-        """Tell the judges that the run has ended; return the first difference."""
+        """Pass the end of the run to the judges; return the first difference."""
         left = target.left_over() if self.checker is not None else None
         submits = [taken.submit for taken in self.contracts.taken] if self.contracts is not None else []
         end = End(steps, target.outputs(), left, target.digest(), self.history(), submits)

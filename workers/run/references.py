@@ -159,7 +159,7 @@ class Requests:
     cut_short: frozenset[str]
 
     def among(self, submits: Sequence[Submit]) -> "Requests":
-        """Return those of the requests whose submits are given."""
+        """Return the requests with one of these submits."""
         kept = {
             own: submit
             for own, submit in self.submits.items()

@@ -1,4 +1,4 @@
-"""Reductions: each proposes simpler variants (candidates) of a failing trace.
+"""Reductions: passes that propose simpler variants (candidates) of a failing trace.
 
 A pass returns its candidates for one trace in slots, boldest first: None if a slot has nothing to do. Slots of the
 passes over fields keep their meaning when a field is lowered, so that a cursor may stay in place.
@@ -24,7 +24,7 @@ CHUNKS = (16, 8, 4, 2, 1)
 
 
 def simpler_params(params: SamplingParams) -> Iterator[tuple[str, object]]:
-    """Yield (name, simpler value) for each non-default sampling parameter."""
+    """Yield (name, simpler value) for each non-default sampling parameter of a request."""
     for name, field in SamplingParams.model_fields.items():
         value = getattr(params, name)
         if value != field.default:
@@ -109,7 +109,7 @@ def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield variants in which a race may give wrong values: late ops, more tokens, other drafts.
+    """Yield variants that may show harm: late ops, more output tokens, other draft tokens.
 
     They have a late device, more output tokens, or other accepted drafts.
 
@@ -236,7 +236,7 @@ def lower_fields(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def zero_prompts(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with prompt tokens set to zero.
+    """Yield the trace with prompt tokens set to zero: all prompt tokens, then fewer.
 
     First all prompts, then each prompt, then halves of each, then single tokens of short prompts.
     """

@@ -62,7 +62,7 @@ class StuckBox(BlackBox):
 
 @dataclass(frozen=True)
 class StuckKind(BlackBoxKind):
-    """Kind of an engine with a bug at depth 2, whose findings have to be confirmed."""
+    """Kind of an engine with a bug at depth 2; its findings have to be confirmed."""
 
     def renew(self, config: RunConfig) -> bool:
         return True

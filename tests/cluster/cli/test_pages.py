@@ -1,4 +1,4 @@
-"""Outputs and numbers on pages of the documentation: they are those of the program.
+"""Outputs and numbers on pages of the documentation equal what the program prints.
 
 Verifies: README, tutorial and the page of findings, for Specstorm's own engine.
 Does not verify: outputs that need vLLM or SGLang, an installation or minutes.

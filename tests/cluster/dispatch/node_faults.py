@@ -1,4 +1,4 @@
-"""Program: a cluster of three raylets, parts of which it kills while campaigns run.
+"""Program: run campaigns on a cluster of three raylets, and kill parts of it meanwhile.
 
 Run by `test_nodes.py` in a process of its own, since a process has one Ray. The head has no CPU; of the other nodes one
 declares a GPU, and has a label that marks it as fake.

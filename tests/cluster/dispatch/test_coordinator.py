@@ -35,7 +35,7 @@ LOST = f"{LOSSES_MAX} attempts were lost: its process died"
 
 @dataclass
 class SimulatedPool:
-    """Pool whose workers' events follow from a list of numbers; it checks each instruction.
+    """Pool with simulated workers: a list of numbers encodes their events.
 
     A worker that begins a job named "kill..." dies each time; no other job kills a worker.
     """
@@ -181,7 +181,7 @@ def test_the_same_events_give_the_same_instructions(numbers: list[int]) -> None:
 
 
 def ready(num_slots: int) -> Coordinator:
-    """Return a coordinator whose workers are all idle."""
+    """Return a coordinator with idle workers only."""
     coordinator = Coordinator(num_slots)
     for slot in range(num_slots):
         assert coordinator.handle(WorkerReady(slot, 0)) == []

@@ -13,7 +13,7 @@ from workers.targets.target import RunConfig
 
 
 class Refusing(Specstorm):
-    """Kind of an engine whose sources no longer match the edit of a fix."""
+    """Kind of an engine with sources that the edit of a fix no longer matches."""
 
     def __init__(self, sources: Path) -> None:
         self._sources = sources

@@ -68,7 +68,7 @@ def test_nothing_is_unpacked_from_a_damaged_archive(tmp_path: Path, log: str) ->
 
 
 def logged(write: Callable[[tarfile.TarFile], object], form: int = tarfile.USTAR_FORMAT) -> str:
-    """Return a job's log with an archive, whose members `write` adds."""
+    """Return a job's log with an archive; `write` adds its members."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", format=form) as tar:
         write(tar)
@@ -99,7 +99,7 @@ def pax(tar: tarfile.TarFile) -> None:
 
 
 def nested(tar: tarfile.TarFile) -> None:
-    """Write 1,200 tar headers in a row, of which each claims to describe the next."""
+    """Write 1,200 tar headers in a row; each one claims to describe the next."""
     for _ in range(1200):
         tar.fileobj.write(member("x", b"x").tobuf())
 

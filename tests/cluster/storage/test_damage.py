@@ -116,7 +116,7 @@ def test_run_records_its_provenance_and_json_lines(tmp_path: Path) -> None:
 
 
 def killed(folder: Path) -> Path:
-    """Return a campaign whose process was killed after its last job."""
+    """Return the campaign of a process that was killed after its last job."""
     copy = folder / "killed"
     run(folder / "open", SCENARIOS, left=copy)
     return copy

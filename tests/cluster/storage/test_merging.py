@@ -95,7 +95,7 @@ def test_a_merge_is_idempotent_commutative_and_associative(a: Rows, b: Rows, c: 
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """Return all rows of a campaign, and its files by name except those of SQLite."""
+    """Return all rows of a campaign, and its files by name, without SQLite's own files."""
     with Campaign(folder) as campaign:
         found: dict[str, object] = {table: list(campaign.select(table)) for table in TABLES}
         assert campaign.remarks == []

@@ -27,7 +27,7 @@ CONTRACTS: Mapping[str, str] = {
 
 
 def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | None:
-    """Return the first token whose logit differs from an earlier equal context, or None."""
+    """Return the first token with a logit that differs from an earlier equal context, or None."""
     if not (terms.are_logits and terms.weights_stay):
         return None
     contexts: dict[tuple[int, int], int] = {}

@@ -46,7 +46,7 @@ class Costly(BlackBoxKind):
 
 
 class WrongDefinition(Costly):
-    """A costly engine whose bug disappears with interpreted kernels."""
+    """A costly engine with a bug that disappears with interpreted kernels."""
 
     is_wrong_interpreted = False
 

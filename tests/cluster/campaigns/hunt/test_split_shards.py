@@ -1,4 +1,4 @@
-"""Shards whose workers die are split to find the fatal trace; outside kills do not count."""
+"""Shards with dying workers are split to find the fatal trace; outside kills do not count."""
 
 from cluster.campaigns.hunt.split_shards import SplitShards
 from cluster.dispatch.coordinator import Record

@@ -122,7 +122,7 @@ class Browser:
             await self._receive()
 
     def wait_for(self, method: str, is_it: Callable[[dict[str, Any]], bool]) -> None:
-        """Wait for an event of the protocol whose parameters satisfy a predicate."""
+        """Wait for an event of the protocol with parameters that satisfy a predicate."""
         self._wait(self._seen(method, is_it))
 
     async def _seen(self, method: str, is_it: Callable[[dict[str, Any]], bool]) -> None:

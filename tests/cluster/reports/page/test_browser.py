@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(browser_path() is None, reason="there is no Chro
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a report of sixty scenarios with two failures, one of which has a timeline."""
+    """Write a report of sixty scenarios with two failures, one with a timeline."""
     folder = tmp_path_factory.mktemp("browser")
     found = Worker().judge(codec.load(REGRESSION), False)
     scenarios = {f"{'x' * at}.yaml": judged("agree") for at in range(1, 59)}

@@ -46,7 +46,7 @@ def keep(store: Store, role: Role, number: int, traces: int, seed: int, digest: 
 
 
 def hunt_of(folder: Path, seed: int, num_shards: int, config: RunConfig = DEFAULT_CONFIG) -> Path:
-    """Write a hunt of shards without findings, of which the first was judged twice."""
+    """Write a hunt of shards without findings; the first shard was judged twice."""
     with Store(folder) as store:
         store.keep_settings(HuntSettings(seed=seed, config=config, canary="").plan().model_dump_json())
         for number in range(num_shards):

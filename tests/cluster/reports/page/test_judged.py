@@ -28,7 +28,7 @@ from workers.record.verdict import Judgement, Lost
 
 
 def job_of(number: int) -> Job:
-    """Return the job of scenario `number`, all of which agree."""
+    """Return the job of scenario `number`; it agrees, as all do."""
     return Job.of(trace(f"agree-{number}"), sweep=True)
 
 
