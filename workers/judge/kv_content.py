@@ -151,7 +151,7 @@ class _Cache:
             yield from self._attended(number, row)
 
     def _write(self, number: int, rows: Sequence[Row]) -> None:
-        """Note the tokens whose KV cache entries a step writes, for all its batch rows.
+        """Note the tokens of the KV-cache entries that a step writes, for all its batch rows.
 
         All rows come before any check: the row that computes a lost block may follow one that shares it.
         """
@@ -192,7 +192,7 @@ class _Cache:
                 yield self._difference(step, row.request, *wrong)
 
     def stored(self, record: Stored) -> Iterator[Difference]:
-        """Yield a difference for each stored block whose entries come from other tokens."""
+        """Yield a difference for each stored block with entries of other tokens."""
         values: StoredValues = record.values
         prefixes, size = self._prefixes.extended([], values.tokens), self.size
         for block, index in zip(values.blocks, values.indexes, strict=True):

@@ -75,4 +75,4 @@ def _bytes(tensors: Sequence[torch.Tensor], address: int, size: int) -> torch.Te
 
 
 def _ignore(rows: Addresses) -> None:
-    """Default of `on_complete`: do nothing once a batch is copied."""
+    """Do nothing when a batch is copied: the default of `on_complete`."""

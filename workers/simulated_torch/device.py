@@ -37,7 +37,7 @@ POLICIES = ("eager", "lazy", "random")
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What a run detects and records, e.g. races, or hashes of what tasks read.
+    """What a run on the device detects and records, e.g. races, or hashes of task reads.
 
     `races`: detect accesses by tasks without an order. `guard`: detect the host's accesses to pinned memory that a task
     in flight uses, by page protection. `digests`: hash what each task reads and writes (slow). `writers`: keep the

@@ -20,7 +20,7 @@ _JIT = "triton.jit"
 
 
 class Root(NamedTuple):
-    """Where a pointer comes from: a kernel argument, or (`is_loaded`) memory it points to."""
+    """Origin of a pointer: a kernel argument or, with `is_loaded`, memory that it points to."""
 
     argument: str
     is_loaded: bool = False
@@ -28,7 +28,7 @@ class Root(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an expression may be: pointers, or integers from memory that are cast to pointers."""
+    """Possible values of an expression: pointers, or integers that are cast to pointers."""
 
     pointers: frozenset[Root] = frozenset()
     loaded: frozenset[Root] = frozenset()
@@ -50,7 +50,7 @@ class Accesses:
 
 
 class KernelError(Exception):
-    """A kernel's accesses cannot be derived, or it accessed other memory."""
+    """The accesses of a kernel cannot be derived, or it accessed other memory than derived."""
 
 
 @cache
@@ -68,7 +68,7 @@ def accesses_of(function: Any) -> Accesses:
 
 @dataclass(slots=True)
 class _Reader:
-    """Abstract interpreter of a function's source, repeated until nothing changes."""
+    """Abstract interpreter of a function's source; it repeats until its results are stable."""
 
     function: Any
     definition: ast.FunctionDef

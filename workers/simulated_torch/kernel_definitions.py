@@ -29,7 +29,7 @@ _OTHER_SOURCE = "has another source than the kernel that its definition was comp
 
 
 class Memory:
-    """Memory at a kernel's pointer, indexed like the pointer; other indexes raise."""
+    """Memory at a kernel's pointer; indexes count from the pointer, and others raise."""
 
     __slots__ = ("_size", "array")
 
@@ -76,7 +76,7 @@ class Memory:
         return self.array[places]
 
     def put(self, places: Array, values: Any) -> None:
-        """Store values at these indexes; of equal indexes, the last one counts."""
+        """Store values at these indexes; if an index occurs twice, the last value counts."""
         self._check(places)
         self.array[places] = values
 
@@ -92,7 +92,7 @@ class Memory:
 
 
 class Pointers:
-    """A table of addresses, with the tensors that they point into."""
+    """Table of addresses of a kernel, with the tensors to which they point."""
 
     __slots__ = ("_addresses", "_targets")
 
@@ -138,7 +138,7 @@ class Definition:
     others: tuple["Definition", ...] = ()
 
     def for_source(self, digest: str) -> "Definition | None":
-        """Return the definition for a kernel whose source has this digest, or None."""
+        """Return the definition if the kernel's source has this digest, else None."""
         return next((each for each in (self, *self.others) if each.digest == digest), None)
 
 

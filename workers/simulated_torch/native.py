@@ -66,7 +66,7 @@ class Native(Protocol):
         """Register as PyTorch's backend; reports skip lines of files with these path prefixes."""
 
     def pass_over(self, libraries: Sequence[str]) -> None:
-        """Skip lines of files with these path prefixes in reports too."""
+        """Skip lines of files with these path prefixes in reports, in addition to earlier ones."""
 
     def begin(
         self,
@@ -115,13 +115,13 @@ class Native(Protocol):
         """Return the races since the run began."""
 
     def orders(self) -> list[tuple[str, Lines, int]]:
-        """Return the calls of this run that order tasks, as (call, lines, count)."""
+        """Return the ordering calls of this run, as (call, lines, count)."""
 
     def leave_out(self, lines: Sequence[tuple[str, int]]) -> None:
-        """Ignore calls that order tasks at these lines, in this run; paths match by suffix."""
+        """Ignore, in this run, ordering calls at these source lines; paths match by suffix."""
 
     def bypasses(self) -> list[NativeSide]:
-        """Return the host's direct accesses to device memory in this run."""
+        """Return the host's accesses to device memory in this run that use no device call."""
 
     def digests(self) -> list[NativeDigests]:
         """Return the hashes of what each task of this run has read and written."""
@@ -133,7 +133,7 @@ class Native(Protocol):
         """Return the counters of this run, by name."""
 
     def forced(self) -> dict[str, int]:
-        """Return how often each operator made the host wait, which it would not do on a GPU."""
+        """Return how often each operator made the host wait; on a GPU it would not."""
 
     def synchronize(self) -> None:
         """Wait until all tasks of the device have run."""

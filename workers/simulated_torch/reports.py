@@ -89,7 +89,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """Access of the host to device memory, which a GPU would not allow (option `closed`).
+    """Direct access of the host to device memory, which a GPU does not allow (option `closed`).
 
     The call computed immediately instead of being queued, so the reported races are not reliable.
     """
@@ -103,7 +103,7 @@ class Bypass:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Calls that order tasks (e.g. event waits) at one source line, with their number."""
+    """Ordering calls (e.g. event waits) at one source line, and their number."""
 
     line: SourceLine
     calls: tuple[str, ...]
@@ -138,7 +138,7 @@ def orders_of(native: Iterable[tuple[str, Lines, int]], root: Path) -> tuple[Ord
 
 
 def race_of(native: NativeRace, root: Path) -> Race:
-    """Convert a race of the C++ library; file paths become relative to `root`."""
+    """Convert a race from the form of the C++ library; paths become relative to `root`."""
     first, second = native["first"], native["second"]
     reused = first["tenancy"] != second["tenancy"]
     return Race(
@@ -154,7 +154,7 @@ def race_of(native: NativeRace, root: Path) -> Race:
 
 
 def bypass_of(native: NativeSide, root: Path) -> Bypass:
-    """Convert a host access of the C++ library; file paths become relative to `root`."""
+    """Convert a host access from the form of the C++ library; paths become relative to `root`."""
     return Bypass(_buffer(native, root), access_of(native, root))
 
 
@@ -164,7 +164,7 @@ def source_lines(lines: Lines, root: Path) -> tuple[SourceLine, ...]:
 
 
 def access_of(side: NativeSide, root: Path) -> Access:
-    """Convert an access of the C++ library; file paths become relative to `root`."""
+    """Convert an access from the form of the C++ library; paths become relative to `root`."""
     return Access(side["actor"], side["write"], side["op"], side["step"], source_lines(side["lines"], root))
 
 

@@ -87,7 +87,7 @@ BOUNDS = Bounds()
 def launches_as_tasks(
     definitions: Definitions, launched: Callable[[Any], None] = lambda kernel: None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a wrapper of `InterpretedFunction.run` that makes launches device tasks.
+    """Return a wrapper of `InterpretedFunction.run` by which launches become device tasks.
 
     It replaces `InterpretedFunction.run`, and applies to launches with tensors of the device. A kernel with a
     definition runs as its definition. `launched` is called with each kernel, as a Python function: if it wrapped this
@@ -160,7 +160,7 @@ def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> t
 
 
 def pointed_to(table: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the tensors that were attached to a tensor of pointers."""
+    """Return the tensors that `remember_pointers` attached to a table of addresses."""
     found: tuple[torch.Tensor, ...] = getattr(table, _POINTED_TO)
     return found
 
@@ -192,7 +192,7 @@ class _Kernel:
         options: dict[str, Any],
         found: Mapping[str, Callable[[Mapping[str, Any]], Any]] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """Return a launch's arguments by name, without compiler options such as `num_warps`.
+        """Return the arguments of a launch by name, without compiler options such as `num_warps`.
 
         `found` computes missing arguments from the others.
         """
@@ -222,7 +222,7 @@ class _Kernel:
     def _touched(
         self, roots: Iterable[Root], given: dict[str, Any], tensors: dict[str, torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Return the tensors of pointer arguments; for address tables, the tensors they point to."""
+        """Return the tensors of pointer arguments; for a table of addresses, what it points to."""
         found: list[torch.Tensor] = []
         for root in roots:
             value = tensors.get(root.argument)

@@ -69,7 +69,7 @@ _BUFFERS_OF: dict[str, tuple[str, ...]] = {
 
 
 def _counting(probes: dict[str, int], name: str) -> Callable[[], None]:
-    """Return a function that counts the probe `name` at each call."""
+    """Return a function that increments the probe `name` at each call."""
 
     def count() -> None:
         probes[name] += 1
@@ -78,7 +78,7 @@ def _counting(probes: dict[str, int], name: str) -> Callable[[], None]:
 
 
 class SpecstormTarget(Target):
-    """One instance of our own engine, on one simulated or CUDA machine."""
+    """One run of our own engine, on a simulated or a CUDA machine."""
 
     def __init__(self, trace: Trace, functions: EngineFunctions, config: RunConfig, watch: Watch) -> None:
         self.probes: dict[str, int] = defaultdict(int)
@@ -147,7 +147,7 @@ class SpecstormTarget(Target):
 
 
 class Specstorm(TargetKind):
-    """Kind of our own engine, `--engine specstorm`.
+    """Properties of our own engine, selected by `--engine specstorm`.
 
     `functions` replace those of the fault-free engine on the device.
     """

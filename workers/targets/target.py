@@ -1,4 +1,4 @@
-"""Interface of the engines that a run can drive; the run configuration that selects one.
+"""Interface between a run and an engine, and the run configuration that selects an engine.
 
 A `TargetKind` declares the capabilities of an engine and starts it; a `Target` is one running engine, with its
 scheduler, model runner and drafter. `workers.run` combines it with the judges that its capabilities allow.
@@ -56,7 +56,7 @@ class EngineFailed(Exception):
 
 
 class RunConfig(Value):
-    """Engine, device and options of a run: all that may change a verdict besides the trace.
+    """Engine, device and options of a run: with the trace, all that may change its verdict.
 
     All fields are part of the key of every job.
 
@@ -78,7 +78,7 @@ class RunConfig(Value):
 
     @classmethod
     def of(cls, run_on: RunOn) -> "RunConfig":
-        """Build the run configuration from its stored form, e.g. in an artefact.
+        """Return the run configuration from the form that artefacts store.
 
         Raises:
             ValidationError: the device or `kernels` is unknown.
@@ -87,17 +87,17 @@ class RunConfig(Value):
         return cls.model_validate({names.get(name, name): value for name, value in run_on.recorded().items()})
 
     def run_on(self) -> RunOn:
-        """Return the form of the configuration that artefacts store."""
+        """Return the form of this configuration that artefacts store."""
         chosen = {name: value for name, value in self.changed().items() if name not in PATHS}
         return RunOn(version=self.engine_version, sources=self.engine_digest, **chosen)
 
     @property
     def text(self) -> str:
-        """All fields as canonical JSON text, which job keys are made of."""
+        """Return all fields as JSON text in a fixed order, from which job keys are made."""
         return self.model_dump_json()
 
     def changed(self) -> dict[str, str]:
-        """Return the options that are not at their defaults, by name."""
+        """Return the options with other values than their defaults, by name."""
         fields = type(self).model_fields
         return {name: str(value) for name, value in self if value != fields[name].default and name not in SEEN}
 
@@ -111,7 +111,7 @@ DEFAULT_CONFIG = RunConfig()
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What a run records, e.g. races or the writers of buffers.
+    """What to record in a run, e.g. races, or the last writers of buffers.
 
     `watcher` receives every memory access, if the engine runs on lanes. `blame` keeps the last writers of every buffer;
     for an engine that detects its own races it also finds out whether a race is harmful (slower). `without` removes
@@ -151,7 +151,7 @@ Places: TypeAlias = Mapping[tuple[str, str], tuple[Site, ...]]
 
 
 class Confirmation(NamedTuple):
-    """How to rerun a finding more slowly, to confirm it before it is reported.
+    """How to rerun a finding with slower kernels before it is reported.
 
     `otherwise` is the message if it is not reproduced. A run of more than `steps_max` steps would take too long; its
     finding is reported without confirmation.
@@ -163,14 +163,14 @@ class Confirmation(NamedTuple):
 
 
 class Unconfirmed(Exception):
-    """The slower rerun of the same engine did not reproduce a finding.
+    """Error: the rerun with slower kernels did not reproduce a finding.
 
     It is a bug of this project; the message says where.
     """
 
 
 class Progress(NamedTuple):
-    """Progress of an engine: requests submitted, results processed, and how far ahead it ran.
+    """Progress of an engine: submitted requests, processed results, most steps ahead.
 
     `run_ahead_max` is the most: 0 without async scheduling, 1 with async scheduling at depth 2.
     """
@@ -181,7 +181,7 @@ class Progress(NamedTuple):
 
 
 class Target(Protocol):
-    """One engine that runs one trace step by step; returns tokens and observations.
+    """One engine that runs one trace step by step, with tokens and observations as results.
 
     The driver owns ticks and events, the target owns the engine. Every target returns the output tokens of each
     request. The methods for captures, scheduler decisions and races return nothing here; a target whose capabilities
@@ -242,11 +242,11 @@ class Target(Protocol):
         return
 
     def take_log(self) -> list[Entry | Observation]:
-        """Return the scheduler decisions logged since the last call, in order."""
+        """Return the entries of the decision log since the last call, in order."""
         return []
 
     def take_engine_records(self) -> list[EngineRecord]:
-        """Return what scheduler, model runner and drafter reported since the last call."""
+        """Return the engine records since the last call: plans, model inputs, results ..."""
         return []
 
     def take_captures(self) -> list[Observation]:
@@ -271,7 +271,7 @@ class Target(Protocol):
 
 
 class TargetKind(Protocol):
-    """Kind of engine (one per `--engine` name): what it supports, and how to start it.
+    """Properties of an engine (one object per `--engine` name), and how to start it.
 
     `package` is the Python package of its sources, which overlays may replace; empty for an engine of this program.
     `source_roots` are the folders of a checkout that may contain the package. `releases` are the versions that can be
@@ -294,7 +294,7 @@ class TargetKind(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the kind, as `--engine` takes it."""
+        """Name of the engine, as in `--engine`."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -305,7 +305,7 @@ class TargetKind(Protocol):
         return self.capabilities
 
     def unmet(self, trace: Trace) -> Fact | None:
-        """Return why the trace's options exclude its planted fault, or None."""
+        """Return why the trace's planted fault needs other options, or None."""
         return None
 
     def require(self, config: RunConfig) -> None:
@@ -324,7 +324,7 @@ class TargetKind(Protocol):
         return
 
     def renew(self, config: RunConfig) -> bool:
-        """Discard the engines kept between runs; return whether there may have been one."""
+        """Discard engines kept between runs; return whether there can have been any."""
         return False
 
     def restart(self, config: RunConfig) -> None:
@@ -332,7 +332,7 @@ class TargetKind(Protocol):
         return
 
     def interpreted(self, config: RunConfig) -> Mapping[str, str]:
-        """Return, by kernel name, why kernels run in Triton's interpreter.
+        """Return the kernels that run in Triton's interpreter, each with the reason.
 
         Raises:
             DeviceError: the engine, which knows the reasons, cannot be started.
@@ -348,11 +348,11 @@ class TargetKind(Protocol):
         return NOTHING_EDITED
 
     def newly_run(self, config: RunConfig) -> Sequence[str]:
-        """Return the edited functions that ran in this process since the last call."""
+        """Return the edited functions that this process has run since the last call."""
         return ()
 
     def fixed(self, config: RunConfig) -> SelectedEdits:
-        """Return the edits of known-bug fixes that a configuration selects.
+        """Return the edits of the known-bug fixes that a configuration applies.
 
         The result also says why other fixes are not applied.
         """
@@ -367,7 +367,7 @@ class TargetKind(Protocol):
         return ""
 
     def exported(self, finding: Finding) -> ExportedTest:
-        """Return a test file for the engine's own checkout that reproduces a finding.
+        """Return a test file for the engine's repository that reproduces a finding.
 
         Raises:
             ExportError: no test can reproduce it; the message says why.
@@ -375,11 +375,11 @@ class TargetKind(Protocol):
         raise ExportError(f"findings of engine {self.name} cannot be exported as tests")
 
     def released(self, config: RunConfig) -> RunConfig | None:
-        """Return the configuration of the release that an overlay replaces; None if it is the release."""
+        """Return the configuration of the release under an overlay; None without an overlay."""
         return None
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
-        """Return how to rerun a finding more slowly to confirm it; None if unnecessary."""
+        """Return how to confirm a finding by a slower rerun; None if no rerun is needed."""
         return None
 
     def release(self, version: str, folder: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:

@@ -78,7 +78,7 @@ def _is_close(logit: float, before: float, tolerance: float) -> bool:
 
 
 def _breach(given: Delivery, place: int, token: int, before: float, logit: float) -> Breach:
-    """Return the breach of a token whose logit differs; `place` includes prompt tokens."""
+    """Return the breach of a token with a different logit; `place` includes prompt tokens."""
     due, seen = fact("logit_of_context", token=token, logit=before), fact("with_logprob", logprob=logit)
     behind = place - len(given.submit.prompt) if isinstance(given.submit.prompt, tuple) else 0
     if behind < 0:

@@ -19,7 +19,7 @@ _TEXT = "is text for vLLM, and this is a list of tokens"
 
 
 def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: of `allowed_tokens`, at least one is not masked by `min_tokens` or a bad word."""
+    """Check the limit: `min_tokens` and bad words leave one of `allowed_tokens`."""
     if not isinstance(event, Submit) or not event.params.allowed_tokens:
         return None
     params = event.params
@@ -196,7 +196,7 @@ def delivered_output(output: Any, width: int) -> Output:
 
 
 def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
-    """Return token ids and logprobs in one list, each id followed by its logprob."""
+    """Return token ids and logprobs as one flat list, each id before its logprob."""
     return [value for pair in zip(ids, logprobs, strict=True) for value in pair]
 
 
@@ -213,7 +213,7 @@ class Text:
         self.has_stopped = False
 
     def delivered(self, output: Output) -> Output:
-        """Return the output as a client gets it: tokens up to the end of a stop word, and text."""
+        """Return what the client gets: tokens up to the end of a stop word, and their text."""
         reason, num_before = output.finish_reason, self._detokenizer.num_output_tokens()
         word = self._detokenizer.update(list(output.tokens), reason == "stop")
         self.has_stopped = word is not None and reason is None

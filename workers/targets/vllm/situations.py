@@ -1,4 +1,4 @@
-"""Situations that generation adds for vLLM only, and the areas that vLLM's files affect."""
+"""Situations of vLLM only, and the areas (of situations) that each of vLLM's files affects."""
 
 from collections.abc import Mapping, Sequence
 

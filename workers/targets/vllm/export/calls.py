@@ -29,7 +29,7 @@ _STATES: Mapping[str, str] = {"keep": "PauseState.PAUSED_ALL", "wait": "PauseSta
 
 
 class Calls(NamedTuple):
-    """Source lines that call driver functions, with the names of these functions."""
+    """Lines of Python source that call driver functions, with the functions' names."""
 
     lines: list[str]
     uses: set[str]
@@ -137,7 +137,7 @@ class Caller:
         return taken[-1]
 
     def _step_to(self, tick: int) -> None:
-        """Write the engine steps up to a tick, and `resume` where a pause ends."""
+        """Add calls of engine steps up to a tick, and of `resume` where a pause ends."""
         if self._paused_until is not None and self._paused_until <= tick:
             until, self._paused_until = self._paused_until, None
             self._step_to(until)

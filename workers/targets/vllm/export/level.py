@@ -21,7 +21,7 @@ def stem_of(name: str) -> str:
 
 
 def level_of(finding: Finding, runs_on_cpu: bool) -> Level:
-    """Return whether the exported test needs a scheduler alone or a whole engine.
+    """Return what the exported test runs: a scheduler alone, or a whole engine.
 
     Raises:
         ExportError: the finding needs a device that runs asynchronously to the host.

@@ -188,7 +188,7 @@ class Writer:
         return [each for each in self.trace.submitted() if each.session == submit.session]
 
     def _alone(self, submit: Submit) -> list[str]:
-        """Return the lines that run the same prompt alone in a synchronous engine."""
+        """Return lines that run the same prompt alone in a synchronous engine."""
         parts = self._parts(submit)
         lines = ["# The same prompt alone, in a synchronous engine without speculation."]
         before = parts[: parts.index(submit)]
