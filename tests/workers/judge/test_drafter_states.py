@@ -206,7 +206,13 @@ def tree() -> list[EngineRecord]:
     """Return two steps of a request with trees of three draft tokens and two branches in each later pass."""
     prompt, accepted = Part(0, 0, PROMPTS[0], TABLES[0], begun=PROMPTS[0]), Part(0, 3, [6, 21], TABLES[0], 1)
     # The first pass also computes the nodes that were not accepted, after the accepted path.
-    nodes = {"starts": [0, 4], "input_ids": [0] * 4, "positions": [3, 4, 5, 6], "slots": [0] * 4, "seq_lens": [7]}
+    nodes: dict[str, Any] = {
+        "starts": [0, 4],
+        "input_ids": [0] * 4,
+        "positions": [3, 4, 5, 6],
+        "slots": [0] * 4,
+        "seq_lens": [7],
+    }
     return [
         *step_of(0, prompt),
         returned(0, prompt),

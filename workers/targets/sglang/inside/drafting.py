@@ -49,7 +49,7 @@ class DrafterObserver:
         self._continued: torch.Tensor | None = None
         self._branches: Any = sys.modules[_BRANCHES]
         self._select: Callable[..., Any] = self._branches.select_top_k_tokens
-        self._branches.select_top_k_tokens = self._observed_select
+        self._branches.select_top_k_tokens = self._observed_select  # type: ignore[attr-defined]
 
     def release(self) -> None:
         """Restore the drafter's methods."""
