@@ -5,16 +5,16 @@ An engine copies both from row to row, so each row must have the bytes that were
 Verifies:
 - first pass of a step, or the states that a parallel drafter stores: at each accepted position of a request, the hidden
   state that the target's model returned for it in this step, also where the accepted draft tokens are a path of a tree;
-- every later pass: the hidden state that the drafter's model returned for the request in the pass before, in the first
-  pass at its last accepted position, over a tree that of the parent;
-- draft logits: those that the drafter computed for this request and draft token in the step that proposed it;
+- every later pass: the hidden state that the drafter's model returned for the request in the pass before: at the last
+  accepted position of the first pass, at the parent node of a draft tree;
+- draft logits: the logits that the drafter computed for this request and draft token in the step that proposed it;
 - every pass of a drafter that receives hidden states shows them, and every verification its draft logits.
 
 Does not verify:
 - rows of rejected drafts;
 - which draft tokens of a pass over a tree are continued;
-- draft logits of a request with temperature 0, whose drafts are verified without them;
-- rows that have the same bytes, as those of equal tokens at equal positions may have;
+- draft logits of a request with temperature 0: the rejection sampler does not use them;
+- which request a row is from, if two rows have the same bytes (equal tokens at equal positions);
 - steps of a stay while results of the stay before may still arrive, or after it lost a synchronously loaded block.
 """
 
@@ -100,7 +100,7 @@ def _from_target(
 ) -> Iterator[Difference]:
     """Yield received hidden states that are not the target's at the request's own positions.
 
-    `given` are digests by token; those of a request begin at `starts`.
+    `given` are digests by token; `starts` has the index of each request's first token.
     """
     assert step.inputs is not None, "the caller has checked it"
     target = step.hidden_states[None].values.hidden_states
@@ -192,7 +192,7 @@ def _draft_logits(step: Step, own: EngineHistory, submits: Sequence[Submit]) -> 
 def _computed_logits(step: Step, request: int) -> list[int]:
     """Return the digests of the draft logits of a request in the step that proposed its drafts, by draft token.
 
-    A parallel drafter computes the logits of all draft tokens in one pass, with those of a request side by side.
+    A parallel drafter computes the logits of all draft tokens in one pass: one row per draft token, ordered by request.
     """
     found: list[int] = []
     for record in step.logits:

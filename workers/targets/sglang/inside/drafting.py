@@ -45,7 +45,7 @@ class DrafterObserver:
         self._forward: Callable[..., Any] = self._model.forward
         worker.draft, worker._draft_extend_for_decode = self._observed_draft, self._observed_extend
         self._model.forward = self._observed_forward
-        # Columns of the candidates that the next pass over trees continues, by request; None for the first of these.
+        # Columns of the candidate draft tokens that the next pass over trees continues, by request; None at first.
         self._continued: torch.Tensor | None = None
         self._branches: Any = sys.modules[_BRANCHES]
         self._select: Callable[..., Any] = self._branches.select_top_k_tokens
@@ -202,7 +202,7 @@ class DrafterObserver:
     def _note_branches(self, given: torch.Tensor, made: torch.Tensor) -> None:
         """Record the hidden states that a pass over trees received and returned, by request and branch."""
         width, index = len(given) // len(self._recorder.batch.reqs), self._index
-        # A candidate's column counts those of the passes before, and then `width` candidates for each parent.
+        # A column counts all candidate draft tokens of the passes before, then `width` candidates for each parent.
         before = width * width * (index - 2) + width
         for step, names, rows in self._groups():
 

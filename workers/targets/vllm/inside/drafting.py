@@ -119,7 +119,7 @@ class DrafterObserver:
         if drafter.captured is not None:
             drafter.captured.callback = self._record_captured
         self._receives_states = drafter.traits["receives_hidden_states"]
-        # The digest of each combination of the target's hidden states of several layers, with the digest of those.
+        # By digest of a combined hidden state, the digest of the hidden states of several layers that it is made from.
         self._combined: dict[int, int] = {}
         self._combines = self._receives_states and hasattr(proposer.model, "combine_hidden_states")
         if self._combines:
