@@ -94,7 +94,7 @@ def drafters_of_the_engine(trace: TraceBuilder) -> None:
 
 
 def _of_parameter(key: str) -> Situation[TraceBuilder]:
-    """Return a situation that adds a sampling parameter to requests, by its `Feature`."""
+    """Return a situation that gives requests the sampling parameter `key`."""
 
     def add(trace: TraceBuilder) -> None:
         trace.add_param(key)

@@ -11,7 +11,7 @@ Key = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One batch row on the host: its (request, epoch), scheduled tokens, token counts, blocks.
+    """One batch row on the host: key (request, epoch), scheduled tokens, token counts, blocks.
 
     `num_computed` is optimistic from a launch until the previous step has been corrected. `tokens` are those known when
     the row was added; `num_tokens_no_spec` counts these and every token sampled since, whether or not the host has seen

@@ -200,17 +200,17 @@ class Memory:
         self.accepted_counts = machine.buffer("accepted_counts", device_array(rows), pinned=True)
 
     def special_rows(self, name: str, count: int) -> Span:
-        """Return the device span that holds the row indexes of one group of `SpecialRows`."""
+        """Return the part of the device's input buffer with the row indexes of one group of rows."""
         start = self.layout.special_rows + NAMED.index(name) * self.rows_max
         return self.inputs.span(start, start + count, f"{name}_rows")
 
     def sampling_field(self, name: str, num_rows: int) -> Span:
-        """Return the device span that holds one sampling parameter of each row."""
+        """Return the part of the device's input buffer that holds one sampling parameter by row."""
         start = self.layout.sampling + SAMPLING_FIELDS.index(name) * self.rows_max
         return self.inputs.span(start, start + num_rows, name)
 
     def staged_rates(self) -> Span:
-        """Return the device span that holds the synthetic acceptance rates."""
+        """Return the part of the device's input buffer that holds the synthetic acceptance rates."""
         return self.inputs.span(self.layout.rates, self.layout.length, "rates_in_steps")
 
     def view(self, step: int, num_rows: int, num_tokens: int) -> "View":

@@ -96,7 +96,7 @@ def forgets_drafts(request: Request) -> bool:
 
 
 def drafts_after(row: PlanRow, k_step: int) -> int:
-    """Return how many draft tokens a request's next step verifies, after this row of it.
+    """Return how many draft tokens the request of this row verifies in its next step.
 
     0 after a non-final prefill chunk.
     """

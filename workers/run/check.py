@@ -316,7 +316,7 @@ def _as_expected(trace: Trace, stats: Stats) -> Verdict:
 
 
 def not_hit(trace: Trace, stats: Stats) -> list[Fact]:
-    """Return a message for each probe that `expect` asks for, and each fault, not reached."""
+    """Return a message for each probe of `expect` and each planted fault that was not reached."""
     seen = stats.probes
     probes = [
         fact("probe", probe=probe, least=least, seen=seen.get(probe, 0))

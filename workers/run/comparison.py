@@ -158,7 +158,7 @@ class Comparison:
         return self.compared.efforts.get(key)
 
     def _keep_effort(self, key: str, run: Run) -> History:
-        """Store the effort of a run that ended, if the engine reports its steps; return its history."""
+        """Return the history of a finished run, and store its work (effort) for the comparison."""
         history = run.panel.history()
         effort = effort_of(history)
         if effort is not None:
@@ -166,7 +166,7 @@ class Comparison:
         return history
 
     def elsewhere(self, broken: Difference) -> Elsewhere | None:
-        """Return whether the synchronous run keeps the output rule that this run breaks; or None."""
+        """Return whether the synchronous run keeps the violated output rule; None if it is unknown."""
         first = next(iter(self._references()), None)
         if first is None or first[1].spec.depth >= self.trace.spec.depth:
             return None

@@ -67,7 +67,7 @@ class Hit(Value):
 
     @classmethod
     def of(cls, verdict: Finding, trace: Trace, index: int, situations: Iterable[str]) -> "Hit":
-        """Return the hit of one trace with a finding."""
+        """Return the hit for a bug that one trace has met."""
         signature = signature_of(verdict, trace)
         assert signature is not None, "a finding has a signature"
         have = dict.fromkeys(situations, 1)

@@ -100,7 +100,7 @@ def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None
 
 
 def delay_source_lines(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[DelayedRuns]:
-    """Delay each first access of the simulated races on a GPU; yield what the runs show.
+    """Delay the first access of each simulated race on a GPU; yield the result per source line.
 
     The trace runs `times` in each way.
 

@@ -97,7 +97,7 @@ class Finding:
         return text if order is None or order.harm is None else f"{text}; {harm_text(order.harm)}"
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, value) of the facts to show.
+        """Yield (name, value) of each fact about the finding that the page shows.
 
         A missing order, the cause of a wrong value, is first.
         """

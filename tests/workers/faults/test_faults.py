@@ -76,7 +76,7 @@ OTHERWISE: Mapping[str | int, str | int] = {
 
 @cache
 def drawn(seed: int) -> Trace:
-    """Return a random trace."""
+    """Return the random trace of a seed."""
     return random_trace(seed).explicit()
 
 
@@ -121,7 +121,7 @@ def agrees_when_clean(seed: int, spec: EngineSpec, policy: str) -> bool:
 
 
 def watched(fault: str) -> tuple[str, Options]:
-    """Return the options to find a fault: race detection is on unless a race hides the harm."""
+    """Return the run options to find a fault; races are off if a race would hide the harm."""
     return ("lazy", Options(races=False)) if fault == ACCEPTED else ("eager", Options())
 
 
@@ -144,7 +144,7 @@ def first_differences(fault: str) -> Mapping[int, Difference]:
 
 
 def part_of(fault: str) -> str:
-    """Return the one part that a fault replaces."""
+    """Return the name of the function that a fault replaces."""
     functions = FAULTS[fault].apply(CLEAN, lambda: None)
     (part,) = (
         name for name in EngineFunctions.__dataclass_fields__ if getattr(functions, name) is not getattr(CLEAN, name)

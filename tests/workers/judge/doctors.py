@@ -1,4 +1,4 @@
-"""Logs of clean runs with one decision changed, and the rule that must refuse the change."""
+"""Decision logs of correct runs with one changed decision, and the rule that it breaks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from workers.record.rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A point of a clean log: all entries before `at` were judged."""
+    """A position in the log of a correct run; the entries before `at` have been judged."""
 
     trace: Trace
     oracle: Oracle
@@ -58,7 +58,7 @@ class Place:
         return next((block for block in range(self.spec.num_blocks) if block not in owned), None)
 
     def asks(self, kind: type, truth: Truth, tick: int) -> bool:
-        """Return whether an event applies to a request in a tick."""
+        """Return whether an event of this kind applies to a request in a tick."""
         events = (event for event in self.trace.events if isinstance(event, kind))
         return any(getattr(event, "request", "") == truth.name and event.tick == tick for event in events)
 
@@ -68,17 +68,17 @@ Doctor: TypeAlias = Callable[[Place], list[Entry] | None]
 
 
 def given(row: ScheduledRow, **blocks: Any) -> dict[str, Any]:
-    """Return a doctor that changes the blocks of a row."""
+    """Return a change of the blocks of a batch row."""
     return {"blocks": replace(row.blocks, **blocks)}
 
 
 def sample_is_taken(row: ScheduledRow, is_taken: bool) -> dict[str, Any]:
-    """Return a doctor that changes whether a row's sample is removed."""
+    """Return a change of whether a row's sample is removed."""
     return {"spoils": row.spoils._replace(no_valid_token=is_taken)}
 
 
 def on_row(index: int, change: Callable[[Place, Any, Truth], dict[str, Any] | None]) -> Doctor:
-    """Return a doctor that changes the first (0) or last (-1) row of a step."""
+    """Return a change of the first (0) or last (-1) row of a step."""
 
     def doctor(place: Place) -> list[Entry] | None:
         entry = place.entry
@@ -96,7 +96,7 @@ def on_row(index: int, change: Callable[[Place, Any, Truth], dict[str, Any] | No
 
 
 def on(kind: type, change: Callable[[Place, Any], list[Entry] | None]) -> Doctor:
-    """Return a doctor that changes entries of one kind."""
+    """Return a change of log entries of one kind."""
     return lambda place: change(place, place.entry) if isinstance(place.entry, kind) else None
 
 
@@ -129,7 +129,7 @@ def newcomer_first(place: Place, entry: Scheduled) -> list[Entry] | None:
 
 
 def left_out(reason: SkipReason, is_running: bool) -> Doctor:
-    """Return a doctor that skips the last row's request for a wrong reason."""
+    """Return a change that skips the last row's request for a wrong reason."""
 
     def doctor(place: Place) -> list[Entry] | None:
         entry = place.entry
@@ -163,7 +163,7 @@ def one_block_more(place: Place, row: Any, truth: Truth) -> dict[str, Any] | Non
 
 
 def preempted_for_nothing(place: Place, entry: Scheduled) -> list[Entry] | None:
-    """Preempt the last admitted request although blocks are left, and skip it in the step."""
+    """Preempt the last admitted request although blocks are free, and skip it in the step."""
     if not entry.rows or not place.oracle.running or place.num_free < place.spec.num_blocks // 2:
         return None
     victim, row = place.oracle.running[-1], entry.rows[-1]
@@ -198,7 +198,7 @@ def unasked(place: Place, entry: Scheduled, kind: type) -> list[Entry] | None:
 
 
 def one_too_many_in_flight(place: Place, entry: Processed) -> list[Entry] | None:
-    """Do not process an empty step, so that the next launch exceeds the steps in flight."""
+    """Leave an empty step unprocessed, so that the next launch exceeds the steps in flight."""
     if place.oracle.steps[entry.step].rows:
         return None
     for after in range(place.at + 1, len(place.log)):

@@ -1,4 +1,4 @@
-"""Flip bits of a running engine: in device memory in stream order, and in host observations."""
+"""Flip bits of a running engine: of device memory in stream order, or of host observations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -39,14 +39,14 @@ Look = Callable[[str, int, View | None, list[int]], None]
 
 
 class Snapshot(NamedTuple):
-    """The oracle's state at the launch of a step, and the buffer indexes that are still read."""
+    """The oracle's state when a step is launched, and the buffer indexes still to be read."""
 
     truth: StepTruth
     live: dict[str, set[int]]
 
 
 class Snapshots(Checker):
-    """A checker that keeps its expected values: `steps` by number, `releases` in order."""
+    """Checker that stores its expected values: `steps` by number, `releases` in order."""
 
     def __init__(self, trace: Trace, value_cache: ModelValueCache) -> None:
         super().__init__(trace, value_cache)
@@ -135,7 +135,7 @@ class Snapshots(Checker):
 
 
 class HookedCaptures(Captures):
-    """Captures with a hook before and after each, in stream order."""
+    """Captures that call a hook before and after each capture, in stream order."""
 
     def __init__(self, run: Run, recorder: Recorder, before: Look, after: Look) -> None:
         memory = specstorm_target(run.target).engine.runner.memory
@@ -189,7 +189,7 @@ class HookedCaptures(Captures):
 
 
 def nothing(point: str, step: int, view: View | None, blocks: list[int]) -> None:
-    """Change nothing (the default hook)."""
+    """Do nothing (the default hook)."""
 
 
 def hooked(
@@ -199,7 +199,7 @@ def hooked(
     after: Look = nothing,
     recorder: Recorder | None = None,
 ) -> Run:
-    """Return a run with hooks before and after each capture of the device."""
+    """Return a run that calls hooks before and after each capture."""
     run = Run(trace, value_cache, Options(), Specstorm(EngineFunctions()))
     if recorder is not None:
         specstorm_target(run.target).recorder = recorder
@@ -232,7 +232,7 @@ def layout_of(snapshots: Snapshots, point: str, step: int) -> Expectation:
 
 
 def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequence[int]) -> tuple[str, int]:
-    """Return the buffer and the index that element `index` of a captured variable is read from."""
+    """Return the buffer and index from which element `index` of a captured variable was read."""
     spec, data = run.trace.spec, memory_of(specstorm_target(run.target).machine)
     k, width, rows_max = (
         spec.num_speculative_tokens,
@@ -300,7 +300,7 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
 
 
 def memory_of(machine: Machine) -> dict[str, NDArray[Any]]:
-    """Return the words of every device buffer, writable."""
+    """Return writable views of all device buffers."""
     return {
         name: _data_of(buffer).view(np.uint32 if _data_of(buffer).itemsize == 4 else np.int64)
         for name, buffer in machine.buffers.items()

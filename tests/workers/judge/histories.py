@@ -55,7 +55,7 @@ class Part(NamedTuple):
 def shown(
     point: str, step: int = 0, requests: Sequence[int] = (), engine: EngineName = ENGINE, **values: Any
 ) -> EngineRecord:
-    """Return a record of a step; missing columns are zero, counts match the rows."""
+    """Return an engine record of a step; missing columns are zero."""
     given = {**_DEFAULTS.get(point, {}), **values}
     if point == "scheduled":
         for name in ("scheduled_computed", "planned_drafts"):
@@ -74,7 +74,7 @@ def shown(
 
 
 def opened(engine: EngineName = ENGINE, **values: Any) -> EngineRecord:
-    """Return the record with the sizes of an engine."""
+    """Return the engine record with the sizes of an engine."""
     return shown("opened", -1, engine=engine, **values)
 
 
@@ -84,7 +84,7 @@ def slots_of(positions: Sequence[int], table: Blocks, size: int) -> list[int]:
 
 
 def step_of(number: int, *parts: Part, size: int = 4, engine: EngineName = ENGINE, **values: Any) -> list[EngineRecord]:
-    """Return the plan and the inputs of a step; `values` replace columns of either."""
+    """Return the records of a step's scheduler output and model inputs."""
     requests = [part.request for part in parts]
     plan: dict[str, Any] = {
         "scheduled_computed": [part.first for part in parts],
@@ -106,7 +106,7 @@ def step_of(number: int, *parts: Part, size: int = 4, engine: EngineName = ENGIN
 
 
 def pass_of(number: int, index: int, *parts: Part, size: int = 4, **values: Any) -> EngineRecord:
-    """Return the inputs of a pass of a drafter; `values` replace its columns."""
+    """Return the record of a draft pass's inputs; `values` replace columns."""
     columns = {**_columns(parts, size), **values}
     return shown("drafting", number, [part.request for part in parts], index=index, **columns)
 
@@ -138,7 +138,7 @@ def _windows(parts: Sequence[Part], group: int, size: int) -> Mapping[str, Any]:
 
 
 def changed(seen: Sequence[EngineRecord], *changes: tuple[Any, ...]) -> list[EngineRecord]:
-    """Return records with some values changed: step, point, path of the value, new value.
+    """Return records with some values replaced, given by step, point and path.
 
     The path of a value in another than the first pass of a drafter begins with the index of the pass.
     """
@@ -153,7 +153,7 @@ def changed(seen: Sequence[EngineRecord], *changes: tuple[Any, ...]) -> list[Eng
 
 
 def without(seen: Sequence[EngineRecord], *points: str, step: int | None = None) -> list[EngineRecord]:
-    """Return records except those at some points, in one step or in all."""
+    """Return the records without those at some points, in one step or in all."""
     return [each for each in seen if each.point not in points or step not in (None, each.step)]
 
 
@@ -165,5 +165,5 @@ def first_of(
 
 
 def reported(found: Difference | None, *names: str) -> tuple[object, ...] | None:
-    """Return fields of a difference, None if there is none."""
+    """Return some fields of a difference, or None."""
     return None if found is None else tuple(getattr(found, name) for name in names)

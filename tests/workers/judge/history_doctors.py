@@ -1,4 +1,4 @@
-"""Changed logs of clean runs in which only earlier entries reveal the change."""
+"""Decision logs with one change that only earlier entries reveal."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -34,7 +34,7 @@ def another_slot_while_running(place: Place, entry: Scheduled) -> list[Entry] | 
 
 
 def later_newcomer_first(place: Place, entry: Scheduled) -> list[Entry] | None:
-    """Admit the last two requests in the other order."""
+    """Swap the admissions of the last two requests."""
     last = entry.rows[-2:]
     if len(last) < 2 or any(place.oracle.requests[row.request].running or row.padded for row in last):
         return None
@@ -44,7 +44,7 @@ def later_newcomer_first(place: Place, entry: Scheduled) -> list[Entry] | None:
 
 
 def another_layout(place: Place, entry: Launched) -> list[Entry] | None:
-    """Mark a ragged batch as uniform if its padded shape is the same."""
+    """Mark a ragged batch as uniform if both have the same padded shape."""
     scheduled = place.log[place.at - 1]
     if place.spec.pad or len(entry.order) < 2 or entry.uniform:
         return None
@@ -52,7 +52,7 @@ def another_layout(place: Place, entry: Launched) -> list[Entry] | None:
 
 
 def admitted_beside_a_preemption(place: Place, entry: Scheduled) -> list[Entry] | None:
-    """Admit a new request in a step that preempted another one for blocks."""
+    """Admit a new request in a step that preempted another one for lack of blocks."""
     spec = place.spec
     budget = spec.max_num_batched_tokens - sum(row.n for row in entry.rows)
     used = {truth.state_slot for truth in place.oracle.running}
@@ -74,7 +74,7 @@ def admitted_beside_a_preemption(place: Place, entry: Scheduled) -> list[Entry] 
 
 
 def ignored(place: Place, entry: Aborted | CacheReset | Preempted | Submitted) -> list[Entry] | None:
-    """Remove the log entry of an event, and judge the next step or results."""
+    """Remove the log entry of an event; judge the next step or results."""
     if isinstance(entry, Preempted) and entry.cause != "event":
         return None
     for after in place.log[place.at + 1 :]:
@@ -94,7 +94,7 @@ def submitted_early(place: Place, entry: Scheduled) -> list[Entry] | None:
 
 
 def second_sample_taken(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
-    """Remove a second sample for an event that removes one."""
+    """Remove a second sample for an event that should remove one."""
     asked = [event for event in place.trace.events if isinstance(event, NoValidToken) and event.request == truth.name]
     rows = (each for entry in place.log[: place.at] if isinstance(entry, Scheduled) for each in entry.rows)
     taken = any(each.spoils.no_valid_token and each.request == row.request for each in rows)
@@ -102,7 +102,7 @@ def second_sample_taken(place: Place, row: Any, truth: Truth) -> dict[str, Any] 
 
 
 def scheduled_all_the_same(reason: SkipReason) -> Doctor:
-    """Return a doctor that schedules a request although it must wait for a given reason."""
+    """Return a change that schedules a request although it must wait for this reason."""
 
     def doctor(place: Place, entry: Scheduled) -> list[Entry] | None:
         request = next((request for request, why in entry.skipped if why == reason), None)
@@ -116,12 +116,12 @@ def scheduled_all_the_same(reason: SkipReason) -> Doctor:
 
 
 def by_blocks(change: Callable[[Preempted], list[Entry]]) -> Doctor:
-    """Return a doctor that changes preemptions for lack of blocks."""
+    """Return a change of preemptions for lack of blocks."""
     return on(Preempted, lambda p, e: change(e) if e.cause == "blocks" else None)
 
 
 def with_its_step(change: Callable[[Preempted], Preempted]) -> Doctor:
-    """Return a doctor that changes a preemption for lack of blocks, up to the step after it."""
+    """Return a change of a preemption for lack of blocks, including the step after it."""
 
     def doctor(place: Place, entry: Preempted) -> list[Entry] | None:
         if entry.cause != "blocks" or place.oracle.cache is not None:
@@ -133,7 +133,7 @@ def with_its_step(change: Callable[[Preempted], Preempted]) -> Doctor:
 
 
 def about(request: int) -> dict[str, tuple[Refusal, Doctor]]:
-    """Return doctors that put an unknown request into each kind of log entry."""
+    """Return changes that put an unknown request into each kind of log entry."""
     doctors: dict[str, tuple[Refusal, Doctor]] = {
         "aborted": (refused(Rule.NEVER_SUBMITTED), on(Scheduled, lambda p, e: [Aborted(request, e.tick)])),
         "preempted": (

@@ -1,4 +1,4 @@
-"""Refusals: the rule that a changed decision must break, with its values."""
+"""Refusals: the scheduling rule that a changed decision breaks, with its values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from workers.record.rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A violation of one of some rules, the first without a prefix cache, with its values."""
+    """The expected violation: one of some rules, with the values of the first."""
 
     rules: tuple[Rule, ...]
     values: Mapping[str, object]
@@ -23,5 +23,5 @@ class Refusal:
 
 
 def refused(*rules: Rule, **values: object) -> Refusal:
-    """Return the refusal by any of some rules; `values` belong to the first."""
+    """Return a `Refusal` by one of some rules; `values` belong to the first rule."""
     return Refusal(rules, values)

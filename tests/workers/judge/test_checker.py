@@ -54,7 +54,7 @@ HOST = [name for name, variable in VARIABLES.items() if variable.point in HOST_P
 
 
 class Place(NamedTuple):
-    """A value in its domain; `step` counts steps, captures of freed blocks, or observations."""
+    """A value inside its domain; `step` counts steps, captures or observations."""
 
     point: str
     step: int
@@ -172,7 +172,7 @@ def host_places(snapshots: Snapshots, variable: str) -> list[Place]:
 
 
 class Tampered(Checker):
-    """A checker that receives observation number `place.step` with one bit flipped."""
+    """Checker that gets observation number `place.step` with one bit flipped."""
 
     def __init__(self, trace: Trace, variable: str, place: Place, bit: int) -> None:
         super().__init__(trace, VALUE_CACHE)
@@ -249,7 +249,7 @@ def test_block_hash_without_parent_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Leaking(SpecstormTarget):
-    """An engine that loses one block or state slot at the end."""
+    """Engine that loses one block or state slot at the end of a run."""
 
     pool = ""
 
@@ -273,7 +273,7 @@ def test_bit_flips_cover_every_observed_variable() -> None:
 
 
 class Dead(NamedTuple):
-    """A bit of memory that is not read after the state of a step was captured."""
+    """A bit of memory that nothing reads after a step's state was captured."""
 
     step: int
     buffer: str
@@ -287,7 +287,7 @@ def reads_unowned_counts(trace: Trace) -> bool:
 
 
 def dead_bits(seed: int) -> list[Dead]:
-    """Choose bits of device memory that are in no domain, by step and buffer."""
+    """Return bits of device memory outside every domain, by step and buffer."""
     snapshots, run = clean_run(seed)
     sizes = {name: len(words) for name, words in memory_of(specstorm_target(run.target).machine).items()}
     names, steps, found = sorted(sizes), list(snapshots.steps), []
@@ -345,7 +345,7 @@ def test_free_state_slot_may_hold_any_accepted_count() -> None:
 
 
 class FlipsOutside(Recorder):
-    """A recorder that flips one bit of every captured variable outside its domain."""
+    """Recorder that flips one bit outside the domain of every captured variable."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ def traced(*others: AnyEvent, spec: EngineSpec = SPEC, temperature: float = 0.0)
 
 
 def effort(drafts: Sequence[int], sampled: Sequence[int], *more: EngineRecord) -> Effort:
-    """Return the effort of a run that samples 5 after its prompt, and then verifies draft tokens."""
+    """Return the work of a run that prefills a prompt, samples token 5, and verifies drafts."""
     prefill = Part(0, 0, PROMPT, [0, 1], begun=PROMPT)
     decode = Part(0, 4, [5, *drafts], [0, 1], num_drafts=len(drafts))
     records = [

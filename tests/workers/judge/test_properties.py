@@ -52,7 +52,7 @@ def trace_of(seed: int) -> Trace:
 
 
 def limit_is_off_by(by: int) -> Callable[[Patch], None]:
-    """Let requests end `by` tokens after their length limit."""
+    """Plant a bug: requests end `by` tokens after their length limit."""
 
     def apply(patch: Patch) -> None:
         def engines(spec: EngineSpec, prompt_length: int, max_tokens: int) -> int:
@@ -69,7 +69,7 @@ def limit_is_off_by(by: int) -> Callable[[Patch], None]:
 
 
 def short_budget(patch: Patch) -> None:
-    """Leave a token of each step's budget unused."""
+    """Plant a bug: each step leaves one token of its budget unused."""
     begin, init = PlanWorkspace.begin, Decision.__init__
 
     def of_the_judge(decision: Decision, *arguments: Any) -> None:
@@ -81,7 +81,7 @@ def short_budget(patch: Patch) -> None:
 
 
 def skips_a_request(patch: Patch) -> None:
-    """Skip one running request in every step that runs another one."""
+    """Plant a bug: a step that runs several requests skips one of them."""
     reason, judged = Scheduler._reason_to_skip, Decision._reason_to_wait
 
     def of_the_engine(scheduler: Scheduler, request: Request) -> SkipReason | None:
@@ -95,7 +95,7 @@ def skips_a_request(patch: Patch) -> None:
 
 
 def skips_near_the_limit(patch: Patch) -> None:
-    """Take the length limit for reached one token early."""
+    """Plant a bug: the length limit counts as reached one token early."""
     judged = Decision._reason_to_wait
 
     def is_near(request: Request) -> bool:
@@ -111,7 +111,7 @@ def skips_near_the_limit(patch: Patch) -> None:
 
 
 def last_come_first(patch: Patch) -> None:
-    """Admit the request that came last."""
+    """Plant a bug: the newest request is admitted first."""
     judge = Referee.judge
 
     def of_the_judge(referee: Referee, entry: Entry) -> Violation | None:
@@ -125,7 +125,7 @@ def last_come_first(patch: Patch) -> None:
 
 
 def one_row_less(patch: Patch) -> None:
-    """Use one batch row less than the maximum."""
+    """Plant a bug: the batch has one row less than the maximum."""
     attempt, judged = Scheduler._try_admit, Decision._try_admit
 
     def of_the_engine(scheduler: Scheduler, request: Request, draft: Any) -> SkipReason | None:
@@ -151,7 +151,7 @@ def one_row_less(patch: Patch) -> None:
 
 
 def shorter_chunks(patch: Patch) -> None:
-    """Schedule every prefill chunk one token shorter."""
+    """Plant a bug: each prefill chunk is one token shorter."""
     clip, share = Scheduler._clip, Decision._share
 
     def of_the_engine(scheduler: Scheduler, request: Request, wanted: int, budget: int) -> int:
@@ -174,7 +174,7 @@ def shorter_chunks(patch: Patch) -> None:
 
 
 def admits_no_request(patch: Patch) -> None:
-    """Admit a request only if no other one runs."""
+    """Plant a bug: a request is admitted only if no other one runs."""
     admit, judged = Scheduler._admit, Decision.admit
 
     def of_the_engine(scheduler: Scheduler, draft: Any) -> None:
@@ -194,7 +194,7 @@ def admits_no_request(patch: Patch) -> None:
 
 
 def keeps_blocks_back(patch: Patch) -> None:
-    """Admit no request that needs more than half of the free blocks."""
+    """Plant a bug: no request is admitted that needs over half of the free blocks."""
     allocate, give = Scheduler._allocate, Decision._try_admit
 
     def of_the_engine(scheduler: Scheduler, request: Request, n: int, shared: Sequence[int] = ()) -> Any:

@@ -24,7 +24,7 @@ from workers.targets.specstorm import Specstorm
 
 
 class Scene:
-    """A machine with race detector and two buffers, and one-letter verbs for its lanes."""
+    """A machine with race detector and two buffers; one-letter methods act on its lanes."""
 
     def __init__(self) -> None:
         self.detector = RaceDetector(LANES)

@@ -31,7 +31,7 @@ ALL_REFUSED = {**REFUSED, **REFUSED_BY_HISTORY}
 
 
 class Logged(Checker):
-    """A checker that keeps the decisions of the log."""
+    """Checker that stores the entries of the decision log."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace, VALUE_CACHE)
@@ -59,7 +59,7 @@ def test_referee_accepts_log_of_clean_engine(seed: int) -> None:
 
 
 def refusals(doctor: Doctor) -> Iterator[Difference | None]:
-    """Yield the result of the first entry that a doctor changes in each log."""
+    """Yield the referee's result for the first entry that a doctor changes, for each log."""
     for seed in SEEDS:
         trace, log = clean_log(seed)
         checker = Checker(trace, VALUE_CACHE, points=frozenset())
@@ -87,7 +87,7 @@ def test_referee_names_rule_of_forbidden_decision(name: str) -> None:
 
 
 class Deaf(Run):
-    """A run whose engine ignores one kind of event."""
+    """Run with an engine that ignores one kind of event."""
 
     def __init__(self, trace: Trace, kind: type) -> None:
         super().__init__(trace, VALUE_CACHE, Options(races=False), Specstorm(EngineFunctions()))

@@ -36,14 +36,14 @@ Item = Entry | Observation
 
 
 class Stream(NamedTuple):
-    """The records passed to the checker, of host and device, each with the number of its call."""
+    """The records that the checker received, of host and device, each with its call number."""
 
     host: list[tuple[int, Item]]
     device: list[tuple[int, Observation]]
 
 
 class Listening(Checker):
-    """A checker that keeps its records."""
+    """Checker that stores the records that it receives."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace, VALUE_CACHE)
@@ -74,7 +74,7 @@ def clean_run(seed: int) -> tuple[Trace, Listening]:
 
 
 def judged(trace: Trace, heard: Listening, stream: Stream) -> Difference | None:
-    """Return the difference that a new checker finds in a stream, or None."""
+    """Return the difference that a new checker finds in these records, or None."""
     checker = Checker(trace, VALUE_CACHE)
     assert heard.end is not None
     for call in range(heard.num_calls):
@@ -228,7 +228,7 @@ def test_checker_missing_correction_is_reported() -> None:
 
 
 class Deaf(Recorder):
-    """A recorder that hashes no captures."""
+    """Recorder that leaves captures out of its hash."""
 
     def digest(self) -> str:
         return ""
@@ -242,7 +242,7 @@ def test_checker_empty_digest_is_reported() -> None:
 
 
 class Forgetful(Recorder):
-    """A recorder that drops everything captured at one point."""
+    """Recorder that drops all captures of one point."""
 
     point = ""
 
@@ -265,7 +265,7 @@ def test_checker_point_without_captures_is_reported(point: str) -> None:
 
 
 class KeepsRequests(Engine):
-    """An engine that keeps the draft tokens of an ended request."""
+    """Engine that does not drop the draft tokens of an ended request."""
 
     def drained(self) -> bool:
         is_drained = super().drained()

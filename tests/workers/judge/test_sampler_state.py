@@ -36,7 +36,7 @@ def sampler(step: int, **stored: Any) -> EngineRecord:
 
 
 def judged(*more: EngineRecord, submit: Submit = SUBMIT, **sizes: Any) -> Difference | None:
-    """Return the first difference of a run of two steps: a prompt, then the sampled token 7."""
+    """Return the judge's first difference in a run of two steps: prefill, then decode."""
     first = step_of(0, Part(0, 0, PROMPT, [1], begun=PROMPT))
     second = step_of(1, Part(0, 3, [7], [1]))
     seen = [opened(**sizes), *first, shown("processed", 0, [0], sampled=[[7]]), *second, *more]

@@ -51,7 +51,7 @@ class Outcome:
 
 
 def outcome_of(run: Run) -> Outcome:
-    """Run to the end, also if an op crashes on wrong input."""
+    """Run to the end; an op that crashes on wrong input also counts as a difference."""
     assert run.detector is not None
     try:
         found = run.to_end()
@@ -80,7 +80,7 @@ def waits_of(seed: int, accepted_counts: Configuration) -> frozenset[Wait]:
 
 @cache
 def seen_waits(accepted_counts: Configuration) -> frozenset[Wait]:
-    """Return the waits, records and synchronisations of some clean runs without dummy steps."""
+    """Return all waits, records and synchronisations of some correct runs without dummy steps."""
     seen = frozenset[Wait]().union(*(waits_of(seed, accepted_counts) for seed in SEEDS))
     return frozenset(wait for wait in seen if not is_of_dummy_step(wait))
 
@@ -174,7 +174,7 @@ def test_both_host_waits_for_counts_are_needed() -> None:
 
 
 def one_slot_fewer(monkeypatch: pytest.MonkeyPatch, short: str) -> None:
-    """Make one ring of pinned memory one slot shorter."""
+    """Make one ring of pinned buffers one slot shorter."""
     whole = memory.ring_size
 
     def ring_size(ring: str, spec: EngineSpec) -> int:

@@ -1,4 +1,4 @@
-"""Enumerate what verification commits: every draft, and one noise cell for every outcome.
+"""Enumerate the results of verification: all draft tokens, and a cell of noise per outcome.
 
 A cell is a box of noise with an interval for each number. Its sides are the break points of the algorithm, rational
 because the weights of tokens are powers of two; so the distribution of committed tokens is a sum of products of
@@ -31,7 +31,7 @@ Verify = Callable[[Drafts], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A target and a drafter: base-2 logarithms of the next token's weights, None for 0.
+    """A target and a drafter, as base-2 logarithms of the next token's weights (None for 0).
 
     After the k draft tokens there are `unproposed` columns without a proposed draft token.
     """
@@ -86,7 +86,7 @@ def world(seed: int, **sizes: Any) -> World:
 
 
 def cells(at: World, drafts: tuple[int, ...]) -> Iterator[tuple[Cell, Fraction]]:
-    """Yield every cell of the noise that decides about these draft tokens, with its size."""
+    """Yield each cell of the random numbers that decide about these draft tokens, with its size."""
     if at.greedy:
         yield {}, Fraction(1)
     elif at.method == STRICT:
@@ -206,7 +206,7 @@ def _side(place: Place, low: Fraction, high: Fraction) -> Iterator[tuple[Cell, F
 
 
 def committed(at: World, verify: Verify, seed: int = 0) -> tuple[dict[tuple[int, ...], Fraction], int]:
-    """Return the distribution of the first 1 + K tokens, and in how many cells corners differ.
+    """Return the distribution of the first 1 + K tokens, and how many cells have two results.
 
     If fewer tokens are committed, the rest follows the target's distribution.
     """

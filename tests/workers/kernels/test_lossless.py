@@ -51,7 +51,7 @@ def test_missing_drafts_keep_the_target_distribution(method: int, k: int, unprop
 
 
 def worlds_that_tell(method: int, verify: Verify, num_worlds: int = 6) -> int:
-    """Return the number of worlds with a wrong distribution or break point."""
+    """Return how many worlds reveal a wrong distribution, or an op that differs within a cell."""
     found = 0
     for seed in range(num_worlds):
         at = world(seed, method=method, vocab_size=3, k=2, num_tries=1, block_size=2, tile_size=1)
@@ -61,22 +61,22 @@ def worlds_that_tell(method: int, verify: Verify, num_worlds: int = 6) -> int:
 
 
 def leak(batch: Drafts) -> Drafts:
-    """Two of a hundred draft tokens are accepted unconditionally."""
+    """Plant a bug: one in fifty draft tokens is accepted unconditionally."""
     return replace(batch, accept_noise=np.where(batch.accept_noise >= 0.98, np.float32(0), batch.accept_noise))
 
 
 def keep_every_draft(batch: Drafts) -> Drafts:
-    """vLLM-Ascend PR #13470: the noise is 0."""
+    """Plant the bug of vLLM-Ascend PR #13470: the random numbers are 0."""
     return replace(batch, accept_noise=np.zeros_like(batch.accept_noise))
 
 
 def forget_draft_probabilities(batch: Drafts) -> Drafts:
-    """If one request lacks draft probabilities, the whole batch is verified as deterministic."""
+    """Plant a bug: one request without draft probabilities makes the whole batch deterministic."""
     return replace(batch, point_mass=np.ones_like(batch.point_mass))
 
 
 def forget_temperature(batch: Drafts) -> Drafts:
-    """vLLM PR #10198: draft tokens are verified with unprocessed logits."""
+    """Plant the bug of vLLM PR #10198: draft tokens are verified with unprocessed logits."""
     return replace(batch, temperature=batch.temperature / 2)
 
 
@@ -88,7 +88,7 @@ def test_biased_sampler_is_detected(fault: Any, method: int) -> None:
 
 
 def test_block_verification_with_single_draft_residual_is_detected() -> None:
-    """vLLM-Ascend issue #7807: block acceptance is followed by single-draft recovery."""
+    """vLLM-Ascend issue #7807: block acceptance, then recovery as after a single draft token."""
 
     def mixed(batch: Drafts) -> NDArray[np.int64]:
         together = sampled(batch)

@@ -34,7 +34,7 @@ class Fill(Arguments):
 
 @arguments
 class Stir(Arguments):
-    """Update the target from its old value and the source; the result shows the order."""
+    """Op that mixes a source into its target; the result depends on the order of ops."""
 
     source: Annotated[Memory, In("int64", "source_length", of=(ANY_NAME,))]
     target: Annotated[Memory, InOut("int64", "length", of=(ANY_NAME,))]
@@ -43,7 +43,7 @@ class Stir(Arguments):
 
 @arguments
 class Note(Arguments):
-    """Note that the op runs."""
+    """Op that records that it ran."""
 
     cell: Annotated[Memory, InOut("int64", "length", of=(ANY_NAME,))]
 
@@ -59,7 +59,7 @@ def fill(a: Fill) -> None:
 
 
 def stir(a: Stir) -> None:
-    """Update the target from its old value and the source; the result shows the order."""
+    """Mix the source into the target; the result depends on the order of ops."""
     a.target[:] = a.target * 3 + np.sum(a.source) * 5 + a.salt
 
 
@@ -100,7 +100,7 @@ def pinned(made: Machine, name: str, length: int = 4) -> Buffer:
 
 
 def contents(made: Machine, span: Span) -> list[int]:
-    """Return the values of a span after everything has run, read by a capture."""
+    """Run everything and return the values of a span, read by a capture."""
     made.drain()
     seen: list[int] = []
 

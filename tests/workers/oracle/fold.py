@@ -28,16 +28,16 @@ REFUSED = ("workers.engine", "workers.kernels", "workers.lanes", "numpy.random",
 
 
 class NoEngine(MetaPathFinder):
-    """Refuse to import any part of an engine."""
+    """Import hook that refuses to import any part of an engine."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> None:
-        """Raise for a refused module, leave the others to the next finder."""
+        """Raise for a module of an engine; return None for all others."""
         if any(name == refused or name.startswith(refused + ".") for refused in REFUSED):
             raise ImportError(f"{name} is refused here")
 
 
 def expectations(trace: Trace, log: Sequence[Entry]) -> str:
-    """Return a digest of all expected device values and scheduler counts."""
+    """Return a digest of all device values and scheduler counts that the oracle expects."""
     oracle = Oracle(trace, ModelValueCache())
     digest = blake2b()
     for entry in log:

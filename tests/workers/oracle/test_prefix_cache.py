@@ -11,7 +11,7 @@ SIZE = 7
 
 
 class Pair:
-    """A pool and its reference; `held` lists the blocks of each holder."""
+    """A block pool and its reference; `held` has the blocks of each holder."""
 
     def __init__(self) -> None:
         self.pool = CachingPool(SIZE)

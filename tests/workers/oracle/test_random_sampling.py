@@ -46,7 +46,7 @@ Case = tuple[Array, SamplingParams, list[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Random rows with their own parameters. Shapes: logits [B, 1 + K, V], drafts [B, K]."""
+    """Random rows, each with its own sampling parameters: logits [B, 1 + K, V], drafts [B, K]."""
 
     logits: Array
     drafts: Array
@@ -54,7 +54,7 @@ class Rows:
     positions: Array
 
     def expected(self, method: SamplingMethod) -> list[VerifiedTokens]:
-        """Return the oracle's result for each row."""
+        """Return the oracle's sampled tokens for each row."""
         return [
             rejection.verify(method, lines.tolist(), drafts.tolist(), params, RATES, position)
             for lines, drafts, params, position in zip(
@@ -186,14 +186,14 @@ def test_greedy_rows_are_never_ambiguous() -> None:
 
 
 def narrow(vocab_size: int, seed: int) -> tuple[Array, SamplingParams, int]:
-    """Return logits of one tile, a temperature, and a token."""
+    """Return random logits for one vocabulary tile, a temperature, and a token id."""
     rng = np.random.default_rng([vocab_size, seed])
     logits = rng.integers(0, 1 << 24, vocab_size).astype(np.float32)
     return logits, SamplingParams(temperature=float(rng.choice([0.5, 1.0, 2.0, 8.0]))), int(rng.integers(vocab_size))
 
 
 def around(near: float, is_ambiguous: Callable[[float], bool]) -> Iterator[float]:
-    """Yield the closest unambiguous noise on each side of a bound."""
+    """Yield the closest unambiguous random numbers below and above a bound."""
     for side in (-1, 1):
         numbers = range(round(near * 2**24), round(near * 2**24) + side * STEPS_MAX, side)
         clear = next((number for number in numbers if not is_ambiguous(number / 2**24)), -1)

@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 class Drawn:
-    """Random rows with sampled draft tokens: near their targets, far from them, or equal."""
+    """Random rows with sampled draft tokens; draft and target distributions are equal or not."""
 
     def __init__(self, num_rows: int, vocab_size: int, seed: int) -> None:
         rows = rows_of(num_rows, vocab_size, seed)
@@ -105,7 +105,7 @@ def test_oracle_proposals_equal_drawn_chain(vocab_size: int) -> None:
 
 
 def narrow(vocab_size: int, seed: int) -> tuple[Array, Array, SamplingParams, Draft]:
-    """Return similar logits of target and drafter, a temperature, and a draft token."""
+    """Return similar target and draft logits for one tile, a temperature, and a draft token."""
     rng = np.random.default_rng([vocab_size, seed, 7])
     logits = rng.integers(0, 1 << 24, vocab_size)
     proposed = np.clip(logits + rng.integers(-(1 << 20), 1 << 20, vocab_size), 0, (1 << 24) - 1)
@@ -119,7 +119,7 @@ def narrow(vocab_size: int, seed: int) -> tuple[Array, Array, SamplingParams, Dr
 def kept_by_ops(
     method: SamplingMethod, cases: list[tuple[Array, Array, SamplingParams, Draft, float]], k: int
 ) -> Array:
-    """Return how many of `k` equal draft tokens the ops accept with one number as all noise."""
+    """Return how many of `k` equal draft tokens the ops accept, with one number as all noise."""
     num_rows, vocab_size = len(cases), len(cases[0][0])
     numbers = np.array([number for *_, number in cases], dtype=np.float32)
     batch = drafts_of(
@@ -145,7 +145,7 @@ def together(draft: Draft, number: float) -> tuple[int, bool]:
 
 
 def borders(answer: Callable[[float], int]) -> Iterator[float]:
-    """Yield the numbers at which a result changes, to the 24th bit."""
+    """Yield the random numbers, to the 24th bit, at which a result changes."""
     for low, high in pairwise(step / 8 for step in range(9)):
         below, above = low, high
         while answer(below) != answer(above):

@@ -38,7 +38,7 @@ VALUE_CACHE = ModelValueCache()
 
 
 class Recording(Checker):
-    """A checker that keeps the engine's decisions in `log` and values in `observations`."""
+    """Checker that stores the engine's decisions in `log`, and its values in `observations`."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace, VALUE_CACHE)
@@ -90,7 +90,7 @@ def test_process_without_engine_cannot_import_one() -> None:
 
 
 class Slow:
-    """A model run token by token with recomputed sums; shares scalar functions with `ModelValues`."""
+    """Reference model that computes token by token, and shares scalar functions only."""
 
     def __init__(self, tokens: list[int], spec: EngineSpec) -> None:
         self.kv = [model.kv_entry(model.embed(token), at, 0) for at, token in enumerate(tokens)]
@@ -215,7 +215,7 @@ def test_scheduler_counts_equal_the_worked_example() -> None:
 
 
 class Identities(Checker):
-    """A checker that asserts I1 after every step: computed - placeholders == tokens - 1.
+    """Checker that asserts computed - placeholders == tokens - 1 after every step.
 
     I1 of the specification holds for a request from its first scheduled sampling step in an epoch on.
     """

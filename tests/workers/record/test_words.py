@@ -101,7 +101,7 @@ def calls_in(path: Path) -> Iterator[Call]:
 
 @cache
 def calls() -> tuple[Call, ...]:
-    """Return every call in workers that makes evidence."""
+    """Return every call in `workers` that makes evidence."""
     return tuple(call for path in sorted((ROOT / "workers").rglob("*.py")) for call in calls_in(path))
 
 
@@ -158,7 +158,7 @@ def other_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def named(path: Path, verdict: Verdict) -> tuple[str, str]:
-    """Return the bug of a finding in a file, and the name of its artefact."""
+    """Return the fingerprint of a finding and the name of its artefact."""
     trace = load(path).explicit()
     signature = signature_of(verdict, trace)
     assert signature is not None

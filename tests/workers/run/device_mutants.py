@@ -1,4 +1,4 @@
-"""Engines with one bug in a device op, and equivalent mutants."""
+"""Engines with one bug in a device op, and changes that are no bug."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,12 +17,12 @@ def put(array: Any, value: Any) -> None:
 
 
 def in_this_order(previous: Any) -> Any:
-    """Return the current row instead of the row in the previous step."""
+    """Plant a bug: use the current row index in place of the row in the previous step."""
     return np.where(previous >= 0, np.arange(len(previous)), previous)
 
 
 def in_place(given: Any) -> None:
-    """Correct row by row in place, so that later rows read corrected values."""
+    """Plant a bug: correct rows in place, so that later rows read corrected values."""
     counts = given.prev_num_computed.copy()
     for row, before in enumerate(given.prev_position):
         counts[row] = given.computed_host[row] if before < 0 else counts[before]
@@ -39,7 +39,7 @@ def slots_of(given: Any, positions: Any, row: Any) -> Any:
 
 
 def optimistic_slots(given: Any) -> None:
-    """Compute the slot mapping from the host's positions, as before vLLM PR #32951."""
+    """Plant the bug of vLLM PR #32951: compute the slot mapping from the host's positions."""
     ahead = (given.computed_host - given.num_computed)[given.token_row]
     is_real = given.token_row >= 0
     optimistic = slots_of(given, given.positions + ahead * is_real, given.token_row * is_real)
@@ -56,7 +56,7 @@ def positions_without_start(given: Any) -> None:
 
 
 def drafts_in_this_order(given: Any) -> None:
-    """Read next tokens and drafts at the current row, although counts use the previous row."""
+    """Plant a bug: read next tokens and drafts at the current row index."""
     num_computed, positions, slots = (array.copy() for array in (given.num_computed, given.positions, given.slots))
     CLEAN.prepare_inputs(given.on({"prev_position": in_this_order(given.prev_position)}))
     put(given.num_computed, num_computed)
@@ -116,7 +116,7 @@ def table_of_the_first(given: Any) -> Any:
 
 
 class Fed(NamedTuple):
-    """A mutant with another value of one argument of a part."""
+    """Mutant that gives one op another value of an argument."""
 
     name: str
     planes: str
@@ -277,7 +277,7 @@ FED: Mapping[str, tuple[Fed, ...]] = {
 
 
 def instead(part: str, body: Any) -> EngineFunctions:
-    """Return engine parts with another body of one part."""
+    """Return the engine's functions with another body for one op."""
     return with_part(part, ran_as(getattr(CLEAN, part), body))
 
 

@@ -1,4 +1,4 @@
-"""List of all features of engines, requests and events, each a small change of one trace."""
+"""All features of engines, requests and events, each as a small change of one trace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -218,7 +218,7 @@ FEATURES = (
 
 
 def alternatives(first: Feature, second: Feature) -> bool:
-    """Return whether two features set the same key to different values."""
+    """Return whether two features set one key to different values."""
     ours, theirs = first.values(), second.values()
     return any(theirs[where] != value for where, value in ours.items() if where in theirs)
 

@@ -19,7 +19,7 @@ Change = Callable[[Any], Any]
 
 
 class Mutant(NamedTuple):
-    """One bug; `planes` are the planes that may report its first difference."""
+    """An engine with one bug; `planes` are the planes of the first difference that it may have."""
 
     name: str
     planes: str
@@ -27,7 +27,7 @@ class Mutant(NamedTuple):
 
 
 def ran_as(kernel: Kernel[Any], body: Callable[[Any], None]) -> Kernel[Any]:
-    """Return another op with the name and arguments of `kernel`."""
+    """Return another function with the name and the arguments of op `kernel`."""
 
     @wraps(kernel)
     def mutated(a: Any) -> None:
@@ -37,13 +37,13 @@ def ran_as(kernel: Kernel[Any], body: Callable[[Any], None]) -> Kernel[Any]:
 
 
 def with_part(part: str, kernel: Kernel[Any]) -> EngineFunctions:
-    """Return engine parts with one part replaced."""
+    """Return the engine's functions with one op replaced."""
     changes: dict[str, Any] = {part: kernel}
     return EngineFunctions(**changes)
 
 
 def fed(part: str, **changes: Change) -> EngineFunctions:
-    """Return engine parts with other arguments for one part."""
+    """Return the engine's functions with other arguments for one op."""
     kernel = getattr(CLEAN, part)
 
     def body(given: Any) -> None:
@@ -53,7 +53,7 @@ def fed(part: str, **changes: Change) -> EngineFunctions:
 
 
 def then(part: str, change: Callable[[Any], None]) -> EngineFunctions:
-    """Return engine parts with one part that spoils its result."""
+    """Return the engine's functions with one op that corrupts its result."""
     kernel = getattr(CLEAN, part)
 
     def body(given: Any) -> None:
@@ -64,7 +64,7 @@ def then(part: str, change: Callable[[Any], None]) -> EngineFunctions:
 
 
 def never(part: str) -> EngineFunctions:
-    """Return engine parts with one part that does nothing."""
+    """Return the engine's functions with one op that does nothing."""
     return with_part(part, ran_as(getattr(CLEAN, part), lambda given: None))
 
 
@@ -122,7 +122,7 @@ def resumed_output_is_prompt(request: Request, spec: EngineSpec) -> list[int]:
 
 
 def stale(part: str) -> EngineFunctions:
-    """Return engine parts with one part that copies the data of one call earlier."""
+    """Return the engine's functions with one op that copies the data of its previous call."""
     held: dict[tuple[int, ...], Any] = {}
 
     def body(given: Any) -> None:

@@ -7,7 +7,7 @@ from workers.run.panel import Panel
 
 
 def judged_by(run: Run, checker: Checker) -> Run:
-    """Replace the checker of a run; return the run."""
+    """Return a run with another checker."""
     panel = run.panel
     judges = tuple(checker if judge is panel.checker else judge for judge in panel.judges)
     assert checker in judges, "an engine that logs its decisions has a checker"

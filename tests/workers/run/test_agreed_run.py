@@ -1,4 +1,4 @@
-"""Runs under further schedules: compared with an agreed run, judged if they differ."""
+"""Runs under other schedules: compared with a correct run, and judged if they differ."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""An engine that only returns outputs: run, judged and shrunk like ours."""
+"""An engine that reports only outputs: it is run, judged and shrunk like our own engine."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -136,7 +136,7 @@ def test_reported_steps_are_judged_with_right_outputs() -> None:
 
 
 class NotGivenBack(BlackBox):
-    """The tiny engine, with an error when it is closed."""
+    """The tiny engine, with an exception when it is closed."""
 
     def close(self) -> None:
         super().close()
@@ -212,7 +212,7 @@ def test_worker_uses_single_schedule_of_engine_without_lanes() -> None:
 
 
 class Costly(BlackBoxKind):
-    """The tiny engine, declared as costly."""
+    """The tiny engine, with the property `is_costly`."""
 
     @property
     def capabilities(self) -> Capabilities:

@@ -23,7 +23,7 @@ BOTH: tuple[Kernels, ...] = ("defined", "interpreted")
 
 @dataclass(frozen=True)
 class DefinedKind(SamplerBoxKind):
-    """Breaks a contract with some kinds of kernels; keeps the kind of each run."""
+    """Engine kind that violates a contract with some kinds of kernels; stores which it ran."""
 
     wrong: tuple[Kernels, ...] = BOTH
     steps_max: int = 100

@@ -59,7 +59,7 @@ REQUESTS: dict[str, dict[str, object]] = {
 
 
 def everything(depth: int) -> Trace:
-    """Return a trace of all these requests, with an abort and a reused name."""
+    """Return a trace with all these requests, an abort, and a reused name."""
     spec = EngineSpec(vocab_size=12, max_model_len=40, depth=depth)
     events: list[AnyEvent] = [
         Submit(
@@ -101,7 +101,7 @@ def found_in(trace: Trace, breach: str) -> Difference | None:
 
 
 class BlackBoxOfOurs(Specstorm):
-    """Our engine as an engine that only returns outputs."""
+    """Our own engine, reduced to an engine that reports only outputs."""
 
     capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 

@@ -1,4 +1,4 @@
-"""Known bugs of a finding: the smallest set of fixes that removes it."""
+"""Known bugs of a finding: the minimal set of fixes that removes it."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ NAMES = tuple(f"box_{name}" for name in "abcdefgh")
 
 @dataclass(frozen=True)
 class FixableKind(SamplerBoxKind):
-    """Breaks a contract unless one of the sets of fixes in `cures` is applied.
+    """Engine kind that violates a contract unless one of the sets of fixes `cures` is applied.
 
     With `causes`, it breaks it only if one of these sets is applied, too.
     """
@@ -63,7 +63,7 @@ class FixableKind(SamplerBoxKind):
 def named(
     kind: FixableKind, monkeypatch: pytest.MonkeyPatch, fixes: str = "", times: int = 1, proofs: Sequence[Proof] = ()
 ) -> tuple[str, ...]:
-    """Return the known bugs of the finding of a kind of engine with fixes.
+    """Return the known bugs that explain the finding of an engine kind with fixes.
 
     With several runs, return the last answer.
     """
@@ -191,7 +191,7 @@ def test_engine_that_does_not_start_with_part_of_the_fixes_needs_none(monkeypatc
 
 @st.composite
 def some_needed(draw: st.DrawFn) -> tuple[int, set[int]]:
-    """Generate a number of names and the one to three of them that are needed."""
+    """Generate some names, one to three of which are needed."""
     count = draw(st.integers(1, 60))
     return count, draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=3))
 

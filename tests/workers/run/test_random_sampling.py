@@ -66,7 +66,7 @@ def test_equal_seeds_sample_equal_tokens() -> None:
 
 
 def marked(position: int) -> ModelValueCache:
-    """Return value_cache with an ambiguous token at an output position of the first sampled request."""
+    """Return a value cache with an ambiguous token at one output position of a sampled request."""
     value_cache = ModelValueCache()
     event = next(event for event in DRAWN.submits() if event.params.temperature)
     assert isinstance(event.prompt, tuple)
@@ -75,7 +75,7 @@ def marked(position: int) -> ModelValueCache:
 
 
 def from_step(first: int) -> EngineFunctions:
-    """Return engine parts with a wrong first token in every row, from a launch on."""
+    """Return engine functions that, from a launch on, change each row's first token."""
     clean, launches = EngineFunctions(), [0]
 
     def body(given: Any) -> None:
@@ -107,7 +107,7 @@ def params_of_the_row_before(rows: Sequence[Row]) -> list[SamplingParams]:
 
 
 def prepared(change: Callable[[Any], None]) -> EngineFunctions:
-    """Return engine parts with a bug after the op that prepares a step's sampling."""
+    """Return engine functions with a bug after the op that prepares sampling inputs."""
     clean = EngineFunctions()
 
     def body(given: Any) -> None:
@@ -118,7 +118,7 @@ def prepared(change: Callable[[Any], None]) -> EngineFunctions:
 
 
 def verified(change: Callable[[Any], None]) -> EngineFunctions:
-    """Return engine parts with a bug after the op that verifies drafts."""
+    """Return engine functions with a bug after the op that verifies draft tokens."""
     clean = EngineFunctions()
 
     def body(given: Any) -> None:

@@ -36,7 +36,7 @@ TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(Submit(tick=0, request="a",
 
 @dataclass(frozen=True)
 class CountingKind(SamplerBoxKind):
-    """A kind of engine that keeps the traces that it runs."""
+    """Engine kind that stores the traces that it runs."""
 
     opened: list[Trace] = field(default_factory=list)
 
@@ -68,7 +68,7 @@ def test_reference_runs_stop_after_last_needed_kind() -> None:
 
 @dataclass(frozen=True)
 class CrashingKind(SamplerBoxKind):
-    """A kind whose engine cannot start; keeps whether the race detector was on."""
+    """Engine kind that cannot start; stores whether the race detector was on."""
 
     watched: list[bool] = field(default_factory=list)
 
@@ -90,7 +90,7 @@ def test_crash_is_judged_again_with_race_detector() -> None:
 
 @dataclass(frozen=True)
 class CrashingReferenceKind(SamplerBoxKind):
-    """A kind of engine that cannot start with depth 1."""
+    """Engine kind that cannot start with depth 1."""
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
         """Start an engine with depth 2 only."""
@@ -144,7 +144,7 @@ def test_reference_run_starts_with_last_weights() -> None:
 
 @dataclass(frozen=True)
 class ForgetfulKind(SamplerBoxKind):
-    """Answers a request with a reused name with the tokens of another prompt."""
+    """Engine kind that answers a reused request name with tokens of another prompt."""
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
         return ForgetfulBox(trace, self.breach)

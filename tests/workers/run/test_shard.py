@@ -94,7 +94,7 @@ def test_clean_shard_agrees_and_reports_counts(profile: Profile) -> None:
 
 
 def said_of(worker: Worker, faults: tuple[str, ...]) -> str:
-    """Return a worker's results for a shard and its first finding, shrunk and judged, as JSON."""
+    """Return the results of a worker for a shard and for its first finding, shrunk, as JSON."""
     report, _ = hunt(worker, number=1, traces=3, faults=faults)
     said = [report.model_dump_json()]
     for hit in report.hits[:1]:

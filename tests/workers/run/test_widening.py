@@ -1,4 +1,4 @@
-"""Widened windows of races, with made-up runs instead of a GPU."""
+"""Delays at races, with invented runs in place of a GPU."""
 
 from collections.abc import Callable, Sequence
 

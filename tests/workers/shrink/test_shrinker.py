@@ -35,13 +35,13 @@ CRASH = Crashed(stats=NOTHING, error="KeyError: 3", where=Site(function="condens
 
 
 def attempt(candidates: list[Trace], target: Signature) -> TriedCandidates:
-    """Try candidates on the engine."""
+    """Run candidates on the engine."""
     return first_matching_candidate(candidates, target, VALUE_CACHE)
 
 
 @cache
 def first_finding(fault: str, schedule: Schedule = EAGER, in_plane: str | None = None) -> tuple[Trace, Finding]:
-    """Return a random trace that finds a fault, in the given plane if any."""
+    """Return a random trace that finds a fault, if given in this plane."""
     for seed in dict.fromkeys((*FOUND_AT.get(fault, ()), *range(400))):
         trace = random_trace(seed).explicit()
         spec = trace.spec.model_copy(update=dict(FAULTS[fault].requires))
@@ -53,7 +53,7 @@ def first_finding(fault: str, schedule: Schedule = EAGER, in_plane: str | None =
 
 
 class FailsWith:
-    """A trial without an engine: a candidate fails iff it has all of some kinds of event."""
+    """Attempt without an engine: a candidate fails if it has events of all given kinds."""
 
     def __init__(self, kinds: tuple[str, ...]) -> None:
         self.kinds = kinds
@@ -196,7 +196,7 @@ def test_race_without_effect_shrinks_as_a_bare_race() -> None:
 
 
 def failing_where(needed: Callable[[Trace], bool]) -> Callable[[list[Trace], Signature], TriedCandidates]:
-    """Return a trial without an engine: a candidate fails iff it has the needed parts."""
+    """Return an attempt without an engine: a candidate fails if it has the needed parts."""
 
     def attempting(candidates: list[Trace], target: Signature) -> TriedCandidates:
         for count, candidate in enumerate(candidates, 1):

@@ -132,14 +132,14 @@ class SamplerBox(Target):
         return (vocab_size if self.breach == "vocabulary" and len(request.output) == 2 else token), flat
 
     def _subtracted(self, logits: Sequence[float]) -> float:
-        """Return the log-sum-exp that logprobs subtract from logits; 0 if logits are returned."""
+        """Return the log-sum-exp to subtract from logits; 0 if logits are delivered instead."""
         if self.trace.spec.logprobs_mode.endswith("logits"):
             return 0
         largest = max(logits)
         return largest + log(sum(exp(logit - largest) for logit in logits))
 
     def _of_prompt(self, request: Request) -> tuple[int | float, ...]:
-        """Return the logprobs of the prompt tokens, once the request has an output token."""
+        """Return the prompt logprobs, once the request has an output token."""
         width, prompt = request.submit.params.num_prompt_logprobs, request.submit.prompt
         assert isinstance(prompt, tuple)
         found: list[int | float] = []

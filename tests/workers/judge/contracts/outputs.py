@@ -12,7 +12,7 @@ SPEC = EngineSpec(vocab_size=8, max_model_len=16)
 
 
 def submit_of(prompt: tuple[int, ...] = (1, 2), max_tokens: int = 4, **asked: object) -> Submit:
-    """Return a request; other keywords than `stop` are sampling parameters."""
+    """Return a submit event; keywords other than `stop` are sampling parameters."""
     stop = asked.pop("stop", ())
     params = SamplingParams.model_validate(asked)
     return Submit.model_validate(
@@ -23,7 +23,7 @@ def submit_of(prompt: tuple[int, ...] = (1, 2), max_tokens: int = 4, **asked: ob
 def judged(
     submit: Submit, output: Output | None, spec: EngineSpec = SPEC, words_from_prompt: bool = True
 ) -> Breach | None:
-    """Return the breach of an output of a request, or None."""
+    """Return the violation of a request's output, or None."""
     contracts = Contracts(Terms(Trace(spec=spec, events=(submit,)), words_from_prompt))
     contracts.submitted(submit, None, None)
     return contracts.first_breach({} if output is None else {"a": output})
@@ -35,6 +35,6 @@ def contracts_of(*events: AnyEvent) -> Contracts:
 
 
 def broken(submit: Submit, output: Output | None, spec: EngineSpec = SPEC) -> tuple[str, int | None] | None:
-    """Return the contract that an output breaks and its position, or None."""
+    """Return the contract that an output violates, and the position, or None."""
     found = judged(submit, output, spec)
     return None if found is None else (found.contract, found.position)

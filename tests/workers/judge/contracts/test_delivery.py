@@ -10,7 +10,7 @@ SUBMIT = submit_of(num_logprobs=1)
 
 
 def after(*shown: Output) -> Breach | None:
-    """Return the first breach in a sequence of outputs of one request."""
+    """Return the first violation in a sequence of deliveries of one request."""
     contracts = contracts_of()
     contracts.submitted(SUBMIT, None, None)
     for output in shown:

@@ -16,7 +16,7 @@ LOGITS = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 
 
 def logprobs_of(token: int, count: int, logits: tuple[float, ...] = LOGITS) -> tuple[int | float, ...]:
-    """Return `count` token ids with their logprobs: the token's own, then the most likely."""
+    """Return `count` token ids with logprobs: first the given token, then the most likely."""
     total = log(sum(map(exp, logits)))
     likeliest = sorted(range(len(logits)), key=lambda each: (-logits[each], each))
     return tuple(value for each in (token, *likeliest[: count - 1]) for value in (each, logits[each] - total))
@@ -27,7 +27,7 @@ def reported(*tokens: int, count: int = 3, logits: tuple[float, ...] = LOGITS) -
 
 
 def found(tokens: tuple[int, ...], spec: EngineSpec = SPEC, count: int = 3, **asked: Any) -> object:
-    """Return the broken contract and position of greedy tokens with equal logits, or None."""
+    """Return the violated contract and position for greedy tokens with equal logits; or None."""
     submit = submit_of(max_tokens=len(tokens), num_logprobs=count, **asked)
     return broken(submit, reported(*tokens, count=count), spec)
 
@@ -40,7 +40,7 @@ def test_correct_logprobs_keep_every_contract() -> None:
 
 
 def changed(at: int, value: float, count: int = 3) -> tuple[str, int | None] | None:
-    """Return the contract broken by changing one logprob of the second of two tokens."""
+    """Return the contract that is violated if one logprob of the second token is changed."""
     output = reported(7, 7, count=count)
     values = list(output.logprobs)
     values[2 * count + at] = value

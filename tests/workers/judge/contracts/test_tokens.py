@@ -160,7 +160,7 @@ def test_spoiled_logits_allow_only_reason_error(
 
 
 def given_up(had: Output, has: Output, max_tokens: int = 4) -> tuple[str, int | None] | None:
-    """Return the contract broken by an aborted request, given its outputs at abort and end."""
+    """Return the contract that an aborted request violates, given its outputs at abort and end."""
     submit, contracts = submit_of(max_tokens=max_tokens, stop=(5,)), contracts_of()
     contracts.submitted(submit, None, None)
     contracts.aborted(Abort(tick=1, request="a"), had)

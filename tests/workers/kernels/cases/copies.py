@@ -20,7 +20,7 @@ from workers.kernels.copies.definition import (
 
 
 def cases() -> Iterator[Any]:
-    """Yield each copy with int64; logprobs also with float32."""
+    """Yield arguments of each copy op with int64 data; of logprob copies also with float32."""
     for count in (1, 7):
         source = np.arange(count) - 1
         source[0] = np.iinfo(np.int64).min

@@ -17,7 +17,7 @@ from workers.kernels.sentinels import UNKNOWN_TOKEN
 
 
 def lines_of(batch: Batch) -> Array:
-    """Return a line of parameters and tokens for each state slot; few ids, so that they repeat."""
+    """Return a parameter-table line for each state slot, with few token ids, which repeat."""
     rng, at = batch.rng, line_of(batch.vocab_size)
     ids = min(batch.vocab_size, 5)
     length = int((batch.num_computed + batch.num_scheduled).max()) + batch.k
@@ -36,7 +36,7 @@ def lines_of(batch: Batch) -> Array:
 
 
 def bad_words(length: int) -> ProcessLogits:
-    """Return a history of `length` times token 4, and bad words that end it or start before it."""
+    """Return a history of `length` times token 4, and bad words that its end completes or not."""
     at = line_of(5)
     line = np.full(at.tokens + 12, 4)
     line[at.num_prompt : at.allowed], line[at.allowed], line[at.stop] = 0, 0b11111, 0
@@ -61,7 +61,7 @@ def bad_words(length: int) -> ProcessLogits:
 
 
 def cases() -> Iterator[ProcessLogits | WriteHistory]:
-    """Yield every batch with some rows processed, long drafts, and bad words of every length."""
+    """Yield arguments of the op for every batch, long drafts, and bad words of every length."""
     run = batch([Row(18, 17, 3), Row(20, 17, 0)], k=17, block_size=3, vocab_size=33, seed=7)
     for each in (*batches(), run):
         lines, rows = lines_of(each), each.some_rows()

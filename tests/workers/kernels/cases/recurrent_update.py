@@ -10,7 +10,7 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 
 def of(batch: Batch, width: int, more_queries: int = 0) -> RecurrentUpdate:
-    """Return the arguments of a batch; the accepted count of a new row is poison."""
+    """Return the op's arguments for a batch; a new row's accepted count is poison."""
     counts = (np.arange(batch.num_rows) + width) % (2 + batch.k)
     return RecurrentUpdate(
         hidden=batch.words(batch.num_tokens),
@@ -29,7 +29,7 @@ def of(batch: Batch, width: int, more_queries: int = 0) -> RecurrentUpdate:
 
 
 def cases() -> Iterator[RecurrentUpdate]:
-    """Yield every batch, and one with padding only."""
+    """Yield arguments of the op for every batch, and for one with padding rows only."""
     for index, batch in enumerate(batches()):
         yield of(batch, 2 + index % 3, index % 2)
     padding = next(batches())
@@ -38,7 +38,7 @@ def cases() -> Iterator[RecurrentUpdate]:
 
 
 def undefined(a: RecurrentUpdate) -> dict[str, list[int]]:
-    """Return a mask of unreachable states: after a row's 2 + d states and W + d inputs."""
+    """Return a mask of states that the op need not define: after a row's 2 + d states."""
     num_states, num_inputs = 2 + a.num_speculative_tokens, a.conv_width + a.num_speculative_tokens
     places: dict[str, list[int]] = {"states": [], "conv": []}
     for slot, drafts in zip(a.state_slot.tolist(), a.num_drafts.tolist(), strict=True):

@@ -55,13 +55,13 @@ class AdderSession:
         return not (self._live or self._aborted)
 
     def ended(self) -> None:
-        """This engine has no observations."""
+        """Record nothing: this engine has no observations."""
 
     def seen(self) -> list[Message]:
         return []
 
     def close(self) -> None:
-        """There are no kept engines."""
+        """Do nothing: no engine is kept."""
 
 
 def _delivery(name: str, tokens: tuple[int, ...], reason: str | None) -> Delivery:
@@ -78,7 +78,7 @@ class Adders:
         return AdderSession(spec, self._ahead)
 
     def forget(self) -> None:
-        """There are no kept engines."""
+        """Do nothing: no engine is kept."""
 
 
 if __name__ == "__main__":

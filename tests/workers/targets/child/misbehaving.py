@@ -116,7 +116,7 @@ def deaf(number: int, answer: Message) -> bytes:
 
 
 def spoilt(number: int, answer: Message) -> bytes:
-    """Return an answer in which every field has a wrong type; an empty one gets an extra field."""
+    """Return an answer with fields of wrong types; an empty one gets an extra field."""
     fields = {name: {"wrong": 1} if not isinstance(value, dict) else 1 for name, value in answer.items()}
     return right(number, fields or {"more": 1})
 
@@ -127,7 +127,7 @@ def short(number: int, answer: Message) -> bytes:
 
 
 def misled(number: int, answer: Message) -> bytes:
-    """Return an answer to `step` with output tokens for a request that does not exist."""
+    """Return an answer to `step` that delivers tokens to an unknown request."""
     return right(number, {**answer, "deliveries": [{**answer["deliveries"][0], "request": "z"}]})
 
 

@@ -76,13 +76,13 @@ class RacerSession:
         return not self._live
 
     def ended(self) -> None:
-        """This engine has no observations."""
+        """Record nothing: this engine has no observations."""
 
     def seen(self) -> list[Message]:
         return []
 
     def close(self) -> None:
-        """The buffers are kept."""
+        """Do nothing: the buffers are kept."""
 
 
 class Racers:

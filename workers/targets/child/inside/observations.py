@@ -123,7 +123,7 @@ class Observations:
         self._readback.read(parts, receive)
 
     def note(self, point: str, names: Sequence[str], step: int | None = None, **values: Any) -> None:
-        """Record host values, in order with the observed tensors.
+        """Record host values; they stay in order with the tensors that are observed.
 
         Examples are a scheduler's plan of a step, its preemptions, or the output tokens that it has processed.
         """
