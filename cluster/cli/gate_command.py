@@ -179,8 +179,8 @@ def _select(config: RunConfig, base: str, traces: int) -> GateSelection:
         raise InputError(f"engine {config.engine} supports none of its smoke scenarios: {', '.join(kind.smoke)}")
     count = len(changes.files)
     differ = f"{count} {'file differs' if count == 1 else 'files differ'} from {changes.against}"
-    begun = "" if selection.is_all else ", a quarter of them from these scenarios"
-    hunted = f"then a hunt with a third of the time or more: {traces} traces or more{begun}"
+    begun = "" if selection.is_all else ", a quarter of them variants of these scenarios"
+    hunted = f"then a hunt for at least a third of the time, with at least {traces} traces{begun}"
     focus = focus_of(changes.files, kind.areas)
     focused = [f"the hunt generates more situations of {', '.join(focus)}"] if focus else []
     lines = tuple(f"gate: {line}" for line in (differ, *selection.lines, hunted, *focused))

@@ -38,7 +38,7 @@ def changes_of(tree: Path, package: str, base: str, installed: Path | None) -> C
         for file in sorted((tree / package).rglob("*.py"))
         if not _is_alike(file, installed / file.relative_to(tree))
     ]
-    return Changes(tuple(differing), f"what is installed in {installed}", partial(content_in, installed))
+    return Changes(tuple(differing), f"the installation in {installed}", partial(content_in, installed))
 
 
 def content_in(folder: Path | None, file: str) -> bytes | None:

@@ -75,24 +75,24 @@ def selection_of(edits: Sequence[Edit], record: Executed, names: Sequence[str], 
     """
     if not edits:
         few = [name for name in names if name in smoke]
-        line = f"no function differs; to judge: {len(few)} of {len(names)} scenarios, for smoke"
+        line = f"no function has changed; to judge: {len(few)} of {len(names)} scenarios, as a smoke test"
         return Selection(tuple(few), (line,), len(few) == len(names))
     known = [name for name in names if name in record.scenarios]
     unknown = [name for name in names if name not in record.scenarios]
     by_edit = {edit: executing(edit, record) & set(known) for edit in edits}
     chosen = _in_order([name for name in known if any(name in found for found in by_edit.values())], edits, record)
     first = chosen or [name for name in known if name in smoke]
-    lines = [f"what differs: {_named([_short(edit) for edit in edits])}"]
+    lines = [f"changed functions: {_named([_short(edit) for edit in edits])}"]
     never = [_short(edit) for edit, found in by_edit.items() if not found]
     if never:
         lines.append(f"no scenario executes {_named(never)} (recorded on release {record.release})")
     left_out = len(known) - len(first)
-    what = "that execute what differs, most of the changed files first" if chosen else "for smoke"
+    what = "which execute changed functions, largest share of the changed files first" if chosen else "as a smoke test"
     parts = [f"to judge: {len(first)} of {len(names)} scenarios, {what}"]
     if unknown:
         parts.append(f"then {len(unknown)} without a record")
     if left_out:
-        parts.append(f"left out: {left_out} that do not execute it")
+        parts.append(f"{left_out} that execute none of them are left out")
     lines.append("; ".join(parts))
     return Selection((*first, *unknown), tuple(lines), not left_out)
 

@@ -102,10 +102,11 @@ def test_a_change_without_a_mistake_passes_on_its_scenarios_and_the_hunt(tmp_pat
     said = done.stderr.splitlines()
     assert said[0].startswith("gate: 1 file differs from main (")
     assert said[1:4] == [
-        "gate: what differs: tokens (seeds/core.py)",
-        "gate: to judge: 1 of 6 scenarios, that execute what differs, most of the changed files first; "
-        "left out: 5 that do not execute it",
-        "gate: then a hunt with a third of the time or more: 12 traces or more, a quarter of them from these scenarios",
+        "gate: changed functions: tokens (seeds/core.py)",
+        "gate: to judge: 1 of 6 scenarios, which execute changed functions, largest share of the changed files first; "
+        "5 that execute none of them are left out",
+        "gate: then a hunt for at least a third of the time, with at least 12 traces, "
+        "a quarter of them variants of these scenarios",
     ]
     assert "seeds/001_backup_tokens.yaml" in done.stdout
     assert "hunt: profile mixed, seed 0, engine gated" in done.stdout
@@ -213,7 +214,7 @@ def test_gate_reports_unexecuted_and_never_run_functions(tmp_path: Path, here: H
     tree(tmp_path, "other", "never")
     done = here(*COMMAND, "--minutes", "0.3", "--traces", "12")
     assert "gate: no scenario executes never (seeds/core.py) (recorded on release 1.0)" in done.stderr
-    assert "gate: to judge: 1 of 6 scenarios, for smoke; left out: 5 that do not execute it" in done.stderr
+    assert "gate: to judge: 1 of 6 scenarios, as a smoke test; 5 that execute none of them are left out" in done.stderr
     assert "edited, never ran: 1 of 2 functions: seeds/core.py:never" in done.stdout.splitlines()
     assert json.loads((tmp_path / "out" / "gate.json").read_text())["never_ran"] == [NEVER]
 
@@ -222,7 +223,7 @@ def test_without_a_function_that_differs_a_few_scenarios_are_for_smoke(tmp_path:
     made = tree(tmp_path, "right")
     (made / "README.md").write_text("+")
     done = here(*COMMAND, "--minutes", "0.01")
-    assert "gate: no function differs; to judge: 1 of 6 scenarios, for smoke" in done.stderr
+    assert "gate: no function has changed; to judge: 1 of 6 scenarios, as a smoke test" in done.stderr
 
 
 def test_folder_without_checkout_is_compared_with_the_installation(tmp_path: Path, here: Here) -> None:
@@ -231,8 +232,10 @@ def test_folder_without_checkout_is_compared_with_the_installation(tmp_path: Pat
         (tmp_path / folder / "seeds" / "__init__.py").touch()
         (tmp_path / folder / "seeds" / "core.py").write_text(CORE.replace("right", said))
     done = here(*COMMAND, "--engine-home", "home", "--minutes", "0.01")
-    assert f"gate: 1 file differs from what is installed in {tmp_path}/home" in done.stderr
-    assert "gate: what differs: tokens (seeds/core.py), counts (seeds/core.py), never (seeds/core.py)" in done.stderr
+    assert f"gate: 1 file differs from the installation in {tmp_path}/home" in done.stderr
+    assert (
+        "gate: changed functions: tokens (seeds/core.py), counts (seeds/core.py), never (seeds/core.py)" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(

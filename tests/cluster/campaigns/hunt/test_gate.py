@@ -74,7 +74,7 @@ def test_tree_without_checkout_is_compared_with_the_installed_package(tmp_path: 
         changes = changes_of(tree, "ours", "", installed)
         assert changes.files == ("ours/core.py", "ours/new.py")
         assert [changes.before(file) for file in changes.files] == [b"right", None]
-        assert changes.against == f"what is installed in {installed}"
+        assert changes.against == f"the installation in {installed}"
     with pytest.raises(RepositoryError, match="not a git repository"):
         changes_of(tmp_path / "alone", "ours", "HEAD", installed)
 

@@ -96,10 +96,10 @@ def test_selection_reports_changed_functions_and_omitted_scenarios() -> None:
         "def unused():\n    return 1", "def unused():\n    return 2"
     )
     assert selected({"ours/core.py": after}).lines == (
-        "what differs: Scheduler.schedule (ours/core.py), unused (ours/core.py)",
+        "changed functions: Scheduler.schedule (ours/core.py), unused (ours/core.py)",
         "no scenario executes unused (ours/core.py) (recorded on release 1.2.3)",
-        "to judge: 2 of 5 scenarios, that execute what differs, most of the changed files first; "
-        "then 1 without a record; left out: 2 that do not execute it",
+        "to judge: 2 of 5 scenarios, which execute changed functions, largest share of the changed files first; "
+        "then 1 without a record; 2 that execute none of them are left out",
     )
 
 
@@ -108,7 +108,7 @@ def test_unexecuted_change_selects_smoke_and_unrecorded_scenarios() -> None:
     selection = selected({"ours/core.py": after})
     assert (selection.scenarios, selection.is_all) == (("idle", "new"), False)
     assert selection.lines[-1].startswith(
-        "to judge: 1 of 5 scenarios, for smoke; then 1 without a record; left out: 3 "
+        "to judge: 1 of 5 scenarios, as a smoke test; then 1 without a record; 3 that "
     )
 
 
@@ -116,7 +116,7 @@ def test_unexecuted_change_selects_smoke_and_unrecorded_scenarios() -> None:
 def test_without_a_changed_function_smoke_scenarios_are_selected(after: dict[str, str | None]) -> None:
     selection = selected(after)
     assert selection.scenarios == ("idle",)
-    assert selection.lines == ("no function differs; to judge: 1 of 5 scenarios, for smoke",)
+    assert selection.lines == ("no function has changed; to judge: 1 of 5 scenarios, as a smoke test",)
 
 
 def test_blocks_count_only_where_the_record_was_made_on_the_same_function() -> None:
