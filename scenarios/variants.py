@@ -45,7 +45,7 @@ def variant(parent: Trace, other: Trace, seed: int) -> Trace:
 
 
 def _mixed_spec(base: Trace, other: EngineSpec, seed: int) -> EngineSpec:
-    """Return the specification with some keys of `other`, as long as it stays valid."""
+    """Replace some keys of the specification by those values of `other` that keep it valid."""
     spec = base.spec
     eighths = below(5, seed, _SITE, "spec", 0)
     for index, key in enumerate(EngineSpec.model_fields):
@@ -89,7 +89,7 @@ def _resize(event: Submit, seed: int, index: int) -> Submit:
 
 
 def _others(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
-    """Yield half of another trace's events, with all request names new or all unchanged."""
+    """Yield half of the events of another trace, for new requests or for the same names."""
     are_strangers = below(2, seed, _SITE, "strangers", 0)
     for index, event in enumerate(events):
         if below(2, seed, _SITE, "other", index):

@@ -164,7 +164,7 @@ def _model_length(flat: FlatTrace, usual: int, k: int) -> int:
 
 
 def _drafter_length(flat: FlatTrace, has_limit: bool, usual: int) -> int:
-    """Return the drafter's maximum positions: 0 (no limit), or 1 to 3 in one situation."""
+    """Return the drafter's maximum number of positions; 0: no limit; 1 to 3 in one situation."""
     digits = flat.source("drafter_length", 0)
     if not has_limit:
         return 0

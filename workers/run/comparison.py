@@ -143,7 +143,7 @@ class Comparison:
         return found.model_copy(update={"reference": Reference.RELEASE}) if found is not None else None
 
     def _effort_of_release(self) -> Effort | None:
-        """Return the effort of the release on the same trace; None if it is not needed, or fails."""
+        """Return the work of the release on the trace; None if it is not needed or crashes."""
         config = self.kind.released(self.config) if self.compared.needs_release else None
         if config is None:
             return None

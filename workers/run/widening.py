@@ -46,7 +46,7 @@ class Tries(Value):
 
 
 class DelayedRuns(Value):
-    """Result of the delays before one source location: the delay, and the runs with it.
+    """Result for one source location of races: the delay before it, and the delayed runs.
 
     `num_races` counts the races whose first access is at this location: one delay widens the windows of all of them.
     """

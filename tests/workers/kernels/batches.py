@@ -23,7 +23,7 @@ INT_POISON = -0x5EED_DEAD_BEEF
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A real row: n tokens from position `computed` on; the last d tokens are draft tokens."""
+    """One row: n tokens from position `computed` on, the last d of them draft tokens."""
 
     n: int
     d: int
@@ -136,7 +136,7 @@ class Batch:
         return np.where(self.token_row >= 0, self.rng.integers(0, VOCAB_SIZE, self.num_tokens), 0)
 
     def token_words(self) -> Array:
-        """Return a word for every real token; padding is poison."""
+        """Return a random 64-bit integer for every real token; padding is poison."""
         return np.where(self.token_row >= 0, words(self.rng, self.num_tokens), np.uint64(POISON))
 
 
@@ -166,7 +166,7 @@ def _uniform(rng: np.random.Generator, k: int) -> tuple[int, int, int, bool]:
 
 
 def _ragged(rng: np.random.Generator, k: int) -> tuple[int, int, int, bool]:
-    """Return n, d, computed, discard of a decode, a prefill chunk, or the end of a prompt."""
+    """Return n, d, computed and discard of a random row: decode, prefill chunk or its end."""
     kind, d, extra = int(rng.integers(4)), int(rng.integers(k + 1)), int(rng.integers(1, 6))
     n, d, discard = ((1 + d, d, False), (extra, 0, True), (extra, 0, False), (extra + d, d, False))[kind]
     computed = int(rng.integers(1 if kind == 0 else 0, MAX_MODEL_LEN - n + 1)) if rng.integers(3) else int(kind == 0)
@@ -192,17 +192,17 @@ def integers(values: Any) -> Array:
 
 
 def words(rng: np.random.Generator, count: int) -> Array:
-    """Return random 64-bit words."""
+    """Return random 64-bit integers."""
     return rng.integers(0, 1 << 64, count, dtype=np.uint64)
 
 
 def int_poison(length: int) -> Array:
-    """Return int64 poison."""
+    """Return an int64 buffer of poison."""
     return np.full(length, INT_POISON, dtype=np.int64)
 
 
 def word_poison(length: int) -> Array:
-    """Return uint64 poison."""
+    """Return a uint64 buffer of poison."""
     return np.full(length, POISON, dtype=np.uint64)
 
 

@@ -23,7 +23,7 @@ BINARY = np.float32(1.4426950408889634)
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """Arguments of all ops after the model.
+    """All values that the ops after the model take as arguments.
 
     Shapes: logits [B, 1 + K, V]; draft_logits [slots, K, V]; floors [B, 1 + K]; drafts, accept_noise [B, K];
     select_noise [B, 1 + K, 1 + tries, 4]; rates [K]; all others [B]. `padding` follows each row of logits.
@@ -53,7 +53,7 @@ class Drafts:
 
 
 def drafts_of(method: int, block_size: int, tile_size: int, **arrays: Any) -> Drafts:
-    """Return a batch, by default without floors, rates or rows that sample no token."""
+    """Return a batch of draft tokens; by default without floors, rates or invalid rows."""
     num_rows, width, _ = arrays["logits"].shape
     given = {
         "floors": np.full((num_rows, width), -np.inf, dtype=np.float32),
@@ -72,7 +72,7 @@ def define(op: Callable[..., None], outputs: tuple[str, ...], **arguments: Any) 
 
 
 def verify(batch: Drafts, run: Run = define, ops: tuple[Callable[..., None], ...] | None = None) -> dict[str, Array]:
-    """Run the ops and return their outputs; `run` calls one op with its outputs' names."""
+    """Run the verifying ops in order and return their outputs; `run` calls one op."""
     stats, mass, decide = ops or (sampler_stats.sampler_stats, residual_mass.residual_mass, verify_drafts.verify_drafts)
     num_rows, width, vocab_size = batch.logits.shape
     k = width - 1

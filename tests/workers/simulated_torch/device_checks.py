@@ -44,7 +44,7 @@ def lazy_runs_only_the_tasks_that_the_host_waits_for(device: Device) -> None:
 
 
 def random_policy_uses_the_same_random_numbers_as_lanes(device: Device) -> None:
-    """Before a host call, tasks with random numbers above the call's run, the largest first."""
+    """Before a host call, tasks with larger random numbers than the call run, largest first."""
     for seed in range(6):
         device.begin(Schedule(policy="random", seed=seed), new_streams=True)
         streams = [current_stream(), Stream(), Stream()]
@@ -411,7 +411,7 @@ def last_writers_of_memory_are_kept_newest_first(device: Device) -> None:
 
 
 def _written(sim: Device, watching: Watching) -> torch.Tensor:
-    """Return eight numbers: one task writes all of them, a task of the next step the last four."""
+    """Write eight numbers by one task, and the last four again by a task of the next step."""
     sim.begin(LAZY, watching)
     numbers = torch.empty(8, device=SIM)
     numbers.fill_(1)

@@ -14,7 +14,7 @@ SIM = "sim"
 
 
 def _doubling(numbers: torch.Tensor, pool: tuple[int, int] | None = None) -> tuple[CUDAGraph, torch.Tensor]:
-    """Return a graph that doubles numbers, and its output tensor."""
+    """Return a captured graph that doubles numbers, and its output tensor."""
     made = CUDAGraph()
     with graph(made, pool):
         doubled = numbers * 2

@@ -28,7 +28,7 @@ def run_module(module: str, *arguments: str, **environment: str) -> subprocess.C
 
 @cache
 def printed(module: str, hash_seed: str) -> str:
-    """Return the output of one of this folder's modules."""
+    """Run a module of this folder in its own process; return its output."""
     done = run_module(f"tests.workers.simulated_torch.{module}", PYTHONHASHSEED=hash_seed)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -18,7 +18,7 @@ SIZE = 64
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program, and the buffer that its race is reported for."""
+    """A test program, and the name of the buffer in its expected race."""
 
     run: Callable[[Device, bool], Values]
     buffer: str
@@ -91,7 +91,7 @@ def read_before_the_event(device: Device, sound: bool) -> Values:
 
 
 def waits_for_an_event_before_it_is_recorded(device: Device, sound: bool) -> Values:
-    """A wait takes the record that is newest when it is enqueued: here none."""
+    """Mistake: wait for an event before it is recorded, which waits for nothing."""
     inputs, side, ready = _on_device(device, "inputs"), Stream(), Event()
     if not sound:
         side.wait_event(ready)
@@ -106,7 +106,7 @@ def waits_for_an_event_before_it_is_recorded(device: Device, sound: bool) -> Val
 
 
 def records_before_the_copy(device: Device, sound: bool) -> Values:
-    """The event is recorded a line too early, before the copy."""
+    """Mistake: record the event before the copy that it should follow."""
     inputs, output, done = _on_device(device, "inputs"), _pinned(device, "output"), Event()
     inputs.add_(3)
     if not sound:
@@ -119,7 +119,7 @@ def records_before_the_copy(device: Device, sound: bool) -> Values:
 
 
 def waits_for_the_other_slot(device: Device, sound: bool) -> Values:
-    """Each of two slots has an event; the host waits for the event of the wrong slot."""
+    """Mistake: of two slots with an event each, wait for the wrong event."""
     values: Values = []
     inputs = _on_device(device, "inputs")
     slots = [_pinned(device, "slot 0"), _pinned(device, "slot 1")]
@@ -134,7 +134,7 @@ def waits_for_the_other_slot(device: Device, sound: bool) -> Values:
 
 
 def waits_for_the_wrong_stream(device: Device, sound: bool) -> Values:
-    """The copy is on the side stream, but the host synchronises with the compute stream."""
+    """Mistake: copy on the side stream, but synchronise with the compute stream."""
     inputs, output, side = _on_device(device, "inputs"), _pinned(device, "output"), Stream()
     inputs.add_(7)
     side.wait_stream(current_stream())
@@ -145,7 +145,7 @@ def waits_for_the_wrong_stream(device: Device, sound: bool) -> Values:
 
 
 def overwrites_what_is_being_copied(device: Device, sound: bool) -> Values:
-    """The compute stream starts the next step while the side stream copies the last result."""
+    """Mistake: start the next step while a side stream copies the last result."""
     values: Values = []
     result, side = _on_device(device, "result"), Stream()
     outputs = [_pinned(device, f"output {step}") for step in range(STEPS)]
@@ -163,7 +163,7 @@ def overwrites_what_is_being_copied(device: Device, sound: bool) -> Values:
 
 
 def freed_memory_reused(device: Device, sound: bool) -> Values:
-    """A tensor is freed while another stream reads it, without `record_stream`."""
+    """Mistake: free a tensor that another stream reads, without `record_stream`."""
     output, side = _pinned(device, "output"), Stream()
     temporary = torch.full((SIZE,), 2.0, device="sim")
     device.name(temporary, "temporary")
@@ -180,7 +180,7 @@ def freed_memory_reused(device: Device, sound: bool) -> Values:
 
 
 def read_right_after_to_cpu(device: Device, sound: bool) -> Values:
-    """The host reads the pinned result of `to("cpu", non_blocking=True)` before the copy runs."""
+    """Mistake: read the result of `to("cpu", non_blocking=True)` before the copy runs."""
     inputs = _on_device(device, "inputs")
     inputs.add_(4)
     moved = inputs.to("cpu", non_blocking=True)
@@ -191,7 +191,7 @@ def read_right_after_to_cpu(device: Device, sound: bool) -> Values:
 
 
 def uploads_without_a_wait(device: Device, sound: bool) -> Values:
-    """A copy stream uploads inputs, and the compute stream does not wait for it."""
+    """Mistake: compute on inputs that a copy stream uploads, without waiting for it."""
     staging, inputs, upload = _pinned(device, "staging"), _on_device(device, "inputs"), Stream()
     staging.numpy()[:] = 6
     upload.wait_stream(current_stream())
@@ -203,7 +203,7 @@ def uploads_without_a_wait(device: Device, sound: bool) -> Values:
 
 
 def adds_on_two_streams(device: Device, sound: bool) -> Values:
-    """Two streams write the same accumulator."""
+    """Mistake: write one accumulator on two streams."""
     total, side = _on_device(device, "total"), Stream()
     side.wait_stream(current_stream())
     with stream(side):
@@ -216,7 +216,7 @@ def adds_on_two_streams(device: Device, sound: bool) -> Values:
 
 
 def writes_what_the_device_sees(device: Device, sound: bool) -> Values:
-    """A task reads pinned memory in place, and the host overwrites it before the task runs."""
+    """Mistake: overwrite pinned memory that a pending task reads in place."""
     counters = _pinned(device, "counters")
     seen = device.device_view(counters)
     counters.numpy()[:] = 1
@@ -228,7 +228,7 @@ def writes_what_the_device_sees(device: Device, sound: bool) -> Values:
 
 
 def reads_a_result_of_python_too_early(device: Device, sound: bool) -> Values:
-    """Another stream reads the result of a Python task without waiting for it."""
+    """Mistake: read the result of a Python task on another stream, without waiting."""
     keys, side = _on_device(device, "keys"), Stream()
     side.wait_stream(current_stream())
     device.enqueue("attend", lambda keys: keys.fill_(8), writes=[keys])

@@ -171,7 +171,7 @@ def rank_that_leaves_out_a_collective_is_stuck(device: Device) -> None:
 
 
 def work_of_a_rank_is_ordered_after_that_of_others_by_a_collective(device: Device) -> None:
-    """Rank 1 waits on the host for work behind a collective, and tells rank 0, whose earlier work is over then."""
+    """Rank 1 waits for its collective; by then earlier work of rank 0 is complete, too."""
 
     def first(group: RankGroup) -> None:
         staging = torch.ones(4, pin_memory=True)

@@ -16,7 +16,7 @@ RACES = {
 
 
 def served(mistake: str | None) -> dict[tuple[int, str], Served]:
-    """Return the engine's runs with a mistake, by depth and schedule."""
+    """Return the runs of the small engine with a mistake, by depth and schedule."""
     runs: list[Served] = json.loads(printed("engine_runs", "0"))
     return {(run["depth"], run["schedule"]): run for run in runs if run["mistake"] == mistake}
 

@@ -40,7 +40,7 @@ def count(to_ptr, from_ptr):  # type: ignore[no-untyped-def]
 
 
 def with_names(**names: Any) -> Any:
-    """Return the kernel with other values for names of its module."""
+    """Return the kernel with other values for constants of its module."""
     made = FunctionType(count.__code__, {**globals(), **names}, count.__name__)
     made.__module__ = count.__module__
     return made

@@ -13,7 +13,7 @@ GIVEN = [(1000, 1040), (2000, 2008)]
 
 
 def touched(what: str, addresses: list[int], mask: list[int]) -> Any:
-    """Access words of four bytes as the interpreter would; return the arguments it receives."""
+    """Access 4-byte values as the interpreter does; return the arguments that reach it."""
     pointers = SimpleNamespace(data=np.array(addresses), get_element_ty=lambda: SimpleNamespace(primitive_bitwidth=32))
     done = CHECKED[what](lambda self, *given: given)
     given = (pointers, SimpleNamespace(data=np.array(mask)))

@@ -46,14 +46,14 @@ def _takes_any(function: ast.FunctionDef) -> bool:
 
 
 def _observers(module: ast.Module) -> Iterator[ast.FunctionDef]:
-    """Yield the methods that replace or wrap functions of other objects, in source order."""
+    """Yield the methods of a class that it assigns to other objects in place of their own."""
     for own in [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]:
         put = {name for node in ast.walk(own) for name in _put(node)}
         yield from (each for each in own.body if isinstance(each, ast.FunctionDef) and each.name in put)
 
 
 def _put(node: ast.AST) -> Iterator[str]:
-    """Yield the names of own methods that a statement assigns to another object."""
+    """Yield the names of methods of `self` that a statement assigns to another object."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "wrap_method":
         given = node.args[2]
         if isinstance(given, ast.Call):

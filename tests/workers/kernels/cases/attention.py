@@ -10,7 +10,7 @@ from workers.kernels.sentinels import POISON
 
 
 def of(batch: Batch, num_blocks_max: int) -> Attention:
-    """Return the arguments of a batch."""
+    """Return the arguments of `attention` for a batch."""
     return Attention(
         kv=batch.cache(),
         block_table=batch.block_table,
@@ -25,6 +25,6 @@ def of(batch: Batch, num_blocks_max: int) -> Attention:
 
 
 def cases() -> Iterator[Attention]:
-    """Yield every batch; every second one has the largest bound on blocks."""
+    """Yield every batch; every second one bounds the number of blocks by the maximum."""
     for index, batch in enumerate(batches()):
         yield of(batch, batch.max_blocks if index % 2 else batch.num_blocks_max)

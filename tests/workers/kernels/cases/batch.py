@@ -19,7 +19,7 @@ EXTREMES = np.array([0, 1, (1 << 64) - 1, (1 << 64) - 2, 1 << 63, (1 << 63) - 1]
 
 
 class Row(NamedTuple):
-    """A real row: n tokens from position `computed` on; the last d tokens are draft tokens."""
+    """One row: n tokens from position `computed` on, the last d of them draft tokens."""
 
     n: int
     d: int
@@ -69,7 +69,7 @@ class Batch:
 
     @property
     def verified_first(self) -> Array:
-        """Return the first token to verify of each row; 0 for padding."""
+        """Return the index of each row's first token to verify; 0 for padding rows."""
         first = self.query_start + self.num_scheduled - 1 - self.num_drafts
         return np.where(self.num_scheduled > 0, first, 0)
 
@@ -83,12 +83,12 @@ class Batch:
         return np.where(self.token_row >= 0, self.rng.integers(0, self.vocab_size, self.num_tokens), 0)
 
     def words(self, count: int) -> Array:
-        """Return random words, a quarter of them extreme."""
+        """Return random 64-bit integers, a quarter of them extreme."""
         values = self.rng.integers(0, 1 << 64, count, dtype=np.uint64)
         return np.where(self.rng.integers(4, size=count) == 0, self.rng.choice(EXTREMES, count), values)
 
     def cache(self) -> Array:
-        """Return a KV cache with a word for every position of a row after this step, else poison."""
+        """Return a KV cache with an entry for every position of a row after this step, else poison."""
         cache = np.full(self.num_blocks * self.block_size, POISON, dtype=np.uint64)
         table = self.block_table.reshape(self.num_rows, self.max_blocks)
         for row in range(self.num_real):
@@ -97,18 +97,18 @@ class Batch:
         return cache
 
     def some_rows(self) -> Array:
-        """Return some of the real rows including the last, in any order."""
+        """Return some of the real rows, always with the last one, in any order."""
         others = self.rng.permutation(self.num_real - 1)[: self.num_real // 2]
         return self.rng.permutation([*others.tolist(), self.num_real - 1])
 
 
 def integers(count: int) -> Array:
-    """Return int64 poison."""
+    """Return an int64 buffer of poison."""
     return np.full(count, INT_POISON, dtype=np.int64)
 
 
 def floats(count: int) -> Array:
-    """Return float32 poison."""
+    """Return a float32 buffer of poison."""
     return np.full(count, FLOAT_POISON, dtype=np.float32)
 
 

@@ -10,7 +10,7 @@ from workers.kernels.sentinels import PAD_BLOCK, POISON
 
 
 def case(rows: list[Row], block_size: int, num_common_blocks: int, padding: int, is_larger: bool) -> CascadeAttention:
-    """Return a batch in which only row 0 names the common blocks."""
+    """Return a batch with common blocks, which only the block table of row 0 names correctly."""
     made = batch(rows, k=1, block_size=block_size, vocab_size=3, padding=padding, seed=block_size)
     kv, table = made.cache(), made.block_table.reshape(made.num_rows, made.max_blocks)
     table[1:, :num_common_blocks] = np.arange(num_common_blocks) % 2 + PAD_BLOCK
@@ -29,7 +29,7 @@ def case(rows: list[Row], block_size: int, num_common_blocks: int, padding: int,
 
 
 def cases() -> Iterator[CascadeAttention]:
-    """Yield 1, 3, 2 and 7 rows, some with their first token right after the common blocks."""
+    """Yield 1, 3, 2 and 7 rows, some with a first token right after the common blocks."""
     yield case([Row(1, 0, 1)], 1, 1, 0, False)
     yield case([Row(2, 1, 3), Row(4, 0, 5), Row(1, 0, 3)], 3, 1, 1, True)
     yield case([Row(1, 0, 9), Row(2, 1, 6), Row(4, 0, 11)], 3, 2, 1, False)

@@ -9,7 +9,7 @@ from workers.kernels.compute_logits.definition import ComputeLogits
 
 
 def cases() -> Iterator[ComputeLogits]:
-    """Yield every batch, and rows that end before the first token and after the last one."""
+    """Yield every batch, and one with rows that begin or end outside `hidden`."""
     for made in batches():
         yield ComputeLogits(
             hidden=made.words(made.num_tokens),

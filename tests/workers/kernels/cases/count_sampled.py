@@ -10,7 +10,7 @@ from workers.kernels.sentinels import NO_TOKEN
 
 
 def cases() -> Iterator[CountSampled]:
-    """Yield every batch; NO_TOKEN, an id past the vocabulary or poison follow the valid tokens."""
+    """Yield every batch; after the valid tokens: NO_TOKEN, an invalid id, or poison."""
     for index, batch in enumerate(batches()):
         rng, width = batch.rng, 1 + batch.k
         is_discarded = batch.is_real & (batch.num_drafts == 0) & (batch.num_scheduled > 1)

@@ -7,7 +7,7 @@ from workers.kernels.dflash.definition import DflashBlock, DflashContext
 
 
 def cases() -> Iterator[DflashContext | DflashBlock]:
-    """Yield arguments of both ops."""
+    """Yield arguments of `dflash_context` and `dflash_block`."""
     for batch, num_proposed in drafting():
         yield made(DflashContext, batch, num_proposed)
         yield made(DflashBlock, batch, num_proposed)

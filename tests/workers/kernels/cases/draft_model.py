@@ -8,7 +8,7 @@ from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPa
 
 
 def cases() -> Iterator[DraftModelPass | DraftModelChain]:
-    """Yield arguments of both ops; the script keeps a draft token or makes it wrong."""
+    """Yield arguments of `draft_model_pass` and `draft_model_chain`."""
     for index, (batch, num_proposed) in enumerate(drafting()):
         width = (2, 0, 1, 3)[index % 4]
         length = int((batch.num_computed + batch.num_scheduled).max()) + 1
@@ -22,7 +22,7 @@ def cases() -> Iterator[DraftModelPass | DraftModelChain]:
 
 
 def undefined(a: DraftModelPass | DraftModelChain) -> dict[str, list[int]]:
-    """Return a mask of the recurrent states that no accepted count of this step selects."""
+    """Return a mask of the states that no accepted count of this step selects: not compared."""
     if not isinstance(a, DraftModelPass) or not a.conv_width:
         return {}
     places = recurrent_update.undefined(recurrent_update_of(a))

@@ -11,7 +11,7 @@ from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNo
 
 
 def cases() -> Iterator[DraftNoise | DrawnChain]:
-    """Yield arguments of both ops, except for K = 0."""
+    """Yield arguments of `draft_noise` and `drawn_chain`, for K > 0."""
     for index, (batch, num_proposed) in enumerate(drafting()):
         yield made(DraftNoise, batch, num_proposed, **_noise(batch))
         if batch.k and batch.num_real < 8:
@@ -24,7 +24,7 @@ def cases() -> Iterator[DraftNoise | DrawnChain]:
 
 
 def _noise(batch: Batch) -> dict[str, Any]:
-    """Return extreme seeds and positions, and buffers for the noise."""
+    """Return extreme seeds and positions, and output buffers for the random numbers."""
     return {
         "seeds": batch.rng.choice([0, (1 << 63) - 1, -1, 1 << 32, 5], batch.num_rows),
         "positions": batch.positions + (1 << 32) * batch.rng.integers(0, 2, batch.num_tokens),
@@ -33,7 +33,7 @@ def _noise(batch: Batch) -> dict[str, Any]:
 
 
 def _drawing(batch: Batch, width: int, vocab_size: int) -> dict[str, Any]:
-    """Return the sampling inputs of a chain; some rows are deterministic or greedy."""
+    """Return the sampling inputs of a draft chain; some rows are greedy."""
     rng, rows, k = batch.rng, batch.num_rows, batch.k
     length = int((batch.num_computed + batch.num_scheduled).max()) + 1
     temperature = rng.choice([0, 1 << 19, 1 << 20, 1 << 23], rows).astype(np.float32)

@@ -9,7 +9,7 @@ from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
 
 
 def cases() -> Iterator[LimitDrafts | LimitSlots]:
-    """Yield every batch, with limits among its tokens and its rows' draft tokens."""
+    """Yield every batch with position limits that its tokens or draft tokens cross."""
     for index, batch in enumerate(batches()):
         last = int(np.median(batch.positions))
         for limit in (last, last + 1):

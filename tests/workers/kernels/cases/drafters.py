@@ -1,4 +1,4 @@
-"""Batches for the ops of drafters, with a step's accepted tokens."""
+"""Batches for the ops of drafters, each with the accepted tokens of a step."""
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -15,20 +15,20 @@ Made = TypeVar("Made", bound=Arguments)
 
 
 def drafting() -> Iterator[tuple[Batch, int]]:
-    """Yield batches with the number of proposed draft tokens: all, or one less."""
+    """Yield batches, each with the number of draft tokens to propose: K, or K - 1."""
     for index, batch in enumerate(batches()):
         yield batch, max(batch.k - index % 2, 0)
 
 
 def made(op: type[Made], batch: Batch, num_proposed: int, **more: Any) -> Made:
-    """Return the arguments of an op."""
+    """Return the arguments of an op for a batch."""
     given = {**given_of(batch, num_proposed), **more}
     arguments: Made = op(**{name: given[name] for name in op.modes()})
     return arguments
 
 
 def given_of(batch: Batch, num_proposed: int) -> dict[str, Any]:
-    """Return every argument of drafters' ops, by name.
+    """Return all values that drafters' ops may take as arguments, by name.
 
     The model's length is one more than the longest row's. Only some rows have a valid token; others have no next token.
     """
@@ -77,13 +77,13 @@ def given_of(batch: Batch, num_proposed: int) -> dict[str, Any]:
 
 
 def last_kept(batch: Batch, valid: Array) -> Array:
-    """Return each row's last accepted token; the first token to verify if none is valid."""
+    """Return the index of each row's last accepted token; the first token if none is valid."""
     last: Array = batch.verified_first + np.maximum(valid - 1, 0)
     return last
 
 
 def slots_behind(batch: Batch, table: Array, last: Array, max_model_len: int) -> Array:
-    """Return the slots of the K positions after each row's last accepted token, as far as known."""
+    """Return the slots of the K positions after each row's last accepted token."""
     at = last[:, None] + 1 + np.arange(batch.k)
     entry = np.minimum(at // batch.block_size, batch.max_blocks - 1)
     block = table.reshape(batch.num_rows, -1)[np.arange(batch.num_rows)[:, None], entry]
@@ -93,7 +93,7 @@ def slots_behind(batch: Batch, table: Array, last: Array, max_model_len: int) ->
 
 
 def shortened(batch: Batch) -> Array:
-    """Return the block table; every other row has no block after this step."""
+    """Return the block table; every other row has no blocks after the tokens of this step."""
     table = batch.block_table.reshape(batch.num_rows, batch.max_blocks).copy()
     own = -(-(batch.num_computed + batch.num_scheduled) // batch.block_size)
     is_behind = np.arange(batch.max_blocks) >= own[:, None]

@@ -1,4 +1,4 @@
-"""Cases of the noise of sampling: extreme seeds and positions."""
+"""Cases of the sampler's random numbers: extreme seeds and positions."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from workers.kernels.draw_noise.definition import DrawNoise
 
 
 def cases() -> Iterator[DrawNoise]:
-    """Yield arguments of the op."""
+    """Yield arguments of `draw_noise`."""
     for num_rows, k, num_tries in ((1, 0, 0), (3, 4, 2), (7, 1, 1)):
         seeds = np.array([(1 << 63) - 1, 0, -1, 1, 1 << 32, 0x1234_5678_9ABC_DEF0, 7])[:num_rows]
         yield DrawNoise(

@@ -7,7 +7,7 @@ from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 
 
 def cases() -> Iterator[DraftFirstPass | DraftChain]:
-    """Yield arguments of both ops."""
+    """Yield arguments of `draft_first_pass` and `draft_chain`."""
     for batch, num_proposed in drafting():
         yield made(DraftFirstPass, batch, num_proposed)
         yield made(DraftChain, batch, num_proposed)

@@ -11,7 +11,7 @@ from workers.kernels.sentinels import NO_DRAFT
 
 
 def cases() -> Iterator[ApplyMasks | GrammarDrafts]:
-    """Yield every batch; some rows follow a grammar and have a mask for each verified column."""
+    """Yield every batch; some rows have a grammar, with a bitmask per logits row."""
     for batch in batches():
         rng, width, rows = batch.rng, 1 + batch.k, batch.some_rows()
         yield GrammarDrafts(

@@ -11,7 +11,7 @@ from workers.kernels.sentinels import POISON
 
 
 def cases() -> Iterator[KvWrite]:
-    """Yield every batch, each in another layer; the last has the largest ids and positions."""
+    """Yield every batch, each for another layer; the last has the largest ids and positions."""
     for batch, layer in zip(batches(), (0, 1, 7, DRAFTER_LAYER, 0, 3), strict=True):
         ids, positions = batch.ids(), batch.positions
         if batch.vocab_size > 100:

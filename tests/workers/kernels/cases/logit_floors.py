@@ -10,12 +10,12 @@ from workers.kernels.logit_floors.definition import LogitFloors, workspace_lengt
 
 
 def undefined(case: LogitFloors) -> dict[str, range]:
-    """Return a mask of the workspace's undefined part."""
+    """Return a mask of the workspace part that the op leaves undefined."""
     return {"workspace": range(len(case.workspace))}
 
 
 def cases() -> Iterator[LogitFloors]:
-    """Yield arguments of the op; weights are powers of two, so that sums are exact."""
+    """Yield arguments of `logit_floors`; weights are powers of two, so that sums are exact."""
     for num_rows, k, vocab_size, padding in ((1, 0, 3, 0), (3, 2, 33, 2), (7, 1, 7, 1), (1, 0, 4097, 0)):
         rng, stride = np.random.default_rng(vocab_size), vocab_size + padding
         logits = rng.integers(-2, 3, (num_rows, 1 + k, stride)).astype(np.float32)

@@ -13,7 +13,7 @@ TOLERANCE = {"logprobs": 1e-5}
 
 
 def logits_for_logprobs(batch: Batch) -> Array:
-    """Return logits like the model's, many equal, some masked, but never the first of a column."""
+    """Return logits with many ties and some masked tokens."""
     shape = (batch.num_rows * (1 + batch.k), batch.vocab_size)
     logits = batch.rng.integers(0, 1 << 24, shape).astype(np.float32)
     logits[batch.rng.integers(2, size=shape) == 0] = 1 << 23
@@ -24,7 +24,7 @@ def logits_for_logprobs(batch: Batch) -> Array:
 
 
 def flattening(batch: Batch, rows: Array, counts: Array) -> FlattenLogprobs:
-    """Return the flat arrays of a batch."""
+    """Return the arguments of `flatten_logprobs` for a batch."""
     size = batch.num_rows * (1 + batch.k) * LOGPROBS_MAX
     return FlattenLogprobs(
         rows=rows,
@@ -38,7 +38,7 @@ def flattening(batch: Batch, rows: Array, counts: Array) -> FlattenLogprobs:
 
 
 def cases() -> Iterator[FlattenLogprobs | TokenLogprobs]:
-    """Yield every batch; rows request logprobs of none, some or all of their columns.
+    """Yield every batch; rows want logprobs of none, some or all of their logits rows.
 
     Then a vocabulary, and rows, that are more than a program takes at once.
     """

@@ -7,6 +7,6 @@ from workers.kernels.medusa.definition import MedusaHeads
 
 
 def cases() -> Iterator[MedusaHeads]:
-    """Yield arguments of the heads."""
+    """Yield arguments of the op `medusa_heads`."""
     for batch, num_proposed in drafting():
         yield made(MedusaHeads, batch, num_proposed)

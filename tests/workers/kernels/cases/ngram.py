@@ -10,7 +10,7 @@ from workers.kernels.sentinels import POISON
 
 
 def search(batch: Batch, num_ids: int, num_proposed: int) -> NgramSearch:
-    """Return a search in histories of `num_ids` ids; the entries after them are poison."""
+    """Return an n-gram search in histories of `num_ids` distinct ids, with poison after them."""
     cache = batch.cache()
     history = batch.rng.integers(0, num_ids, len(cache)).astype(np.uint64)
     last = np.minimum(batch.verified_first + batch.rng.integers(0, batch.num_drafts + 1), batch.num_tokens - 1)
@@ -39,7 +39,7 @@ def search(batch: Batch, num_ids: int, num_proposed: int) -> NgramSearch:
 
 
 def cases() -> Iterator[NgramSearch | WriteTokens]:
-    """Yield every batch with all and with fewer draft tokens, and long histories."""
+    """Yield every batch with K and with fewer draft tokens, and some long histories."""
     for each in batches():
         cache = each.cache()
         yield WriteTokens(input_ids=each.ids(), slots=each.slots, drafter_kv=cache)

@@ -10,7 +10,7 @@ from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, UNKNOWN_TOKEN
 
 
 def of(batch: Batch, max_blocks: int) -> PrepareInputs:
-    """Return a step in which two of three rows were in the previous step, at other indexes."""
+    """Return a step in which two of three rows continue, at other row indexes."""
     rng, k, rows_max = batch.rng, batch.k, batch.num_rows + 2
     is_sampled = (batch.num_computed > 0) & (np.arange(batch.num_rows) % 3 < 2)
     # The first sampled row was row 0.

@@ -10,7 +10,7 @@ from workers.kernels.sentinels import NO_DRAFT
 
 
 def cases() -> Iterator[RejectionSample]:
-    """Yield every batch, hostile rows, and a vocabulary of one token more than a kernel's block."""
+    """Yield every batch, rows with extreme values, and one with a vocabulary of block size + 1."""
     for each in batches():
         yield _of(each, _logits(each))
     hostile = batch([Row(4, 3, 1)] * 8, k=3, block_size=4, vocab_size=5, padding=2, seed=6)
@@ -29,13 +29,13 @@ def cases() -> Iterator[RejectionSample]:
 
 
 def _logits(each: Batch) -> Array:
-    """Return logits with few distinct values, so that most rows have two maxima; padding is NaN."""
+    """Return logits with few distinct values, so that most rows have ties; padding is NaN."""
     shape = (each.num_rows, 1 + each.k, each.vocab_size)
     return np.where(each.is_real[:, None, None], each.rng.integers(0, 3, shape), np.nan).astype(np.float32)
 
 
 def _of(each: Batch, logits: Array) -> RejectionSample:
-    """Return arguments with mostly correct draft tokens, also after the last draft token."""
+    """Return the arguments of the op, with mostly correct draft tokens."""
     rng, rows, k = each.rng, each.num_rows, each.k
     best = np.nan_to_num(logits[:, :k], nan=-np.inf).argmax(axis=2)
     is_right = (rng.random((rows, k)) < 0.8) | (np.arange(k) >= each.num_drafts[:, None])

@@ -1,4 +1,4 @@
-"""Cases of the residual of block verification, with statistics by definition."""
+"""Cases of the residual sums of block verification; statistics are those of the definition."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,13 +12,13 @@ TOLERANCE = {"residual": 1e-5}
 
 
 def known(given: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments with the statistics of their logits."""
+    """Return the arguments of the op with the statistics of their logits."""
     sampler_stats(made(SamplerStats, given))
     return given
 
 
 def cases() -> Iterator[ResidualMass]:
-    """Yield arguments of the op."""
+    """Yield arguments of `residual_mass`."""
     for sizes in (HOSTILE, LARGE):
         yield made(ResidualMass, known(batch(sizes, seed=1)))
     yield made(ResidualMass, known(batch(REAL, seed=1, is_exact=False)))

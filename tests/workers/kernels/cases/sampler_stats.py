@@ -10,7 +10,7 @@ TOLERANCE = {"block_sum": 1e-5, "tile_sum": 1e-5}
 
 
 def cases() -> Iterator[SamplerStats]:
-    """Yield arguments of the op."""
+    """Yield arguments of `sampler_stats`."""
     for sizes in (HOSTILE, FEW, LARGE):
         yield made(SamplerStats, batch(sizes, seed=1))
     yield made(SamplerStats, batch(REAL, seed=1, is_exact=False))

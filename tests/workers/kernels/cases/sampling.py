@@ -1,4 +1,4 @@
-"""Batches for the sampling ops: rows of every kind, with exact or real weights."""
+"""Batches for the sampling ops: rows of every kind, with exact or rounded weights."""
 
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ Made = TypeVar("Made", bound=Arguments)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of a batch; `padding` numbers follow each row of logits."""
+    """Sizes of a batch; each row of logits is followed by `padding` unused values."""
 
     num_rows: int
     k: int
@@ -47,13 +47,13 @@ SINGLE = Sizes(num_rows=1, k=1, vocab_size=33, block_size=16, tile_size=16, num_
 
 
 def made(op: type[Made], given: dict[str, Any]) -> Made:
-    """Return the arguments of an op."""
+    """Return the arguments of an op for these values."""
     arguments: Made = op(**{name: given[name] for name in op.modes()})
     return arguments
 
 
 def batch(sizes: Sizes, seed: int, method: int = 0, is_exact: bool = True, is_certain: bool = False) -> dict[str, Any]:
-    """Return every argument of the ops, by name; outputs are poison.
+    """Return all values that the sampling ops take as arguments, by name; outputs are poison.
 
     Exact weights are powers of two, so that their sums are the same in any order. Where all drafts are certain there
     are no draft logits.
@@ -95,7 +95,7 @@ def batch(sizes: Sizes, seed: int, method: int = 0, is_exact: bool = True, is_ce
 
 
 def _lines(rng: np.random.Generator, shape: tuple[int, ...], is_exact: bool) -> Array:
-    """Return logits; half of the exact ones are impossible."""
+    """Return logits; if exact, half of the tokens are impossible (-inf)."""
     if not is_exact:
         return rng.integers(0, LOGITS, shape).astype(np.float32)
     values = rng.integers(0, 3, shape).astype(np.float32)
@@ -106,14 +106,14 @@ def _lines(rng: np.random.Generator, shape: tuple[int, ...], is_exact: bool) -> 
 
 
 def _noise(rng: np.random.Generator, count: int, is_exact: bool) -> Array:
-    """Return noise like the device's; with exact weights it often equals a bound."""
+    """Return random numbers as the device makes them; if exact, often equal to a bound."""
     words = rng.integers(0, 8, count) << 21 if is_exact else rng.integers(0, LOGITS, count)
     words[rng.random(count) < 0.1] = LOGITS - 1
     return words.astype(np.float32) * np.float32(2**-24)
 
 
 def _spoil(given: dict[str, Any], sizes: Sizes) -> None:
-    """Make the last rows padding or invalid; unused draft positions hold tokens in some rows."""
+    """Make the last rows padding or invalid; unused draft positions of some rows hold tokens."""
     num_drafts, drafts, temperature = given["num_drafts"], given["drafts"], given["temperature"]
     if sizes in (HOSTILE, UNTRIED):
         _undefine(given, sizes)
@@ -130,7 +130,7 @@ def _spoil(given: dict[str, Any], sizes: Sizes) -> None:
 
 
 def _undefine(given: dict[str, Any], sizes: Sizes) -> None:
-    """Make rows with unverifiable draft tokens, each in another way."""
+    """Make some rows unverifiable, each for another reason."""
     names = ("temperature", "num_drafts", "drafts", "logits", "draft_logits", "point_mass", "floors")
     temperature, num_drafts, drafts, logits, draft_logits, point_mass, floors = (given[name] for name in names)
     end = sizes.vocab_size - 1
@@ -145,7 +145,7 @@ def _undefine(given: dict[str, Any], sizes: Sizes) -> None:
 
 
 def _decide(given: dict[str, Any], sizes: Sizes) -> None:
-    """Make rows in which only one token is possible, or noise equals a bound."""
+    """Make some rows certain: one possible token, or random numbers equal to a bound."""
     names = ("logits", "draft_logits", "drafts", "accept_noise", "select_noise")
     logits, draft_logits, drafts, accept, select = (given[name] for name in names)
     accept, select = accept.reshape(sizes.num_rows, sizes.k), select.reshape(sizes.num_rows, -1)

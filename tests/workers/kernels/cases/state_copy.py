@@ -10,7 +10,7 @@ from workers.kernels.state_copy.definition import StateCopy
 
 
 def of(batch: Batch, width: int, accepted: np.ndarray, max_blocks: int) -> StateCopy:
-    """Return the arguments of a batch; all states and windows are different words."""
+    """Return the arguments of the op for a batch; all states and windows differ."""
     table = batch.block_table.reshape(batch.num_rows, batch.max_blocks)[:, :max_blocks]
     # Padding is recognised by its slot only; its other values are arbitrary.
     table[batch.num_real :] = 0

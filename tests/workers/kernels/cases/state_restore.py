@@ -10,7 +10,7 @@ from workers.kernels.state_restore.definition import StateRestore
 
 
 def cases() -> Iterator[StateRestore]:
-    """Yield every batch; every second row restores the state of a block."""
+    """Yield every batch; every second row restores the state of a block, as after a cache hit."""
     for index, batch in enumerate(batches()):
         width, rows = 2 + index % 3, np.arange(batch.num_rows)
         taken = np.where((rows + index) % 2 == 0, batch.rng.integers(0, batch.num_blocks, batch.num_rows), PAD_BLOCK)

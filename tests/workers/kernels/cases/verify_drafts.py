@@ -1,4 +1,4 @@
-"""Cases of rejection sampling: every method, with statistics and residuals by definition."""
+"""Cases of rejection sampling: every method; statistics are those of the definitions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, STRICT, SY
 
 
 def cases() -> Iterator[VerifyDrafts]:
-    """Yield arguments of the op."""
+    """Yield arguments of `verify_drafts`."""
     for method in (STRICT, STANDARD, SYNTHETIC, BLOCK):
         yield _made(HOSTILE, method)
     for method in (STANDARD, BLOCK):

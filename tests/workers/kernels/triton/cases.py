@@ -58,12 +58,12 @@ class Case:
         return np.where(self.token_row >= 0, self.rng.integers(0, vocab_size, self.num_tokens), 0)
 
     def words(self, count: int) -> Array:
-        """Return random words, one in four extreme."""
+        """Return random 64-bit integers, one in four extreme."""
         values = self.rng.integers(0, 1 << 64, count, dtype=np.uint64)
         return np.where(self.rng.integers(4, size=count) == 0, self.rng.choice(EXTREMES, count), values)
 
     def integers(self, count: int) -> Array:
-        """Return poison: an index out of every range, or an absurd token or count."""
+        """Return poison: an invalid index, token or count."""
         return np.full(count, INT_POISON, dtype=np.int64)
 
 

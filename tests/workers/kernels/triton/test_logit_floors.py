@@ -36,7 +36,7 @@ HOT = np.float32(2**30)
 
 
 def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut, temperature: np.float32 = BINARY) -> Array:
-    """Return both results for rows of logits [rows, V] without draft tokens."""
+    """Return the floors of the Triton op and of the definition, for rows without draft tokens."""
     num_rows, vocab_size = logits.shape
 
     def twin(a: LogitFloors) -> None:

@@ -83,7 +83,7 @@ MESSAGES_AT_A_STEP = {
 
 
 class Impatient(Keeper):
-    """Keeper of a process with a short timeout for the answer to one question."""
+    """Keeper that starts a process with a short time limit for one answer."""
 
     def __init__(self, engine: str, launch: Launch, at: str, short: Seconds) -> None:
         super().__init__(engine, lambda: launch, short if at == "greet" else process.SECONDS)
@@ -116,7 +116,7 @@ class Misbehaving(ChildKind):
 
 
 def judged(kind: Misbehaving) -> Verdict:
-    """Check the trace, including races and their harm, and end the process."""
+    """Check the trace in a process of this engine; end the process within the time limit."""
     begun = monotonic()
     try:
         return check(TRACE, ModelValueCache(), Options(blame=True), kind=kind)

@@ -22,7 +22,7 @@ def taken_request(
     resumable: bool = False,
     transfer: Mapping[str, Any] | None = None,
 ) -> tuple[Any, int]:
-    """Return the scheduler's request and its wave, made as an engine's input thread does.
+    """Convert a submit to a scheduler request and its wave, as the engine's input thread does.
 
     `transfer` are the request's `kv_transfer_params`.
     """
