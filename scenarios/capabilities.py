@@ -244,7 +244,7 @@ class Capabilities:
         return tuple(feature for feature in FEATURES if feature in self.features and feature not in without)
 
     def allowed(self, key: str) -> tuple[Any, ...] | None:
-        """Return a key's allowed values, the replacement for others first; None if all are allowed."""
+        """Return the allowed values of a key; the first one replaces others. None: all are allowed."""
         values = self.spec.get(key)
         return (EngineSpec.model_fields[key].default,) if values is None else values or None
 

@@ -69,7 +69,7 @@ def traces(capabilities: Capabilities | None = None) -> st.SearchStrategy[Trace]
 
 
 def generated_traces(weights: Weights = DEFAULT) -> st.SearchStrategy[Generated]:
-    """Return a strategy for random traces with their situations."""
+    """Return a strategy for random traces, each with the names of its situations."""
 
     @st.composite
     def sampled(draw: Any) -> Generated:

@@ -19,7 +19,7 @@ _grammar_drafts = arguments_of(GrammarDrafts, "rows")
 
 
 class Grammars:
-    """Grammar bitmasks: buffers and ops; a step without grammar requests runs no op of them."""
+    """Buffers and ops of structured output; steps without grammar requests run none of the ops."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context

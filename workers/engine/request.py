@@ -12,7 +12,7 @@ _NOTHING = SamplingParams()
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request on the host, from submission to end: tokens, counts, blocks, epoch.
+    """A request on the host: tokens, counts, blocks, and `epoch`, its number of preemptions.
 
     `tokens` holds only committed tokens. `num_computed` and `num_placeholders` are optimistic: they count every
     scheduled token as computed and every scheduled draft token as accepted until the step is processed; num_computed -

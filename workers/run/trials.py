@@ -60,7 +60,7 @@ def run_with_fault(
 
 
 def outputs_differ(fault: str, trace: Trace, value_cache: ModelValueCache, config: RunConfig) -> tuple[bool, bool]:
-    """Return whether outputs differ from a synchronous run: of the faulty code, of correct code."""
+    """Return whether outputs differ from a synchronous run with the fault, and from one without."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return False, False
     kind, same_code = target_kind(config.engine), synchronous(trace)

@@ -85,7 +85,7 @@ def machine(
 
 
 def lazy_machine() -> Machine:
-    """Make a machine on which lanes run only while the host is blocked, the last lane first."""
+    """Make a machine in which lanes run only for a blocked host, the last lane first."""
     return machine(LaneOrder(("host", *reversed(LANES))))
 
 

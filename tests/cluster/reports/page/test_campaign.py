@@ -38,7 +38,7 @@ def report_of(traces: int, digest: str) -> ShardReport:
 
 
 def keep(store: Store, role: Role, number: int, traces: int, seed: int, digest: str = "") -> None:
-    """Store a shard's report; `digest` stands for its captures."""
+    """Store a shard's report; its captures have the digest `digest`."""
     shard = Shard(profile="labelled", seed=seed, number=number, traces=traces, first=0 if traces > 1 else number)
     job = ShardJob.of(role, shard, Path("running"))
     store.begin_attempt(job.key, 1, 0)

@@ -8,7 +8,7 @@ from workers.kernels.draft_slots.definition import DraftSlots
 
 
 def cases() -> Iterator[DraftSlots]:
-    """Yield every batch; in some, the model's length or a row's blocks end among draft tokens."""
+    """Yield every batch; in some, draft tokens exceed the model's length or a row's blocks."""
     for batch, num_proposed in drafting():
         longest = int((batch.num_computed + batch.num_scheduled).max())
         for count, behind in ((num_proposed, 1), (batch.k, 3), (min(batch.k, 1), 1)):

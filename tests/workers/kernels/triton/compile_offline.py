@@ -87,7 +87,7 @@ def listed(op: Callable[[Any], None], variants: Variants) -> Any:
 
 
 def verify_by_chance(variants: Variants) -> None:
-    """Record every verification method for sampled draft tokens; only argument shapes matter."""
+    """Record the kernels of every verification method for sampled draft tokens."""
     ops = tuple(listed(op, variants) for op in (sampler_stats, residual_mass, verify_drafts))
 
     def launch(op: Callable[..., None], outputs: tuple[str, ...], **arguments: Any) -> dict[str, Any]:
