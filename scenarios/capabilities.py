@@ -197,7 +197,8 @@ class Capabilities:
     - `probes`: the probes that it counts; `faults`: whether historical bugs can be switched on;
     - `limits`: further limits; `situations`: additional situations of generated traces.
 
-    Reported data: `planes` are compared in addition to outputs; `logs_decisions` says whether decisions are logged.
+    Reported data: `planes` are compared in addition to outputs; `logs_decisions` says whether decisions are logged. If
+    `ranks_are_processes`, an engine with several ranks reports only its scheduler: model runners are other processes.
 
     Comparison of outputs: the engine's arithmetic may choose another token if two logits are closer than
     `logit_margin`. `words_from_prompt` says whether a bad word may begin in the prompt. If `is_costly`, a trace runs
@@ -219,6 +220,7 @@ class Capabilities:
     situations: tuple[Any, ...] = ()
     planes: tuple[str, ...] = ()
     logs_decisions: bool = False
+    ranks_are_processes: bool = False
     logit_margin: float = 0.0
     words_from_prompt: bool = True
     is_costly: bool = False

@@ -352,7 +352,8 @@ Policy: TypeAlias = Literal["eager", "lazy", "lane_order", "random"]
 class Delay(Value):
     """The host or a stream is delayed before or after a source line, in one step or in all.
 
-    `at` has the line and its callers, each as FILE:LINE; `where: behind` means after the line.
+    `at` has the line and its callers, each as FILE:LINE; `where: behind` means after the line. If ranks are processes,
+    only `rank` is delayed, or all of them without it.
     """
 
     at: Annotated[tuple[SourceLine, ...], Field(min_length=1)]
@@ -360,6 +361,7 @@ class Delay(Value):
     microseconds: Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
     where: Literal["before", "behind"] = "before"
     of: Literal["stream", "host"] = "stream"
+    rank: Index | None = None
 
 
 class Schedule(Value):

@@ -52,6 +52,7 @@ NEEDS_VLLM = {
             "test_exports.py",
             "test_handoffs.py",
             "test_kernels.py",
+            "test_rank_processes.py",
             "test_second_runner.py",
             "test_sessions.py",
             "test_vllm.py",

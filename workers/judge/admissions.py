@@ -39,7 +39,7 @@ class Admissions(HistoryJudge):
         has_sessions = any(submit.session is not None for submit in case.trace.submits())
         return (
             cls(case.trace.spec)
-            if case.shows_steps and not has_sessions and not case.trace.spec.has_connector
+            if case.shows_plans and not has_sessions and not case.trace.spec.has_connector
             else None
         )
 

@@ -9,6 +9,7 @@ Verifies:
 - the request of a neighbour (another engine in the same process) has the same output each time.
 
 Does not verify:
+- attended KV cache entries, if the ranks of the engine are other processes;
 - output tokens (they are compared with undisturbed runs);
 - finish reasons (contracts do);
 - recurrent states.
@@ -35,7 +36,7 @@ class ControlPlane(HistoryJudge):
     def of(cls, case: Case) -> "ControlPlane | None":
         """Return the judge; None for a trace without control-plane events."""
         is_controlled = any(event.do in CONTROL_EVENTS or clears_cache(event) for event in case.trace.events)
-        return cls() if case.shows_steps and is_controlled else None
+        return cls() if case.shows_plans and is_controlled else None
 
     def compared(self, history: History) -> tuple[str, ...]:
         is_used = any(isinstance(record, Controlled) and record.of == ENGINE for record in history.records)

@@ -38,13 +38,19 @@ class Case:
     first_race: Callable[[], MissingOrder | None] | None
 
     @property
+    def shows_plans(self) -> bool:
+        """Return whether the engine reports scheduler outputs, not a decision log."""
+        return shows_plans(self.capabilities)
+
+    @property
     def shows_steps(self) -> bool:
-        """Return whether the engine reports scheduler outputs and model inputs, not a decision log."""
-        return shows_steps(self.capabilities)
+        """Return whether the engine reports model inputs, too; not if its ranks are other processes."""
+        has_processes = self.capabilities.ranks_are_processes and self.trace.spec.num_ranks > 1
+        return self.shows_plans and not has_processes
 
 
-def shows_steps(capabilities: Capabilities) -> bool:
-    """Return whether an engine reports scheduler outputs and model inputs, not a decision log."""
+def shows_plans(capabilities: Capabilities) -> bool:
+    """Return whether an engine reports scheduler outputs, not a decision log."""
     return not capabilities.logs_decisions and set(PLANES_OF_STEPS) <= set(capabilities.planes)
 
 

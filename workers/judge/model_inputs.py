@@ -163,7 +163,7 @@ class Steps:
             return
         yield from self._inputs(step)
         yield from self._mirrors(step)
-        yield from self._results(step)
+        yield from self.results(step)
         yield from metrics_of(step)
         self.advance(step)
 
@@ -325,7 +325,7 @@ class Steps:
             if count != state.count and not step.turns[request].has_lost:
                 yield mismatch("counts", "mirror_computed", request, (step.number, None), state.count, count)
 
-    def _results(self, step: Step) -> Iterator[Difference]:
+    def results(self, step: Step) -> Iterator[Difference]:
         """Yield a difference for each sampled token of a prefill chunk that is not the last one."""
         for request, tokens in step.sampled.items():
             state = self._computed[request]

@@ -43,7 +43,7 @@ class PrefixHits(HistoryJudge):
         """Return the judge; None without prefix cache, and with recurrent states or a connector."""
         spec = case.trace.spec
         is_cached = spec.prefix_cache and spec.layers in ("attention", "windows", "experts") and not spec.has_connector
-        return cls(spec.num_speculative_tokens > 0) if is_cached and case.shows_steps else None
+        return cls(spec.num_speculative_tokens > 0) if is_cached and case.shows_plans else None
 
     def compared(self, history: History) -> tuple[str, ...]:
         return PLANES if any(step.begun for step in history.steps_of(ENGINE).values()) else ()
@@ -96,10 +96,9 @@ class _Cache:
                 yield mismatch("blocks", "hits", request, where, fact("at_least", least=least), hits[request])
         for block in taken[num_gone:]:
             self._forget(block)
-        if step.inputs is not None:
-            for row in step.rows:
-                self._extend(step.turns[row.request], step.num_processed, steps)
-            self._register(step)
+        for request in step.requests:
+            self._extend(step.turns[request], step.num_processed, steps)
+        self._register(step)
 
     def _extend(self, turn: Turn, num_processed: int, steps: Mapping[int, Step]) -> None:
         """Add the output tokens that the scheduler knew when it planned a request's step."""
@@ -157,14 +156,25 @@ class _Cache:
     def _register(self, step: Step) -> None:
         """Register the blocks that a step fills with tokens that the scheduler knew."""
         windows, blocks = dict(step.plan.windows), dict(step.plan.blocks)
-        for row in step.rows:
-            known = self._known[row.request]
-            end = min(row.first + len(row.positions), len(known) - self._ahead)
-            held_by_group = (blocks.get(row.request, []), *windows.get(row.request, ()))
+        for request, computed in _computed_after(step):
+            known = self._known[request]
+            end = min(computed, len(known) - self._ahead)
+            held_by_group = (blocks.get(request, []), *windows.get(request, ()))
             for number, (group, held) in enumerate(zip(self._groups, held_by_group, strict=False)):
-                kept = self._kept(group, self._prompts[row.request])
+                kept = self._kept(group, self._prompts[request])
                 for index, block in enumerate(held[: end // group.size]):
                     if block and (kept is None or index in kept):
                         self._forget(block)
                         self._entry_of[block] = number, self._hashed(known, group, index)
                         self._registered.setdefault(self._entry_of[block], set()).add(block)
+
+
+def _computed_after(step: Step) -> list[tuple[int, int]]:
+    """Return each request of a step with the number of its tokens that are computed after it.
+
+    Without model inputs, the scheduler's number may count draft tokens that are rejected, after all known tokens.
+    """
+    if step.inputs is not None:
+        return [(row.request, row.first + len(row.positions)) for row in step.rows]
+    counts = zip(step.requests, step.plan.num_tokens, strict=False)
+    return [(request, step.computed[request] + count) for request, count in counts]

@@ -40,7 +40,7 @@ class SamplerState(HistoryJudge):
     @classmethod
     def of(cls, case: Case) -> "SamplerState | None":
         """Return the judge; None for an engine that does not report its sampler's state."""
-        return cls() if PLANE in case.capabilities.planes else None
+        return cls() if case.shows_steps and PLANE in case.capabilities.planes else None
 
     def compared(self, history: History) -> tuple[str, ...]:
         return (PLANE,) if any(isinstance(record, Sampler) for record in history.records) else ()

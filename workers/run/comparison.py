@@ -18,7 +18,7 @@ from scenarios.trace import Trace
 from workers.judge.drafter_inputs import Proposals, proposals_of
 from workers.judge.efficiency import Effort, effort_of, first_loss_to_release, first_loss_to_synchronous
 from workers.judge.history import History
-from workers.judge.judge import shows_steps
+from workers.judge.judge import shows_plans
 from workers.judge.outputs import FailedRun, Outputs, compare
 from workers.judge.proposals import first_different_draft
 from workers.lanes.lane import Deadlock
@@ -205,7 +205,7 @@ class Comparison:
         return list(references(self.given, self.trace, self.requests, self.kind.capabilities))
 
     def _outputs_of(self, trace: Trace) -> Outputs | FailedRun:
-        if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_steps(self.kind.capabilities):
+        if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_plans(self.kind.capabilities):
             return outputs_of(trace, self.value_cache, self.kind, self.config)
 
         def keep(run: Run) -> None:

@@ -15,7 +15,7 @@ from scenarios.trace import Trace
 from workers.judge.checker import Checker
 from workers.judge.contracts.delivery import Delivery
 from workers.judge.history import History
-from workers.judge.judge import Case, shows_steps
+from workers.judge.judge import Case, shows_plans
 from workers.judge.outputs import Outputs
 from workers.judge.races import RaceDetector
 from workers.lanes.lane import Deadlock, Observer
@@ -97,7 +97,7 @@ class Run:
         config: RunConfig = DEFAULT_CONFIG,
     ) -> None:
         kind = kind if kind is not None else target_kind(config.engine)
-        capabilities = self._capabilities = kind.capabilities
+        capabilities = self._capabilities = kind.capabilities_under(config)
         self.trace = trace
         self._options, self._is_exact = options, config.device != "cuda"
         self.detector = detector_of(capabilities) if options.races else None
@@ -116,7 +116,7 @@ class Run:
 
     def _watch(self, options: Options) -> Watch:
         observer = options.observe(self.detector) if options.observe and self.detector else None
-        steps = options.judged and shows_steps(self._capabilities)
+        steps = options.judged and shows_plans(self._capabilities)
         return Watch(self.detector, options.blame, options.without, observer, options.races, steps)
 
     @property

@@ -21,6 +21,7 @@ from workers.judge.prefix_hits import PrefixHits
 from workers.judge.races import RaceDetector, Races
 from workers.judge.rank_inputs import RankInputsJudge
 from workers.judge.sampler_state import SamplerState
+from workers.judge.scheduler_decisions import SchedulerDecisions
 from workers.judge.window_groups import WindowGroups
 from workers.record.engine_records import EngineRecord
 from workers.record.evidence import Difference, MissingOrder
@@ -36,6 +37,7 @@ _JUDGES = (
     Checker,
     Races,
     ModelInputs,
+    SchedulerDecisions,
     RankInputsJudge,
     ConnectorTransfers,
     ProducerInputs,

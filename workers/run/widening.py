@@ -7,6 +7,7 @@ the delay are no harm of the race.
 Does not verify: that a race without observed harm is harmless.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Literal, TypeAlias
 
@@ -28,6 +29,8 @@ from workers.targets.target import DeviceError, RunConfig
 WIDENED_MICROSECONDS = 60_000
 # Number of source locations (of the access and its callers) that distinguish the copies of different buffers.
 _PLACES_MAX = 3
+# The prefix of a memory's name that belongs to a further rank of an engine.
+_RANK = re.compile(r"rank (\d+): ")
 # Our own sources, which replace sources of the engine on the simulated device.
 _OWN = "workers/"
 
@@ -88,6 +91,8 @@ def _kind(config: RunConfig) -> ChildKind:
 def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None:
     """Return a delay before a race's first access; None if its source location is unknown.
 
+    With several ranks only the rank of the race is delayed, if the race names it: that rank is then late.
+
     `stand_ins` are prefixes of files that only the simulated device runs, instead of the engine's own.
     """
     first, passed_over = order.first, (_OWN, *stand_ins)
@@ -96,7 +101,9 @@ def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None
     if not at:
         return None
     of: Literal["host", "stream"] = "host" if first.lane == HOST else "stream"
-    return Delay(at=at, step=first.step, microseconds=WIDENED_MICROSECONDS, of=of)
+    rank = _RANK.match(order.memory)
+    of_rank = int(rank[1]) if rank is not None else None
+    return Delay(at=at, step=first.step, microseconds=WIDENED_MICROSECONDS, of=of, rank=of_rank)
 
 
 def delay_source_lines(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[DelayedRuns]:
@@ -137,7 +144,7 @@ def _by_location(
     of_place: dict[object, list[tuple[MissingOrder, Delay | None]]] = {}
     for number, order in enumerate(races):
         delay = delay_of(order, stand_ins)
-        place = (delay.at, delay.of) if delay is not None else number
+        place = (delay.at, delay.of, delay.rank) if delay is not None else number
         of_place.setdefault(place, []).append((order, delay))
     for each in of_place.values():
         yield *each[0], len(each)

@@ -55,6 +55,17 @@ def test_block_whose_hash_covers_a_differing_token_is_not_found(ahead: int, own:
         assert reported(found, "expected") == (None if hit >= least else (fact("at_least", least=least),))
 
 
+def test_hit_is_required_by_plans_without_model_inputs() -> None:
+    first = shown(
+        "scheduled", 0, [0], begun=[(0, PROMPT)], blocks=[(0, [1, 2, 3])], num_tokens=[len(PROMPT)], lookups=[(0, 0)]
+    )
+    for hit in (16, 8):
+        begun = {"begun": [(1, PROMPT)], "blocks": [(1, [1, 2, 4])], "scheduled_computed": [hit]}
+        again = shown("scheduled", 1, [1], **begun, num_tokens=[len(PROMPT) - hit], lookups=[(1, 0)])
+        found = judged([first, again], windows=())
+        assert reported(found, "expected") == (None if hit == 16 else (fact("at_least", least=16),))
+
+
 # The last block of the window before position 16.
 TAKEN = {"taken": [57]}
 

@@ -57,6 +57,13 @@ def test_plan_with_a_wrong_count_or_block_is_reported(
     assert reported(found, "variable", "actual", "step") == (variable, actual, step)
 
 
+def test_token_sampled_from_a_prefill_chunk_is_reported_with_a_model_runner() -> None:
+    seen = changed(plans(), (0, "scheduled", "begun", [(0, [1, 2, 3, 4, 5, 6])]))
+    found = first_of(SchedulerDecisions(has_results=True), seen)
+    assert reported(found, "variable", "step", "expected") == ("sampled", 0, fact("no_token"))
+    assert first(seen) is None
+
+
 def test_blocks_held_at_the_end_of_a_scheduler_are_reported() -> None:
     found = first([*plans(), shown("drained", 3, leaks={"blocks": 2})])
     assert reported(found, "plane", "variable", "actual") == ("books", "leaks", 2)

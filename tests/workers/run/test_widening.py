@@ -47,6 +47,13 @@ def test_delay_has_location_of_first_access_and_callers() -> None:
     assert delay.microseconds == WIDENED_MICROSECONDS
 
 
+def test_delay_of_a_race_of_several_ranks_applies_to_its_rank() -> None:
+    delay = delay_of(ORDER.model_copy(update={"memory": "rank 1: runner.tokens"}))
+    assert delay is not None
+    assert delay.rank == 1
+    assert (delay_of(ORDER) or delay).rank is None
+
+
 def test_delay_ignores_stand_in_sources() -> None:
     replaced = ORDER.model_copy(update={"first": READ.model_copy(update={"site": OURS})})
     delay = delay_of(replaced)

@@ -4,7 +4,7 @@ import atexit
 from collections.abc import Callable
 from pathlib import Path
 
-from workers.targets.child.process import Keeper, Launch
+from workers.targets.child.process import SECONDS, Keeper, Launch, Seconds
 
 # One CPU core for each engine, no network access.
 ENVIRONMENT = {
@@ -36,8 +36,8 @@ def site_packages_of(home: Path, package: str) -> Path | None:
     return next((found.parent for found in home.glob(f"lib/python*/site-packages/{package}")), None)
 
 
-def keeper_until_exit(engine: str, launch: Callable[[], Launch]) -> Keeper:
+def keeper_until_exit(engine: str, launch: Callable[[], Launch], seconds: Seconds = SECONDS) -> Keeper:
     """Return a `Keeper` of an engine's process; this process ends it when it exits."""
-    keeper = Keeper(engine, launch)
+    keeper = Keeper(engine, launch, seconds)
     atexit.register(keeper.stop)
     return keeper

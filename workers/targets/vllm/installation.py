@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workers.targets.child import installation
 from workers.targets.child.installation import install_advice_for, keeper_until_exit, python_of
-from workers.targets.child.process import Keeper, Launch
+from workers.targets.child.process import SECONDS, Keeper, Launch, Seconds
 from workers.targets.target import Device, DeviceError, Kernels, RunConfig
 from workers.targets.vllm.names import VLLM, VLLM_V1, RunnerName
 
@@ -24,11 +24,30 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "TORCH_COMPILE_DISABLE": "1",
     "VLLM_USE_BREAKABLE_CUDAGRAPH": "1",
+    # Worker processes of several ranks load the same overlay and fixes as the engine's process, by its main module. A
+    # rank that hangs ends the trace before the answer is late.
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "90",
 }
 # Capture on the simulated device needs no garbage collection before and after it.
-CPU_ENVIRONMENT = {"VLLM_CPU_CI_ENV": "1", "CUDA_VISIBLE_DEVICES": "", "VLLM_ENABLE_CUDAGRAPH_GC": "1"}
+CPU_ENVIRONMENT = {
+    "VLLM_CPU_CI_ENV": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "VLLM_ENABLE_CUDAGRAPH_GC": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
 # Products of float32 stay float32, so that the logits of a row are the same in every batch, up to rounding.
-GPU_ENVIRONMENT = {"TRITON_F32_DEFAULT": "ieee", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+# Collectives are NCCL's, without NVLink multicast.
+GPU_ENVIRONMENT = {
+    "TRITON_F32_DEFAULT": "ieee",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+    "NCCL_NVLS_ENABLE": "0",
+}
+
+
+# On a GPU, the answer about a new engine waits until its worker processes have imported vLLM and compiled kernels.
+GPU_SECONDS = Seconds(answer=300.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,4 +134,13 @@ class Installation:
 @cache
 def keeper_of(of: Installation, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
     """Return the object that starts and keeps the child process of an installation."""
-    return keeper_until_exit(of.runner.engine, partial(of.launch, overlay, kernels, fixes=fixes))
+    seconds = GPU_SECONDS if of.device == "cuda" else SECONDS
+    return keeper_until_exit(of.runner.engine, partial(of.launch, overlay, kernels, fixes=fixes), seconds)
+
+
+def num_gpus(environment: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> int:
+    """Return how many GPUs an engine's process sees: those in CUDA_VISIBLE_DEVICES, or all of this machine."""
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([each for each in visible.split(",") if each.strip()])
+    return sum(each.name.removeprefix("nvidia").isdecimal() for each in devices.glob("nvidia*"))

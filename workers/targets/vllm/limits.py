@@ -25,6 +25,7 @@ from workers.targets.vllm.connector_limits import (
 )
 from workers.targets.vllm.engine_sizes import graph_seqs_max
 from workers.targets.vllm.rank_limits import (
+    at_most_one_rank_per_gpu,
     drafter_supports_pipeline_ranks,
     experts_beside_other_features,
     no_sleep_of_several_ranks,
@@ -299,28 +300,34 @@ SECOND_RUNNER = replace(
 
 
 def on_a_cpu(capabilities: Capabilities) -> Capabilities:
-    """Return the capabilities on a CPU, without CUDA graphs, gated delta nets and streams."""
-    on_a_device = (_NO_DRAFTS_WITH_HYBRID, simple_connector_needs_streams)
-    limits = replace(capabilities.limits, spec=(*capabilities.limits.spec, *on_a_device))
+    """Return the capabilities on a CPU, without CUDA graphs, gated delta nets and streams.
+
+    Several ranks are processes there, which the first runner supports as well.
+    """
+    on_a_device = (_NO_DRAFTS_WITH_HYBRID, simple_connector_needs_streams, one_rank_beside_other_features)
+    limits = replace(
+        capabilities.limits,
+        spec=(*capabilities.limits.spec, *on_a_device),
+        events=(*capabilities.limits.events, no_sleep_of_several_ranks),
+    )
     lacking = ("graphs", "recurrent_layers")
     spec = {key: each for key, each in capabilities.spec.items() if key not in lacking}
-    return replace(capabilities, spec=spec, limits=limits)
+    spec |= {"tensor_ranks": (1, 2), "pipeline_ranks": (1, 2)}
+    return replace(capabilities, spec=spec, limits=limits, ranks_are_processes=True)
 
 
-def on_a_gpu(capabilities: Capabilities) -> Capabilities:
-    """Return the capabilities on a GPU, where fewer features are observed."""
+def on_a_gpu(capabilities: Capabilities, gpus: int) -> Capabilities:
+    """Return the capabilities on a machine with `gpus` GPUs, where fewer features are observed.
+
+    Several ranks are processes, each with a GPU. Generated traces have one rank.
+    """
     # vLLM's GPU kernels for gated delta nets refuse float32.
-    lacking = (
-        "offloading",
-        "handoff",
-        "recurrent_layers",
-        "window",
-        "window_heads",
-        "tensor_ranks",
-        "pipeline_ranks",
-        "data_ranks",
-    )
+    lacking = ("offloading", "handoff", "recurrent_layers", "window", "window_heads", "data_ranks")
     spec = {key: each for key, each in capabilities.spec.items() if key not in lacking}
     # Sliding windows are untested on a GPU.
     spec["layers"] = ("attention", "hybrid")
-    return replace(capabilities, spec=spec, delays=True)
+    situations = tuple(
+        each for each in capabilities.situations if each not in (tensor_ranks, pipeline_ranks, data_ranks)
+    )
+    limits = replace(capabilities.limits, spec=(*capabilities.limits.spec, at_most_one_rank_per_gpu(gpus)))
+    return replace(capabilities, spec=spec, delays=True, ranks_are_processes=True, situations=situations, limits=limits)

@@ -3,7 +3,7 @@
 A limit returns an `Excess` (what is refused, and what is allowed), or None.
 """
 
-from scenarios.capabilities import Excess
+from scenarios.capabilities import Excess, SpecLimit
 from scenarios.events import AnyEvent, DummyStep, LoadWeights, Neighbour, Sleep, WakeUp
 from scenarios.spec import EngineSpec
 
@@ -50,6 +50,20 @@ def experts_beside_other_features(spec: EngineSpec) -> Excess[EngineSpec] | None
         fixed, reason = spec.model_copy(update={"graphs": "none"}), "the experts' kernel is not captured"
         return Excess("graphs", spec.graphs, "with layers experts none is allowed", fixed, reason)
     return None
+
+
+def at_most_one_rank_per_gpu(gpus: int) -> SpecLimit:
+    """Return the limit of a machine with `gpus` GPUs; without any, the trace may run on another machine."""
+
+    def limit(spec: EngineSpec) -> Excess[EngineSpec] | None:
+        if not gpus or spec.num_ranks <= gpus:
+            return None
+        key = "tensor_ranks" if spec.tensor_ranks > 1 else "pipeline_ranks"
+        fixed = spec.model_copy(update={key: 1})
+        found = f"this machine has {gpus} {'GPU' if gpus == 1 else 'GPUs'} for {spec.num_ranks} ranks"
+        return Excess(key, getattr(spec, key), found, fixed)
+
+    return limit
 
 
 def drafter_supports_pipeline_ranks(spec: EngineSpec) -> Excess[EngineSpec] | None:

@@ -13,7 +13,14 @@ from workers.targets.target import Kernels, RunConfig
 from workers.targets.vllm import limits, places, sources
 from workers.targets.vllm.engine_sizes import window_blocks_max
 from workers.targets.vllm.export.test_file import exported_test
-from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
+from workers.targets.vllm.installation import (
+    FIRST_RUNNER,
+    SECOND_RUNNER,
+    Installation,
+    home_of,
+    keeper_of,
+    num_gpus,
+)
 from workers.targets.vllm.names import VLLM, VLLM_V1
 from workers.targets.vllm.request_features import FIRST
 from workers.targets.vllm.situations import AREAS
@@ -49,11 +56,12 @@ class Vllm(ChildKind):
     def capabilities_under(self, config: RunConfig) -> Capabilities:
         """Return the capabilities on the device of a run configuration.
 
-        On a GPU, offloading and handoffs are not observed; on a CPU there are no CUDA graphs.
+        On a GPU, offloading and handoffs are not observed; on a CPU there are no CUDA graphs. On both, several ranks
+        are processes.
         """
         match config.device:
             case "cuda":
-                return limits.on_a_gpu(self.capabilities)
+                return limits.on_a_gpu(self.capabilities, num_gpus())
             case "cpu":
                 return limits.on_a_cpu(self.capabilities)
             case _:

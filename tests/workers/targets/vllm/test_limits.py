@@ -13,6 +13,7 @@ from scenarios.trace import Trace
 from workers.run.references import synchronous
 from workers.targets.registry import target_kind
 from workers.targets.target import Device, RunConfig
+from workers.targets.vllm.limits import SECOND_RUNNER, on_a_gpu
 from workers.targets.vllm.names import VLLM, VLLM_V1
 from workers.targets.vllm.target import VllmV1
 
@@ -205,3 +206,32 @@ def test_sliding_windows_are_refused_on_a_gpu_and_by_other_engines() -> None:
     on_a_gpu = target_kind(VLLM).capabilities_under(RunConfig(engine=VLLM, device="cuda"))
     for capabilities in (on_a_gpu, target_kind("sglang").capabilities, target_kind("specstorm").capabilities):
         assert str(lacking(Trace(spec=spec, events=()), capabilities)).startswith("spec.layers: windows; allowed are ")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "lacks"),
+    [
+        (0, {"tensor_ranks": 2, "pipeline_ranks": 2}, None),
+        (1, {"pipeline_ranks": 2}, "spec.pipeline_ranks: 2; this machine has 1 GPU for 2 ranks"),
+        (2, {"tensor_ranks": 2}, None),
+        (2, {"tensor_ranks": 2, "pipeline_ranks": 2}, "spec.tensor_ranks: 2; this machine has 2 GPUs for 4 ranks"),
+    ],
+)
+def test_ranks_on_gpus_need_a_gpu_each(gpus: int, ranks: dict[str, int], lacks: str | None) -> None:
+    spec = EngineSpec(layers="attention", sampling="standard", block_size=32).model_copy(update=ranks)
+    assert lacking(Trace(spec=spec, events=()), on_a_gpu(SECOND_RUNNER, gpus)) == lacks
+
+
+def test_generated_traces_for_a_gpu_have_one_rank() -> None:
+    capabilities = on_a_gpu(SECOND_RUNNER, 2)
+    assert {for_engine(random_trace(seed), capabilities).spec.num_ranks for seed in range(60)} == {1}
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_first_runner_has_several_ranks_on_a_cpu_only(engine: str) -> None:
+    trace = Trace(spec=EngineSpec(layers="attention", sampling="standard", block_size=32, tensor_ranks=2), events=())
+    allowed = {
+        device: lacking(trace, target_kind(engine).capabilities_under(RunConfig(engine=engine, device=device))) is None
+        for device in target_kind(engine).capabilities.devices
+    }
+    assert allowed == ({"sim": True, "cuda": True} if engine == VLLM else {"sim": False, "cpu": True, "cuda": False})

@@ -6,6 +6,9 @@ delays kernel launches: under `lazy` each launch waits on its stream, under `ran
 times derived from the seed. With `joined`, the host synchronises with the device after each launch, so that no order
 between streams can be missing.
 
+In an engine with several ranks each process delays itself: under `lazy` a further rank waits longer, under `random` for
+times of its own. On a CPU, which has no streams, the host waits instead.
+
 Verifies: nothing; the caller that drives the engine judges its results.
 
 Does not verify: that a delay causes the intended order; it only waits for a fixed time.
@@ -50,14 +53,21 @@ def cycles_per_microsecond() -> float:
 
 
 def spin(microseconds: float) -> None:
-    """Enqueue a busy wait (microseconds) on the current stream."""
+    """Enqueue a busy wait (microseconds) on the current stream; on a CPU, wait for that time."""
+    if not cuda.is_available():
+        time.sleep(microseconds / 1e6)
+        return
     cuda._sleep(int(microseconds * cycles_per_microsecond()))
 
 
 class Gpu:
-    """The GPU of this process: adds the delays that a trace specifies; detects no races."""
+    """The GPU of this process: adds the delays that a trace specifies; detects no races.
 
-    def __init__(self) -> None:
+    `rank` is the number of this process, if the ranks of its engine are processes.
+    """
+
+    def __init__(self, rank: int = 0) -> None:
+        self._rank = rank
         self._open = ExitStack()
         self._delaying: list[DelayedLines | _Launches] = []
 
@@ -74,11 +84,12 @@ class Gpu:
         The other arguments are for the simulated device only: a GPU reports no races, digests or writers.
         """
         self.idle()
-        if schedule.delays:
-            cycles_per_microsecond()
-            self._delaying.append(self._open.enter_context(DelayedLines(schedule.delays)))
+        own = [delay for delay in schedule.delays if delay.rank in (None, self._rank)]
+        if own:
+            spin(1)
+            self._delaying.append(self._open.enter_context(DelayedLines(own)))
         if schedule.policy != "eager" or schedule.joined:
-            self._delaying.append(self._open.enter_context(_Launches(schedule)))
+            self._delaying.append(self._open.enter_context(_Launches(schedule, self._rank)))
 
     def step(self, tick: int) -> None:
         for each in self._delaying:
@@ -191,32 +202,34 @@ def _is_called_from(frame: FrameType, lines: Sequence[str]) -> bool:
 class _Launches(TorchDispatchMode):
     """Context that delays each PyTorch or Triton launch, or waits until it has run."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, rank: int = 0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.step = -1
         self.counts = Counter[str]()
-        self._schedule = schedule
+        self._schedule, self._rank = schedule, rank
         # Number of launches so far, by step.
         self._launched = Counter[int]()
 
     def __enter__(self) -> "_Launches":
-        from triton import knobs  # noqa: PLC0415  a process without it has no GPU
+        if cuda.is_available():
+            from triton import knobs  # noqa: PLC0415  a process without it has no GPU
 
-        knobs.runtime.launch_enter_hook.add(self._before_kernel)
-        knobs.runtime.launch_exit_hook.add(self._after_kernel)
+            knobs.runtime.launch_enter_hook.add(self._before_kernel)
+            knobs.runtime.launch_exit_hook.add(self._after_kernel)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
-        from triton import knobs  # noqa: PLC0415  a process without it has no GPU
-
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        knobs.runtime.launch_enter_hook.remove(self._before_kernel)
-        knobs.runtime.launch_exit_hook.remove(self._after_kernel)
+        if cuda.is_available():
+            from triton import knobs  # noqa: PLC0415  a process without it has no GPU
+
+            knobs.runtime.launch_enter_hook.remove(self._before_kernel)
+            knobs.runtime.launch_exit_hook.remove(self._after_kernel)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        is_launch = not func.is_view and _is_of_a_gpu(args, kwargs)
+        is_launch = not func.is_view and (_is_of_a_gpu(args, kwargs) or not cuda.is_available())
         if is_launch:
             self._before(str(func))
         returned = func(*args, **kwargs)
@@ -235,16 +248,17 @@ class _Launches(TorchDispatchMode):
         self._launched[self.step] += 1
         match self._schedule.policy:
             case "lazy":
-                spin(LAZY_MICROSECONDS)
+                spin(LAZY_MICROSECONDS * (1 + self._rank))
             case "random":
-                stream, host, *_ = words(self._schedule.seed, op, str(self.step), self._launched[self.step])
+                key = f"rank {self._rank}: {self.step}" if self._rank else str(self.step)
+                stream, host, *_ = words(self._schedule.seed, op, key, self._launched[self.step])
                 time.sleep((host * RANDOM_MICROSECONDS >> 32) / HOST_SHARE / 1e6)
                 spin(stream * RANDOM_MICROSECONDS >> 32)
             case _:
                 pass
 
     def _after(self) -> None:
-        if self._schedule.joined:
+        if self._schedule.joined and cuda.is_available():
             cuda.synchronize()
 
 

@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pydantic import TypeAdapter
 
@@ -15,8 +15,7 @@ from workers.targets.child.inside.session import Engines, Session
 from workers.targets.child.messages import Message
 
 if TYPE_CHECKING:
-    # These modules import PyTorch, which not every engine has.
-    from workers.targets.child.inside.gpu import Gpu
+    # It imports PyTorch, which not every engine has.
     from workers.targets.child.inside.simulated_device import SimulatedDevice
 
 # The policies that show whether a race is harmful, and how many further steps the trace may take under them.
@@ -29,20 +28,44 @@ _TEXT_MAX = 20_000
 _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
+class Device(Protocol):
+    """What a trace's schedule takes effect on: a simulated device, a GPU, or the processes of several ranks."""
+
+    def idle(self) -> None:
+        """End the schedule of the trace before, e.g. while an engine is created."""
+
+    def begin(
+        self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
+    ) -> None:
+        """Begin a trace under a schedule; `memory` has the objects whose tensors are named."""
+
+    def step(self, tick: int) -> None:
+        """Set the number of the next step."""
+
+    def abandon(self) -> None:
+        """Drop the work of an engine that has failed."""
+
+    def report(self) -> Message:
+        """Return the races of the trace, and counts."""
+
+
 class Host:
     """Executes the parent's commands; runs one trace at a time on an engine of `engines`.
 
     A schedule takes effect on `device`; without one, schedules have no effect. `interpreted` returns the reason why a
-    kernel is interpreted instead of replaced by its definition, by kernel name.
+    kernel is interpreted instead of replaced by its definition, by kernel name. `failed` returns the answer for an
+    exception, if other processes of the engine may know more about it.
     """
 
     def __init__(
         self,
         engines: Engines,
-        device: "SimulatedDevice | Gpu | None" = None,
+        device: Device | None = None,
         interpreted: Callable[[], Mapping[str, str]] = dict,
+        failed: Callable[[BaseException], Message] | None = None,
     ) -> None:
         self.engines = engines
+        self.failure = failed if failed is not None else failure
         self._interpreted = interpreted
         self.session: Session | None = None
         self._device = device

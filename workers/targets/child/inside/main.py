@@ -32,6 +32,6 @@ def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
             # BaseException: an engine that calls `sys.exit` has failed as well.
             seen = host.last_seen()
             host.abandon()
-            line = line_of({"number": number, **failure(error), "seen": seen})
+            line = line_of({"number": number, **host.failure(error), "seen": seen})
         answers.write(line)
         answers.flush()

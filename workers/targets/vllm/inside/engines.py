@@ -29,7 +29,9 @@ from workers.targets.vllm.inside.handoff_session import HandoffSession
 from workers.targets.vllm.inside.logits_processors import no_repeats
 from workers.targets.vllm.inside.models import model_folder
 from workers.targets.vllm.inside.neighbour import RepeatedRequest
+from workers.targets.vllm.inside.plans import PlanRecorder, SchedulerRecorder
 from workers.targets.vllm.inside.producer import Producer
+from workers.targets.vllm.inside.rank_processes.setup import RankProcesses, are_processes
 from workers.targets.vllm.inside.ranks.setup import Ranks
 from workers.targets.vllm.inside.reasoning import parser_until
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
@@ -89,10 +91,10 @@ class Engines:
     """Idle engines of this process by spec, in order of last use."""
 
     def __init__(
-        self, cache: Path, runner: RunnerName, device: str, definitions: Definitions, ranks: Ranks | None = None
+        self, cache: Path, runner: RunnerName, device: str, definitions: Definitions, ranks: Ranks | RankProcesses
     ) -> None:
         self._cache, self.runner, self._device, self.definitions = cache, runner, device, definitions
-        # Of the simulated device only.
+        # Threads on the simulated device, else processes.
         self._ranks = ranks
         self._engines: OrderedDict[tuple[str, bool], Any] = OrderedDict()
         self._checksums: dict[tuple[str, str, int, int], Mapping[str, str]] = {}
@@ -108,6 +110,8 @@ class Engines:
         engine = self._idle(spec)
         if spec.data_ranks == 1:
             connect(engine)
+        if isinstance(self._ranks, RankProcesses):
+            self._ranks.use(engine)
         # Requests without a seed sample from the global generators, which must not depend on earlier traces.
         torch.manual_seed(0)
         np.random.seed(0)
@@ -131,7 +135,7 @@ class Engines:
         self,
         spec: EngineSpec,
         handoff: Handoff,
-        observe: Callable[..., StepRecorder] | None,
+        observe: Callable[..., PlanRecorder] | None,
         consumer: Any,
         probes: Counter[str],
     ) -> Producer:
@@ -165,15 +169,14 @@ class Engines:
     def _neighbour(self) -> NeighbourEngine:
         return RepeatedRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
 
-    def _recorder(self, seen: list[Message], engine: Any, of: EngineName = ENGINE) -> StepRecorder:
-        return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of, self._hosts)
+    def _recorder(self, seen: list[Message], engine: Any, of: EngineName = ENGINE) -> PlanRecorder:
+        if are_processes(engine):
+            return SchedulerRecorder.of_scheduler(engine.scheduler, submit_of, seen, of)
+        hosts: Hosts | None = self._ranks.hosts
+        return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of, hosts)
 
-    def _recorder_of_rank(self, seen: list[Message], rank: int, core: Any) -> StepRecorder:
+    def _recorder_of_rank(self, seen: list[Message], rank: int, core: Any) -> PlanRecorder:
         return self._recorder(seen, core, DATA_RANKS[rank])
-
-    @property
-    def _hosts(self) -> Hosts | None:
-        return self._ranks.hosts if self._ranks is not None else None
 
     def _idle(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
         """Return an engine of this spec, from the pool or new, after resetting its prefix cache."""
@@ -187,6 +190,9 @@ class Engines:
         if engine is None:
             while len(self._engines) >= ENGINES_MAX:
                 self._end(self._engines.popitem(last=False)[1])
+            # Worker processes take memory and processor time even if their engine is idle.
+            for key in [key for key, idle in self._engines.items() if are_processes(idle) and spec.num_ranks > 1]:
+                self._end(self._engines.pop(key))
             if self._num_made % MADE_BETWEEN_COLLECTIONS == 0:
                 _collect()
             self._num_made += 1
@@ -207,9 +213,8 @@ class Engines:
         self._engines.clear()
 
     def _end(self, engine: Any) -> None:
-        """End the threads of an engine's ranks, which would keep it alive."""
-        if self._ranks is not None:
-            self._ranks.end(engine)
+        """End the threads or processes of an engine's ranks."""
+        self._ranks.end(engine)
 
     def _made(self, spec: EngineSpec, version: int = 0, *, is_producer: bool = False) -> Any:
         from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415  import after our replacements
@@ -227,8 +232,7 @@ class Engines:
         with without_connector(), on_stream(stream):
             EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=True)
             observe_own_connector(engine, spec)
-        if self._ranks is not None:
-            self._ranks.check(spec)
+        self._ranks.check(spec)
         if stream is not None:
             engine.scheduler.connector.flights.stream = stream
         if spec.decodes_first:
@@ -241,7 +245,7 @@ class Engines:
     def _data_ranks(self, spec: EngineSpec, config: Any) -> Any:
         from workers.targets.vllm.inside.ranks.data_ranks import DataRanks  # noqa: PLC0415
 
-        assert self._ranks is not None, "a limit of other devices"
+        assert isinstance(self._ranks, Ranks), "a limit of other devices"
         made = DataRanks(config, self._ranks.prepared_network())
         self._ranks.check(spec)
         return made
@@ -292,11 +296,9 @@ class Engines:
 
     def _rank_arguments(self, spec: EngineSpec) -> dict[str, Any]:
         """Return the arguments of an engine with several ranks."""
-        if self._ranks is not None:
-            self._ranks.prepare()
+        self._ranks.prepare()
         if spec.num_ranks == 1:
             return {}
-        assert self._ranks is not None, "a limit of other devices"
         if spec.data_ranks > 1:
             # Ranks share the experts, and other layers have copies.
             return {
@@ -305,11 +307,8 @@ class Engines:
                 "dp_sync_interval": SYNC_INTERVAL,
                 "distributed_executor_backend": "uni",
             }
-        return {
-            "tensor_parallel_size": spec.tensor_ranks,
-            "pipeline_parallel_size": spec.pipeline_ranks,
-            "distributed_executor_backend": self._ranks.executor(),
-        }
+        numbers = {"tensor_parallel_size": spec.tensor_ranks, "pipeline_parallel_size": spec.pipeline_ranks}
+        return {**numbers, **self._ranks.arguments()}
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any] | None:
         if not spec.num_speculative_tokens:

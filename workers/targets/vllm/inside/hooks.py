@@ -22,7 +22,8 @@ ENGINES = (
         "kv_cache_memory_bytes num_gpu_blocks_override block_size max_model_len max_num_seqs max_num_scheduled_tokens "
         "max_num_batched_tokens long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill "
         "scheduling_policy async_scheduling logprobs_mode speculative_config kv_transfer_config reasoning_parser "
-        "logits_processors "
+        "logits_processors tensor_parallel_size pipeline_parallel_size distributed_executor_backend "
+        "disable_custom_all_reduce worker_extension_cls "
         "disable_log_stats",
     ),
     RunnerHooks("vllm.engine.arg_utils", "EngineArgs", "prefix_match_unit", since="0.32.0"),

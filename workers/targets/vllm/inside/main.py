@@ -25,6 +25,8 @@ from workers.targets.vllm.inside.engines import Engines
 from workers.targets.vllm.inside.hooks import hooks_on
 from workers.targets.vllm.inside.kernels.table import TABLE
 from workers.targets.vllm.inside.models import inspect_here
+from workers.targets.vllm.inside.rank_processes.failures import record_failures
+from workers.targets.vllm.inside.rank_processes.setup import RankProcesses
 from workers.targets.vllm.inside.ranks.setup import Ranks
 from workers.targets.vllm.inside.replacements import replacements_on
 from workers.targets.vllm.inside.watched import WatchedTests
@@ -37,13 +39,27 @@ KNOWN_VERSIONS = ("0.32.0", "0.33.0")
 _LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
 
 
-def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | None, str]:
+def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | RankProcesses, str]:
     """Load vLLM for a device and a model runner; return the engine pool, device and version.
 
-    The device is None on a CPU. The arguments are the device, the runner, how kernels run, the folder of models, the
-    fixes to apply, and optionally a source tree to lay over the installed package.
+    The arguments are the device, the runner, how kernels run, the folder of models, the fixes to apply, and optionally
+    a source tree to lay over the installed package.
     """
-    where, named, kernels, models, fixes, *overlay = arguments
+    where, _, _, models, *_ = arguments
+    runner, version, definitions, simulated = load(arguments)
+    for hooks in hooks_on(where, runner):
+        hooks.check(version)
+    if simulated is None:
+        if where == "cuda":
+            inspect_here()
+        device = RankProcesses(Gpu() if where == "cuda" else None)
+        return Engines(Path(models), runner, where, definitions, device), device, version.text
+    return Engines(Path(models), runner, where, definitions, Ranks(simulated, version)), simulated, version.text
+
+
+def load(arguments: Sequence[str]) -> tuple[RunnerName, Version, Definitions, SimulatedDevice | None]:
+    """Load vLLM with overlay, fixes and replacements; return runner, version, definitions, simulated device."""
+    where, named, kernels, _, fixes, *overlay = arguments
     runner: RunnerName = "v2" if named == "v2" else "v1"
     # vLLM caches facts about its classes; a cache of another process may belong to other sources.
     os.environ["VLLM_CACHE_ROOT"] = os.path.join(tempfile.gettempdir(), "vllm")
@@ -60,19 +76,11 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
 
     torch.set_num_threads(1)
     version = Version("vLLM", vllm.__version__, KNOWN_VERSIONS, over=version_of(package) if overlay else "")
-    device: SimulatedDevice | Gpu | None = None
-    if where == "cuda":
-        device = Gpu()
-        inspect_here()
-    if where == "sim":
-        device = _device(*map(Path, overlay))
+    simulated = _device(*map(Path, overlay)) if where == "sim" else None
     definitions = Definitions(TABLE if kernels == "defined" else {})
     for replacement in replacements_on(where, runner, definitions):
         replacement.apply(version)
-    for hooks in hooks_on(where, runner):
-        hooks.check(version)
-    ranks = Ranks(device, version) if isinstance(device, SimulatedDevice) else None
-    return Engines(Path(models), runner, where, definitions, ranks), device, version.text
+    return runner, version, definitions, simulated
 
 
 def overlay_sources(folder: Path, package: str = PACKAGE) -> None:
@@ -97,7 +105,8 @@ def _device(sources: Path | None = None) -> SimulatedDevice:
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
     """Return the `Host` that answers questions about vLLM's engines, and vLLM's version."""
     engines, device, version = start(arguments)
-    return Host(engines, device, engines.definitions.interpreted), version
+    failed = device.failure if isinstance(device, RankProcesses) else None
+    return Host(engines, device, engines.definitions.interpreted, failed), version
 
 
 def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay: str) -> WatchedTests:
@@ -117,3 +126,7 @@ def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay:
 
 if __name__ == "__main__":
     serve(host)
+elif __name__ == "__mp_main__":
+    # A worker process of vLLM: it imports the main module of the process that starts it, with its arguments.
+    record_failures()
+    load(sys.argv[1:])

@@ -1,9 +1,13 @@
 """Recorder of a scheduler: output, block tables and results of each step."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
+from scenarios.spec import EngineName
 from workers.targets.child.inside.observations import Observations
+from workers.targets.child.inside.readback import ImmediateReadback
+from workers.targets.child.messages import Message
+from workers.targets.vllm.inside.drafting import NO_DRAFTER
 from workers.targets.vllm.inside.transfer.groups import group_numbers, window_numbers
 
 
@@ -40,6 +44,25 @@ class PlanRecorder:
     def stop(self) -> None:
         """Discard the steps in flight, so that their results are not recorded."""
         self._steps.clear()
+
+    def take(self) -> list[Message]:
+        """Return the engine records since the last call that the device has computed."""
+        return self._seen.take()
+
+    def controlled(self, what: str, version: int, tokens: Sequence[int]) -> None:
+        """Record a control call (such as a pause) with the latest scheduled step."""
+        self._seen.note("controlled", [], what=what, version=version, tokens=list(tokens))
+
+    def note(self, point: str, names: list[str], **values: Any) -> None:
+        """Record host values at `point` of the latest scheduled step."""
+        self._seen.note(point, names, **values)
+
+    def finish(self) -> None:
+        """Wait until the device has run all work."""
+        self._seen.finish()
+
+    def stepped(self) -> None:
+        """Record what the host has corrected after a step; nothing without a model runner."""
 
     def opened(self, vllm_config: Any, traits: Mapping[str, Any]) -> None:
         """Record the sizes of an engine and its drafter's traits, before the first step."""
@@ -156,6 +179,36 @@ class PlanRecorder:
             of_drafts = counts.num_drafts, counts.num_draft_tokens, counts.num_accepted_tokens
             self._seen.note("counted", [], step, counted=list(of_drafts))
         return outputs
+
+
+class SchedulerRecorder(PlanRecorder):
+    """Recorder of a scheduler without a model runner in this process, with the block tables that it sends to one."""
+
+    def __init__(self, scheduler: Any, number_of: Callable[[str], int], seen: Observations) -> None:
+        super().__init__(scheduler, number_of, seen)
+        self._sent: dict[str, list[int]] = {}
+
+    @classmethod
+    def of_scheduler(cls, scheduler: Any, number_of: Callable[[str], int], seen: list[Message], of: EngineName) -> Self:
+        """Return the recorder of a scheduler, which adds its records to the list `seen`."""
+        observations = Observations(ImmediateReadback(), number_of, lambda point, name: (name,), seen, of)
+        recorder = cls(scheduler, number_of, observations)
+        recorder.opened(scheduler.vllm_config, NO_DRAFTER)
+        return recorder
+
+    def scheduled(self, plan: Any, **more: Any) -> None:
+        for new in plan.scheduled_new_reqs:
+            self._sent[new.req_id] = list(new.block_ids[self._attention])
+        cached = plan.scheduled_cached_reqs
+        for name, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
+            if name in cached.resumed_req_ids:
+                self._sent[name] = []
+            if blocks is not None:
+                self._sent[name] = self._sent[name] + list(blocks[self._attention])
+        counts = list(plan.num_scheduled_tokens.values())
+        super().scheduled(
+            plan, num_tokens=counts, told=[self._sent[name] for name in plan.num_scheduled_tokens], **more
+        )
 
 
 def _may_run(request: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scenarios.events import Submit
-from workers.targets.vllm.inside.recorder import StepRecorder
+from workers.targets.vllm.inside.plans import PlanRecorder
 from workers.targets.vllm.inside.requests import add_to_engine
 from workers.targets.vllm.inside.transfer.copies import launched_event
 from workers.targets.vllm.inside.transfer.engine import using_connector_of
@@ -19,7 +19,7 @@ class Producer:
     """Engine that prefills prompts in one trace; `close` returns it to its pool if it is idle."""
 
     def __init__(
-        self, engine: Any, flights: Flights, recorder: StepRecorder | None, give_back: Callable[[Any], None]
+        self, engine: Any, flights: Flights, recorder: PlanRecorder | None, give_back: Callable[[Any], None]
     ) -> None:
         self.engine, self.flights = engine, flights
         # Event after all work launched so far, on a device with streams.

@@ -42,15 +42,17 @@ class RunnerObserver(Protocol):
 
 
 def runner_of(engine: Any) -> Any:
-    """Return the model runner of an engine."""
-    return engine.model_executor.driver_worker.worker.model_runner
+    """Return the model runner of an engine; None if its ranks are other processes."""
+    driver = getattr(engine.model_executor, "driver_worker", None)
+    return driver.worker.model_runner if driver is not None else None
 
 
 def runners_of(engine: Any) -> Mapping[str, Any]:
     """Return the model runners of an engine, one per rank, by their prefix in reports."""
     processes = getattr(engine.model_executor, "processes", None)
     if processes is None:
-        return {"": runner_of(engine)}
+        runner = runner_of(engine)
+        return {"": runner} if runner is not None else {}
     return {f"rank {rank}: ": each.worker.worker.model_runner for rank, each in processes.items()}
 
 
@@ -315,27 +317,11 @@ class StepRecorder(PlanRecorder):
             self._drafter.release()
         super().release()
 
-    def take(self) -> list[Message]:
-        """Return the engine records since the last call that the device has computed."""
-        return self._seen.take()
-
     def stepped(self) -> None:
         """Record the host's computed-token counts after a step, if the runner corrects them."""
         counts = self._runner.mirrored()
         if self._seen.step >= 0 and counts:
             self._seen.note("corrected", list(counts), mirror_computed=list(counts.values()))
-
-    def controlled(self, what: str, version: int, tokens: Sequence[int]) -> None:
-        """Record a control call (such as a pause) with the latest scheduled step."""
-        self._seen.note("controlled", [], what=what, version=version, tokens=list(tokens))
-
-    def note(self, point: str, names: list[str], **values: Any) -> None:
-        """Record host values at `point` of the latest scheduled step."""
-        self._seen.note(point, names, **values)
-
-    def finish(self) -> None:
-        """Wait until the device has run all work."""
-        self._seen.finish()
 
     def drained(self, more: Mapping[str, int]) -> None:
         super().drained({**self._runner.held(), **more})

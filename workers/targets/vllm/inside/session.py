@@ -17,7 +17,8 @@ from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.control import ControlPlane, SessionServices
 from workers.targets.vllm.inside.drafting import drafter_of
-from workers.targets.vllm.inside.recorder import StepRecorder, runner_of, runners_of
+from workers.targets.vllm.inside.plans import PlanRecorder
+from workers.targets.vllm.inside.recorder import runner_of, runners_of
 from workers.targets.vllm.inside.requests import add_to_engine, request_of
 from workers.targets.vllm.inside.transfer.engine import flights_of
 from workers.targets.vllm.inside.transfer.flights import discard_observation
@@ -46,7 +47,7 @@ class Session:
         self,
         engine: Any,
         number: int,
-        observe: Callable[[Any], StepRecorder] | None,
+        observe: Callable[[Any], PlanRecorder] | None,
         give_back: Callable[[Any], None],
         services: SessionServices,
         count: RequestCount | None = None,
@@ -107,7 +108,8 @@ class Session:
 
     def close(self) -> None:
         """Restore the engine's methods; return the engine to the pool if no request is left."""
-        if runner_of(self.engine).device.type == "cuda":
+        runner = runner_of(self.engine)
+        if runner is not None and runner.device.type == "cuda":
             # Errors of asynchronous kernels are raised in this session.
             torch.cuda.synchronize()
         if not self.drained():

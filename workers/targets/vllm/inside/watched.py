@@ -12,17 +12,15 @@ from typing import Any
 
 from scenarios.events import Schedule
 from scenarios.spec import ENGINE
-from workers.targets.child.inside.observations import Observations
-from workers.targets.child.inside.readback import ImmediateReadback, readback_on
+from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.inside.replacements import Replacement, Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.child.messages import Message
-from workers.targets.vllm.inside.drafting import NO_DRAFTER
 from workers.targets.vllm.inside.hooks import WATCHED
-from workers.targets.vllm.inside.plans import PlanRecorder
+from workers.targets.vllm.inside.plans import SchedulerRecorder
 from workers.targets.vllm.inside.recorder import StepRecorder
 from workers.targets.vllm.inside.session import memory_of
-from workers.targets.vllm.inside.transfer.groups import group_numbers, has_state
+from workers.targets.vllm.inside.transfer.groups import has_state
 from workers.targets.vllm.names import RunnerName
 
 # Modules of the model runner classes.
@@ -69,14 +67,9 @@ class WatchedScheduler:
         self._call_depth = 0
         if self._left:
             return
-        observations = Observations(ImmediateReadback(), self._numbers, lambda point, name: (name,), self._seen, ENGINE)
-        self._recorder = PlanRecorder(scheduler, self._numbers, observations)
-        self._recorder.opened(scheduler.vllm_config, NO_DRAFTER)
-        self._attention = group_numbers(scheduler.kv_cache_config)[0]
-        # Plans without results yet (with prefill-chunk rows, which sample nothing), and the block tables that a runner
-        # has.
+        self._recorder = SchedulerRecorder.of_scheduler(scheduler, self._numbers, self._seen, ENGINE)
+        # Plans without results yet, with prefill-chunk rows, which sample nothing.
         self._in_flight: deque[tuple[Any, set[str]]] = deque()
-        self._block_tables: dict[str, list[int]] = {}
         self._state = self._own_state()
         for name in _CALLS:
             setattr(scheduler, name, self._observed(name, getattr(scheduler, name)))
@@ -130,20 +123,11 @@ class WatchedScheduler:
 
     def _plan(self, plan: Any) -> None:
         """Record a scheduler output, with the block tables that a runner would have."""
-        for new in plan.scheduled_new_reqs:
-            self._block_tables[new.req_id] = list(new.block_ids[self._attention])
-        cached = plan.scheduled_cached_reqs
-        for name, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
-            if name in cached.resumed_req_ids:
-                self._block_tables[name] = []
-            if blocks is not None:
-                self._block_tables[name] = self._block_tables[name] + list(blocks[self._attention])
         names = list(plan.num_scheduled_tokens)
         if names:
             chunks = {name for name in names if self._scheduler.requests[name].is_prefill_chunk}
             self._in_flight.append((plan, chunks))
-        counts = list(plan.num_scheduled_tokens.values())
-        self._recorder.scheduled(plan, num_tokens=counts, told=[self._block_tables[name] for name in names])
+        self._recorder.scheduled(plan)
 
     def _check_results(self, plan: Any, result: Any) -> None:
         """Stop recording if the test passes results that no runner would return for this step."""

@@ -12,8 +12,8 @@ from scenarios.events import Abort, AnyEvent, Pause, Preempt, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.control import SessionServices
+from workers.targets.vllm.inside.plans import PlanRecorder
 from workers.targets.vllm.inside.ranks.data_ranks import DataRankCore, DataRanks
-from workers.targets.vllm.inside.recorder import StepRecorder
 from workers.targets.vllm.inside.requests import taken_request
 from workers.targets.vllm.inside.session import RequestCount, Session, memory_of
 
@@ -81,7 +81,7 @@ class DataRanksSession:
         self,
         ranks: DataRanks,
         number: int,
-        observe: Callable[[int, Any], StepRecorder] | None,
+        observe: Callable[[int, Any], PlanRecorder] | None,
         give_back: Callable[[Any], None],
         services: SessionServices,
     ) -> None:

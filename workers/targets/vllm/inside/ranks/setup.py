@@ -1,6 +1,7 @@
 """Begin and end of engines with several ranks in this process."""
 
 import sys
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,12 +82,12 @@ class Ranks:
             self._device.hosts = self.hosts
         return self.network
 
-    def executor(self) -> type:
-        """Return the executor class of engines whose steps run on several ranks."""
+    def arguments(self) -> Mapping[str, Any]:
+        """Return the arguments, except their numbers, of engines with steps on several ranks."""
         self.prepared_network()
         from workers.targets.vllm.inside.ranks.executor import RankExecutor  # noqa: PLC0415  after the replacements
 
-        return RankExecutor
+        return {"distributed_executor_backend": RankExecutor}
 
     def end(self, engine: Any) -> None:
         """End the threads of an engine's ranks, if it has any, and forget the collectives that they have begun."""
