@@ -22,7 +22,7 @@ from scenarios.codec import load
 from scenarios.events import Delay, Schedule
 from scenarios.trace import Trace
 from workers.oracle.model_values import ModelValueCache
-from workers.record.verdict import Agreed, Crashed, Verdict
+from workers.record.verdict import Agreed, Crashed, Lost, Verdict
 from workers.record.words import headline_text
 from workers.run.check import judge_trace
 from workers.run.engine_run import Options
@@ -127,7 +127,7 @@ def run_job(job: Job, device: RunConfig) -> Iterator[Line]:
         except DeviceError as error:
             yield Line(f"{name:34} {ranks:6} not run: {error}", True)
             return
-        seconds, steps = time.monotonic() - begun, verdict.stats.steps
+        seconds, steps = time.monotonic() - begun, 0 if isinstance(verdict, Lost) else verdict.stats.steps
         is_expected = isinstance(verdict, Agreed) or (job.is_finding and not job.fixes)
         text = f"{name:34} {ranks:6} {way:24} {steps:5} {seconds:7.1f}  {result_of(verdict)}"
         yield Line(text, not is_expected)

@@ -60,7 +60,7 @@ def test_hit_is_required_by_plans_without_model_inputs() -> None:
         "scheduled", 0, [0], begun=[(0, PROMPT)], blocks=[(0, [1, 2, 3])], num_tokens=[len(PROMPT)], lookups=[(0, 0)]
     )
     for hit in (16, 8):
-        begun = {"begun": [(1, PROMPT)], "blocks": [(1, [1, 2, 4])], "scheduled_computed": [hit]}
+        begun: dict[str, Any] = {"begun": [(1, PROMPT)], "blocks": [(1, [1, 2, 4])], "scheduled_computed": [hit]}
         again = shown("scheduled", 1, [1], **begun, num_tokens=[len(PROMPT) - hit], lookups=[(1, 0)])
         found = judged([first, again], windows=())
         assert reported(found, "expected") == (None if hit == 16 else (fact("at_least", least=16),))

@@ -230,8 +230,7 @@ def test_generated_traces_for_a_gpu_have_one_rank() -> None:
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_first_runner_has_several_ranks_on_a_cpu_only(engine: str) -> None:
     trace = Trace(spec=EngineSpec(layers="attention", sampling="standard", block_size=32, tensor_ranks=2), events=())
-    allowed = {
-        device: lacking(trace, target_kind(engine).capabilities_under(RunConfig(engine=engine, device=device))) is None
-        for device in target_kind(engine).capabilities.devices
-    }
+    kind = target_kind(engine)
+    configs = [RunConfig.model_validate({"engine": engine, "device": each}) for each in kind.capabilities.devices]
+    allowed = {config.device: lacking(trace, kind.capabilities_under(config)) is None for config in configs}
     assert allowed == ({"sim": True, "cuda": True} if engine == VLLM else {"sim": False, "cpu": True, "cuda": False})

@@ -7,6 +7,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from workers.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.engines import Engines
+from workers.targets.vllm.inside.rank_processes.setup import RankProcesses
 
 SPEC = EngineSpec(
     layers="attention",
@@ -21,7 +22,7 @@ SPEC = EngineSpec(
 
 
 def engine_of() -> Engines:
-    return Engines(Path(sys.prefix, "models"), "v1", "sim", Definitions({}))
+    return Engines(Path(sys.prefix, "models"), "v1", "sim", Definitions({}), RankProcesses(None))
 
 
 def test_an_engine_finishes_its_requests() -> None:

@@ -41,7 +41,7 @@ def _record(logged: logging.LogRecord) -> bool:
 def recorded_failure() -> Message | None:
     """Return the failure that a rank has recorded, of the lowest rank if there are several; None without one."""
     files = sorted(_folder().glob(_FILE.format("*")))
-    return json.loads(files[0].read_text()) if files else None  # type: ignore[no-any-return]
+    return json.loads(files[0].read_text()) if files else None
 
 
 def _folder() -> Path:
