@@ -29,7 +29,7 @@ from workers.targets.target import DeviceError, RunConfig
 WIDENED_MICROSECONDS = 60_000
 # Number of source locations (of the access and its callers) that distinguish the copies of different buffers.
 _PLACES_MAX = 3
-# The prefix of a memory's name that belongs to a further rank of an engine.
+# Prefix of names of a rank's memory.
 _RANK = re.compile(r"rank (\d+): ")
 # Our own sources, which replace sources of the engine on the simulated device.
 _OWN = "workers/"
@@ -91,7 +91,7 @@ def _kind(config: RunConfig) -> ChildKind:
 def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None:
     """Return a delay before a race's first access; None if its source location is unknown.
 
-    With several ranks only the rank of the race is delayed, if the race names it: that rank is then late.
+    With several ranks only the rank of the race is delayed.
 
     `stand_ins` are prefixes of files that only the simulated device runs, instead of the engine's own.
     """
