@@ -29,7 +29,7 @@ from workers.targets.target import DeviceError, RunConfig
 WIDENED_MICROSECONDS = 60_000
 # Number of source locations (of the access and its callers) that distinguish the copies of different buffers.
 _PLACES_MAX = 3
-# Prefix of names of a rank's memory.
+# Prefix of the names of a rank's memory, such as its block table.
 _RANK = re.compile(r"rank (\d+): ")
 # Our own sources, which replace sources of the engine on the simulated device.
 _OWN = "workers/"
