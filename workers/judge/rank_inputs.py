@@ -3,6 +3,8 @@
 Verifies:
 - in each step all ranks compute the same batch: requests, token ids, positions, slot mapping, block tables, sequence
   lengths and draft tokens are those of rank 0;
+- in each step all ranks sample the same tokens, and so accept the same draft tokens, if the engine reports the sampled
+  tokens of each rank;
 - no rank leaves out a step.
 
 Does not verify:
@@ -17,7 +19,7 @@ from scenarios.spec import ENGINE
 from workers.judge.history import History, Row, Step, rows_of
 from workers.judge.judge import Case, End, HistoryJudge
 from workers.judge.mismatches import mismatch
-from workers.record.engine_records import RankInputs
+from workers.record.engine_records import RankInputs, RankProcessed
 from workers.record.evidence import Difference, Fact, fact
 
 PLANE = "ranks"
@@ -42,12 +44,17 @@ class RankInputsJudge(HistoryJudge):
 
     def differences(self, end: End) -> Iterator[Difference]:
         found: dict[int, dict[int, RankInputs]] = {}
+        sampled: dict[int, list[RankProcessed]] = {}
         for seen in end.history.records:
             if isinstance(seen, RankInputs):
                 found.setdefault(seen.step, {})[seen.values.rank] = seen
+            elif isinstance(seen, RankProcessed):
+                sampled.setdefault(seen.step, []).append(seen)
         for number, step in sorted(end.history.steps_of(ENGINE).items()):
             if step.inputs is not None:
                 yield from self._of_step(step, found.get(number, {}))
+            for processed in sampled.get(number, ()):
+                yield from _of_sampled(step, processed)
 
     def _of_step(self, step: Step, found: Mapping[int, RankInputs]) -> Iterator[Difference]:
         for rank in range(1, self._num_ranks):
@@ -57,6 +64,16 @@ class RankInputsJudge(HistoryJudge):
                 continue
             for own, row in zip_longest(rows_of(found[rank]), step.rows):
                 yield from _of_row(step.number, rank, own, row)
+
+
+def _of_sampled(step: Step, processed: RankProcessed) -> Iterator[Difference]:
+    """Yield the first difference between the sampled tokens of a rank and those of rank 0."""
+    for request, tokens in zip(processed.requests, processed.values.sampled, strict=True):
+        expected = step.sampled.get(request)
+        if expected is not None and list(expected) != tokens:
+            variable = f"rank_{processed.values.rank}_sampled"
+            yield mismatch(PLANE, variable, request, (step.number, None), list(expected), tokens)
+            return
 
 
 def _of_row(step: int, rank: int, own: Row | None, row: Row | None) -> Iterator[Difference]:

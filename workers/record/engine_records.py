@@ -252,6 +252,12 @@ class ProcessedValues(Value):
     sampled: list[Integers]
 
 
+class RankProcessedValues(ProcessedValues):
+    """Tokens that a further rank sampled in a step; those of rank 0 are the step's `ProcessedValues`."""
+
+    rank: int
+
+
 class CountedValues(Value):
     """Metrics of a step: rows with draft tokens, draft tokens, and accepted draft tokens."""
 
@@ -453,6 +459,12 @@ class Processed(_EngineRecord[ProcessedValues]):
     point: Literal["processed"] = "processed"
 
 
+class RankProcessed(_EngineRecord[RankProcessedValues]):
+    """Engine record of the tokens that a further rank sampled in a step, when that rank processes them."""
+
+    point: Literal["rank_processed"] = "rank_processed"
+
+
 class Counted(_EngineRecord[CountedValues]):
     """Record of a step's speculation metrics, made when its results are processed."""
 
@@ -534,6 +546,7 @@ EngineRecord: TypeAlias = Annotated[
     | Proposed
     | Corrected
     | Processed
+    | RankProcessed
     | Counted
     | Controlled
     | Drained

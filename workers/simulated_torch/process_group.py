@@ -85,7 +85,7 @@ class Meeting:
     gate: NativeGate
     calls: dict[int, Call] = field(default_factory=dict)
     inputs: dict[int, Tensors] = field(default_factory=dict)
-    clocks: list[NativeClock] = field(default_factory=list)
+    clocks: dict[int, NativeClock] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -224,8 +224,12 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
         options: tuple[Any, ...] = (),
         *,
         rows_differ: bool = False,
+        source: int | None = None,
     ) -> RankWork:
-        """Take part in a collective of all members, whose inputs must have equal shapes, except with `rows_differ`."""
+        """Take part in a collective of all members, whose inputs must have equal shapes, except with `rows_differ`.
+
+        With `source`, outputs depend on this member's inputs alone: on the CPU it sends them and does not wait.
+        """
         number, self._num_calls = self._num_calls, self._num_calls + 1
         call = self._call(kind, number, inputs, options, rows_differ=rows_differ)
         meeting = self.network.meet((self._key, number), self._ranks, self._member, call)
@@ -234,12 +238,16 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
             stream = "" if self._is_on_current_stream else "collectives"
             return self._launched(kind, meeting, inputs, outputs, combine, stream)
         meeting.inputs[self._member] = [tensor.clone() for tensor in inputs]
-        meeting.clocks.append(native().host_clock())
+        meeting.clocks[self._member] = native().host_clock()
+        if source == self._member:
+            self.network.waiter.offer()
+            return RankWork()
+        sources = range(self._size) if source is None else [source]
         missing = f"{kind}, call {number} of group {self._key} of ranks {self._ranks}"
-        self.network.waiter.wait(lambda: len(meeting.inputs) == self._size, missing)
-        for clock in meeting.clocks:
-            native().join_host_clock(clock)
-        combine(outputs, [meeting.inputs[member] for member in range(self._size)])
+        self.network.waiter.wait(lambda: all(member in meeting.inputs for member in sources), missing)
+        for member in sources:
+            native().join_host_clock(meeting.clocks[member])
+        combine(outputs, [meeting.inputs.get(member, []) for member in range(self._size)])
         return RankWork()
 
     def _call(
@@ -295,7 +303,7 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
             _copy_all(outputs, every[root][: len(outputs)])
 
         outputs = [] if self._member == root else given
-        return self.collective("broadcast", given, outputs, combine, (f"root {root}",))
+        return self.collective("broadcast", given, outputs, combine, (f"root {root}",), source=root)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> RankWork:
         def combine(found: Tensors, every: Sequence[Tensors]) -> None:
@@ -378,10 +386,10 @@ class RankGroup(_ProcessGroup):  # type: ignore[misc]
             return self._launched(kind, meeting, inputs, outputs, combine, pair)
         if is_source:
             meeting.inputs[source] = [tensor.clone()]
-            meeting.clocks.append(native().host_clock())
+            meeting.clocks[source] = native().host_clock()
         else:
             self.network.waiter.wait(lambda: source in meeting.inputs, f"a message {names} of group {self._key}")
-            native().join_host_clock(meeting.clocks[0])
+            native().join_host_clock(meeting.clocks[source])
             combine(outputs, ())
         return RankWork()
 
@@ -455,7 +463,13 @@ def install(network: Network) -> None:
         options.pop("device_id", None)
         return new_group(ranks, timeout, BACKEND, **options)
 
+    def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        dist.barrier(group)
+
     dist.new_group = new_rank_group  # type: ignore[assignment]
+    # PyTorch has it for Gloo only.
+    replaced: Any = dist
+    replaced.monitored_barrier = monitored_barrier
 
 
 def new_store() -> Any:

@@ -31,6 +31,7 @@ Need: TypeAlias = Literal[
     "seed",
     "min_tokens",
     "penalties",
+    "tensor_ranks",
 ]
 
 

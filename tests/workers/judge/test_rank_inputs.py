@@ -17,8 +17,12 @@ from workers.record.engine_records import (
     InputsValues,
     Opened,
     OpenedValues,
+    Processed,
+    ProcessedValues,
     RankInputs,
     RankInputsValues,
+    RankProcessed,
+    RankProcessedValues,
     Scheduled,
     ScheduledValues,
 )
@@ -35,7 +39,7 @@ ROW = {
 }
 
 
-def _end(*ranks: RankInputs) -> End:
+def _end(*ranks: EngineRecord) -> End:
     plan = ScheduledValues(
         scheduled_computed=[0], planned_drafts=[0], begun=[(0, [7, 8])], blocks=[(0, [1])], states=[]
     )
@@ -77,6 +81,17 @@ def test_other_inputs_of_a_rank_are_reported(
     (found,) = RankInputsJudge(2).differences(_end(_rank(1, **changed)))
     assert (found.plane, found.variable, found.step, found.request) == ("ranks", variable, 0, "submit 0")
     assert (found.expected, found.actual) == (expected, actual)
+
+
+@pytest.mark.parametrize(("sampled", "differs"), [([5, 6], False), ([5], True), ([5, 7], True)])
+def test_other_sampled_tokens_of_a_rank_are_reported(sampled: list[int], differs: bool) -> None:
+    processed = Processed(step=0, requests=(0,), values=ProcessedValues(sampled=[[5, 6]]))
+    own = RankProcessed(step=0, requests=(0,), values=RankProcessedValues(sampled=[sampled], rank=1))
+    found = list(RankInputsJudge(2).differences(_end(_rank(1), processed, own)))
+    expected = ("rank_1_sampled", "submit 0", 0, (5, 6), tuple(sampled))
+    assert [(each.variable, each.request, each.step, each.expected, each.actual) for each in found] == (
+        [expected] if differs else []
+    )
 
 
 def test_other_request_in_a_row_is_reported() -> None:

@@ -127,6 +127,23 @@ def host_waits_at_a_collective_of_the_cpu(device: Device) -> None:
         assert [when for when, _ in order] == ["before", "before", "after", "after"]
 
 
+def root_of_a_broadcast_on_the_cpu_does_not_wait(device: Device) -> None:
+    order = []
+
+    def program(group: RankGroup) -> None:
+        numbers = torch.full((2,), 1.0 + group.rank())
+        group.broadcast([numbers]).wait()
+        order.append((group.rank(), numbers.tolist()))
+        group.barrier()
+
+    def late(group: RankGroup) -> None:
+        order.append((group.rank(), "begins"))
+        program(group)
+
+    _run(device, Schedule(), program, late)
+    assert order == [(0, [1.0, 1.0]), (1, "begins"), (1, [1.0, 1.0])]
+
+
 def message_is_received_by_its_rank(device: Device) -> None:
     received = []
 

@@ -22,6 +22,8 @@ ENVIRONMENT = {
     "SGLANG_USE_CPU_ENGINE": "0",
     "SGLANG_ENABLE_WAR_BARRIER": "1",
     "SGLANG_RETURN_ORIGINAL_LOGPROB": "1",
+    # Ranks are threads: polling SGLang's queue in shared memory, which only connectors use, would block all of them.
+    "SGLANG_USE_MESSAGE_QUEUE_BROADCASTER": "0",
     "TORCHDYNAMO_DISABLE": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "ATEN_CPU_CAPABILITY": "avx2",

@@ -86,6 +86,19 @@ def draft_trees_need_a_draft_model(spec: EngineSpec) -> Excess[EngineSpec] | Non
     return Excess("tree_width", spec.tree_width, allowed, fixed, reason)
 
 
+def one_rank_with_draft_trees(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: with several ranks no draft trees, neither of a draft model nor of an n-gram corpus."""
+    if spec.num_ranks == 1:
+        return None
+    fixed = spec.model_copy(update={"tensor_ranks": 1})
+    reason = "accepted nodes of draft trees are recorded for one rank only"
+    if spec.tree_width != 1:
+        return Excess("tree_width", spec.tree_width, "with several ranks 1 is allowed", fixed, reason)
+    if spec.num_speculative_tokens and spec.drafter == "ngram_corpus":
+        return Excess("drafter", spec.drafter, "with several ranks others are allowed", fixed, reason)
+    return None
+
+
 def request_tokens_max(spec: EngineSpec) -> int:
     """Return how many tokens a request may have to fit into the KV cache.
 
@@ -142,6 +155,7 @@ CAPABILITIES = Capabilities(
         "relay_lengths": (),
         "mixed_chunks": (),
         "tree_width": (1, 2),
+        "tensor_ranks": (1, 2),
     },
     # The streams are SGLang's own; a schedule orders their tasks.
     devices={"sim": ("streams",)},
@@ -167,6 +181,7 @@ CAPABILITIES = Capabilities(
         # SGLang has no pause that waits until running requests have finished.
         events=(OneOf(Pause, "mode", ("keep", "abort"), "modes"), *FEATURES.limits),
         spec=(
+            one_rank_with_draft_trees,
             plan_stream_and_relayed_lengths_need_draft_tokens,
             mixed_chunks_exclude_some_drafters,
             draft_trees_need_a_draft_model,
@@ -177,7 +192,7 @@ CAPABILITIES = Capabilities(
         ),
     ),
     situations=SITUATIONS,
-    planes=("races", "blocks", "books", "counts", "inputs", "kv", "sampler"),
+    planes=("races", "blocks", "books", "counts", "inputs", "kv", "ranks", "sampler"),
     logit_margin=1e-4,
     words_from_prompt=False,
     is_costly=True,

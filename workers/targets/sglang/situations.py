@@ -17,6 +17,7 @@ AREAS: Mapping[Area, Sequence[str]] = {
     "sampling": ("*/sampling/*", "*/constrained/*", "*/layers/sampler.py", "*/layers/logits_processor.py"),
     "kv_cache": ("*/mem_cache/allocator*", "*/mem_cache/memory_pool*", "*/mem_cache/common.py"),
     "prefix_cache": ("*/mem_cache/*radix*", "*/mem_cache/*chunk_cache*"),
+    "ranks": ("*/distributed/*", "*/managers/*receiver*", "*/runtime_context.py"),
 }
 # For a KV cache that runs out of slots: lengths of the longest request, and the reserved slots at most, in pages and in
 # steps' draft tokens.
@@ -54,6 +55,14 @@ def mixed_chunks(trace: TraceBuilder) -> None:
 def draft_trees(trace: TraceBuilder) -> None:
     """Set a draft tree: two draft tokens are proposed after each token."""
     trace.set(tree_width=2)
+
+
+@situation(stage="feature")
+def tensor_ranks(trace: TraceBuilder) -> None:
+    """Split each layer over two ranks, without draft trees and the n-gram corpus."""
+    if trace.spec.drafter == "ngram_corpus":
+        trace.set(drafter="eagle")
+    trace.set(tensor_ranks=2, tree_width=1)
 
 
 @situation(stage="drafts", replaces="no_drafts")
@@ -181,6 +190,7 @@ SITUATIONS: tuple[Situation[TraceBuilder], ...] = (
     relay_lengths,
     mixed_chunks,
     draft_trees,
+    tensor_ranks,
     no_drafts_more_often,
     short_pool,
     wide_pages,

@@ -120,6 +120,15 @@ def test_reused_engine_gives_the_outputs_of_a_new_one(seed: int) -> None:
                 put="accept_lens - accept_lens",
             ),
         ),
+        (
+            "ranks_of_tensors",
+            "rank_1_sampled",
+            Edit(
+                at="sglang.srt.layers.sampler:Sampler._preprocess_logits",
+                before="return logits",
+                code="if get_parallel().tp_rank == 1:\n    return logits.roll(1, -1)",
+            ),
+        ),
     ],
 )
 def test_planted_bug_is_found_in_the_variable(scenario: str, variable: str, edit: Edit, tmp_path: Path) -> None:

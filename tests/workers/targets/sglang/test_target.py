@@ -77,6 +77,16 @@ REFUSED = {
     f"spec: {{{PLAIN}, drafter: ngram_corpus, tree_width: 2}}": (
         "spec.tree_width: 2; without drafts, or with drafter ngram_corpus, 1 is allowed: only a draft model uses it"
     ),
+    f"spec: {{{PLAIN}, drafter: eagle, tree_width: 2, tensor_ranks: 2}}": (
+        "spec.tree_width: 2; with several ranks 1 is allowed: "
+        "accepted nodes of draft trees are recorded for one rank only"
+    ),
+    f"spec: {{{PLAIN}, drafter: ngram_corpus, tensor_ranks: 2}}": (
+        "spec.drafter: ngram_corpus; with several ranks others are allowed: "
+        "accepted nodes of draft trees are recorded for one rank only"
+    ),
+    f"spec: {{{PLAIN}, tensor_ranks: 4}}": "spec.tensor_ranks: 4; allowed are 1, 2",
+    f"spec: {{{PLAIN}, pipeline_ranks: 2}}": "spec.pipeline_ranks: 2; allowed are 1",
     f"spec: {{{PLAIN}, depth: 1, relay_lengths: true}}": (
         "spec.relay_lengths: True; without drafts, or at depth 1, False is allowed: the host knows the lengths then"
     ),

@@ -6,6 +6,7 @@ ranks would share it without notice.
 
 import ast
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 from workers.targets.child.inside.replacements import Version
+
+# Where a `global` statement may begin: most files with the word have it in a text only, and are not parsed.
+_STATEMENT = re.compile(r"(?:^|[;:])[ \t]*global[ \t]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ def assigned_in_functions(file: Path) -> tuple[str, ...]:
     if file.suffix != ".py":
         return ()
     text = file.read_text()
-    return tuple(sorted(set(_globals_of(ast.parse(text))))) if "global " in text else ()
+    return tuple(sorted(set(_globals_of(ast.parse(text))))) if _STATEMENT.search(text) else ()
 
 
 def _globals_of(tree: ast.AST) -> Iterator[str]:

@@ -85,6 +85,8 @@ def _check(finding: Finding, features: RequestFeatures) -> None:
         raise ExportError("it is a race between host and device, and a CPU has no asynchronous device")
     if trace.schedule.policy != "eager":
         raise ExportError("its schedule delays the device, and a CPU has no asynchronous device")
+    if trace.spec.num_ranks > 1:
+        raise ExportError("it needs several ranks, and an exported test has one process")
     if trace.spec.num_speculative_tokens:
         raise ExportError("it needs draft tokens, which SGLang verifies by GPU kernels")
     for submit in trace.submits():

@@ -5,6 +5,9 @@ further one a tenth of a second.
 """
 
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,10 @@ import torch
 
 from scenarios.spec import EngineSpec
 from workers.simulated_torch.backend import DEVICE_NAME
+from workers.targets.sglang.inside.event_loop import EventLoop
 from workers.targets.sglang.inside.grammars import grammar_backend
 from workers.targets.sglang.inside.models import folder_of
+from workers.targets.sglang.inside.ranks.setup import Ranks
 from workers.targets.sglang.inside.requests import NO_TOKENIZER
 from workers.targets.sglang.inside.session import Session
 from workers.targets.sglang.limits import CONTEXT_MARGIN
@@ -27,41 +32,64 @@ _CORPUS_SIZE = 4096
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE"}
 
 
-class Engines:
-    """The scheduler that this process keeps, with the engine options of its creation."""
+@dataclass(slots=True, eq=False)
+class OneScheduler:
+    """An engine with one rank."""
 
-    def __init__(self, cache: Path) -> None:
-        self._cache = cache
+    schedulers: Sequence[Any]
+
+    def loop(self) -> EventLoop:
+        """Begin a trace: run the event loop up to its first wait for requests."""
+        (scheduler,) = self.schedulers
+        _reset(scheduler)
+        return EventLoop(scheduler)
+
+    def end(self) -> None:
+        """Do nothing: the event loop of a trace has its own thread."""
+
+
+class Engines:
+    """The engine that this process keeps, with the engine options of its creation."""
+
+    def __init__(self, cache: Path, ranks: Ranks) -> None:
+        self._cache, self._ranks = cache, ranks
         self._made_for: EngineSpec | None = None
-        self._scheduler: Any = None
+        self._engine: Any = None
+        # Whether the engine has no request left, so that it serves another trace.
+        self._is_idle = True
         self._num_opened = 0
 
     def open(self, spec: EngineSpec, observed: bool) -> Session:
-        scheduler = self._scheduler if spec == self._made_for else None
-        # The kept scheduler is in use until `_put_back`.
-        self.forget()
-        if scheduler is None:
-            scheduler = self._new(spec)
-        assert scheduler.flush_cache(), "an idle engine has nothing pending"
-        scheduler.new_token_ratio_tracker.reset()
-        # Reset the global generators, which sample for requests without a seed.
-        torch.manual_seed(0)
-        np.random.seed(0)
+        if not self._is_idle or spec != self._made_for:
+            self.forget()
+        if self._engine is None:
+            self._engine, self._made_for = self._new(spec), spec
+        self._is_idle = False
         self._num_opened += 1
-        self._made_for = spec
-        return Session(scheduler, spec, self._num_opened, observed, self._put_back)
+        return Session(self._engine, spec, self._num_opened, observed, self._put_back)
 
-    def _put_back(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
+    def _put_back(self) -> None:
+        self._is_idle = True
 
     def forget(self) -> None:
-        self._scheduler = self._made_for = None
+        if self._engine is not None:
+            self._ranks.end(self._engine)
+        self._engine = self._made_for = None
 
     def _new(self, spec: EngineSpec) -> Any:
+        self._ranks.prepare()
+        if spec.num_ranks == 1:
+            self._renew_group()
+            return OneScheduler([self._scheduler(spec, 0)])
+        if not self._ranks.are_installed:
+            self._end_group()
+            self._ranks.install()
+        return self._ranks.made(spec.num_ranks, partial(self._scheduler, spec), _reset)
+
+    def _scheduler(self, spec: EngineSpec, rank: int) -> Any:
         from sglang.srt.environ import envs  # noqa: PLC0415
         from sglang.srt.server_args import ServerArgs  # noqa: PLC0415
 
-        self._renew_group()
         args = ServerArgs(
             model_path=str(folder_of(self._cache, "target", "good", spec.vocab_size)),
             skip_tokenizer_init=True,
@@ -83,6 +111,9 @@ class Engines:
             context_length=spec.max_model_len + CONTEXT_MARGIN,
             disable_radix_cache=not spec.prefix_cache,
             disable_overlap_schedule=spec.depth == 1,
+            tp_size=spec.tensor_ranks,
+            # Its kernel is compiled for GPUs only: ranks use PyTorch's all-reduce, as SGLang does for large tensors.
+            disable_custom_all_reduce=True,
             # Lower numbers have priority, and a request with any lower number preempts.
             enable_priority_scheduling=spec.policy == "priority",
             schedule_low_priority_values_first=True,
@@ -93,7 +124,7 @@ class Engines:
             **self._speculative(spec),
         )
         envs.SGLANG_ENABLE_OVERLAP_PLAN_STREAM.set(spec.plan_stream)
-        scheduler = _scheduler_of(args)
+        scheduler = _scheduler_of(args, rank)
         # Releases before 0.5.22 create this queue in the first loop iteration, but it is read before.
         scheduler.result_queue = deque()
         assert scheduler.enable_overlap == (spec.depth > 1), "async scheduling is on exactly if depth is 2"
@@ -111,12 +142,18 @@ class Engines:
         """
         from sglang.srt.distributed import parallel_state  # noqa: PLC0415
 
-        if torch.distributed.is_initialized():
-            parallel_state.destroy_model_parallel()
-            parallel_state.destroy_distributed_environment()
+        self._end_group()
         backend = parallel_state.get_default_distributed_backend(DEVICE_NAME)
         store = torch.distributed.HashStore()  # type: ignore[attr-defined]
         torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+
+    def _end_group(self) -> None:
+        """Destroy the process group of the engine with one rank that was created last."""
+        from sglang.srt.distributed import parallel_state  # noqa: PLC0415
+
+        if torch.distributed.is_initialized():
+            parallel_state.destroy_model_parallel()
+            parallel_state.destroy_distributed_environment()
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any]:
         """Return SGLang's arguments for speculative decoding: one draft step per draft token."""
@@ -140,17 +177,27 @@ class Engines:
         }
 
 
-def _scheduler_of(args: Any) -> Any:
-    """Return a new scheduler; its configuration becomes that of the process."""
+def _reset(scheduler: Any) -> None:
+    """Restore a scheduler's initial state before a trace."""
+    assert scheduler.flush_cache(), "an idle engine has nothing pending"
+    scheduler.new_token_ratio_tracker.reset()
+    # Reset the global generators, which sample for requests without a seed.
+    torch.manual_seed(0)
+    np.random.seed(0)
+
+
+def _scheduler_of(args: Any, rank: int) -> Any:
+    """Return a new scheduler; its configuration becomes that of the process, or of the calling thread's rank."""
     from sglang.srt import runtime_context  # noqa: PLC0415
     from sglang.srt.managers.scheduler import Scheduler  # noqa: PLC0415
     from sglang.srt.server_args import PortArgs  # noqa: PLC0415
 
     if hasattr(runtime_context, "SpawnRanks"):
-        ranks = runtime_context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
+        ranks = runtime_context.SpawnRanks(world_rank=rank, dp_rank=None, gpu_id=0)
         runtime_context.publish(args, role="scheduler", ranks=ranks)
         return Scheduler(args, PortArgs.init_new(args))
     # Releases before 0.5.21 pass the rank in each group to the scheduler.
     runtime_context.publish(args, role="scheduler")
+    assert rank == 0, "several ranks need release 0.5.21 or later"
     zeros = dict.fromkeys(("gpu_id", "tp_rank", "moe_ep_rank", "pp_rank", "attn_cp_rank", "moe_dp_rank"), 0)
     return Scheduler(args, PortArgs.init_new(args), **zeros, dp_rank=None)

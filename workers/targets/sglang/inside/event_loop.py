@@ -31,6 +31,9 @@ class EventLoop:
         self._coming.put(requests)
         self._wait()
 
+    def settle(self) -> None:
+        """Do nothing: no other rank runs iterations later."""
+
     def end(self) -> None:
         """Let the loop end, after an iteration without new requests."""
         if not self._has_ended:

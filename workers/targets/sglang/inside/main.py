@@ -21,6 +21,7 @@ from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.sglang.inside import absent, plugin
 from workers.targets.sglang.inside.engines import Engines
 from workers.targets.sglang.inside.kernels.table import TABLE
+from workers.targets.sglang.inside.ranks.setup import Ranks
 
 KNOWN = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
 # Only these model modules are imported: importing all of them takes a minute.
@@ -55,7 +56,7 @@ def host(arguments: Sequence[str], made: type[Host] = Host) -> tuple[Host, str]:
     # SGLang collects garbage for each new engine: objects that exist already are excluded to save time.
     gc.collect()
     gc.freeze()
-    return made(Engines(Path(models)), device, definitions.interpreted), version.text
+    return made(Engines(Path(models), Ranks(device, version)), device, definitions.interpreted), version.text
 
 
 def _other_models() -> list[str]:

@@ -17,6 +17,7 @@ from scenarios.spec import ENGINE
 from workers.targets.child.inside.observations import Observations, digests
 from workers.targets.child.inside.readback import Parts, readback_on
 from workers.targets.child.messages import Message
+from workers.targets.sglang.inside.batches import counts_of, leaks_of, rows_without_token, sampled_of
 from workers.targets.sglang.inside.sampler_states import observe_sampler
 
 # Files with functions that copy their arguments; skipped in the writers' stacks.
@@ -205,18 +206,12 @@ class Recorder:
         """Record a control call, such as `pause_keep`."""
         self.observations.note("controlled", [], what=what, version=0, tokens=[])
 
-    def drained(self) -> None:
-        """Record the slots and requests that the scheduler holds after the last request."""
-        scheduler = self._scheduler
-        slots, tree, pool = scheduler.token_to_kv_pool_allocator, scheduler.tree_cache, scheduler.req_to_token_pool
-        locked = tree.protected_size()
-        held = {
-            "slots": slots.size - slots.available_size() - tree.evictable_size() - locked,
-            "slots of the tree that are referred to": locked,
-            "rows of the pool": pool.size - pool.available_size(),
-            "requests of the scheduler": len(scheduler.waiting_queue) + len(scheduler.running_batch.reqs),
-        }
-        self.observations.note("drained", [], leaks={name: count for name, count in held.items() if count})
+    def drained(self, further: Sequence[Any] = ()) -> None:
+        """Record the slots and requests that the schedulers of all ranks hold after the last request."""
+        leaks = leaks_of(self._scheduler)
+        for rank, scheduler in enumerate(further, 1):
+            leaks |= {f"{name} (rank {rank})": count for name, count in leaks_of(scheduler).items()}
+        self.observations.note("drained", [], leaks=leaks)
 
     def take(self) -> list[Message]:
         """Return the engine records of finished steps since the last call."""
@@ -295,13 +290,7 @@ class Recorder:
         batch, holders, mode = self.batch, self.holders(), forward_batch.forward_mode
         names = [request.rid for request in batch.reqs]
         self.last_steps |= dict.fromkeys(names, self.observations.step)
-        if mode.is_target_verify():
-            counts = [len(input_ids) // len(names)] * len(names)
-            drafts = [count - 1 for count in counts]
-            num_verified = counts[0]
-        else:
-            counts = [1] * len(names) if mode.is_decode() else list(batch.extend_lens)
-            drafts, num_verified = [0] * len(names), 0
+        counts, drafts, num_verified = counts_of(batch, mode, len(input_ids))
 
         def before(lengths: Sequence[int]) -> list[int]:
             return [length + num_verified - count for length, count in zip(lengths, counts, strict=True)]
@@ -371,20 +360,13 @@ class Recorder:
 
     def _observed_process(self, batch: Any, result: Any, *arguments: Any, **options: Any) -> Any:
         step = self._results.pop(id(result), None)
-        # No token is sampled from a prefill chunk except the last, nor for a request that was retracted meanwhile.
-        has_none = [request.inflight_middle_chunks > 0 or request.is_retracted for request in batch.reqs]
+        without = rows_without_token(batch)
         before = {request.rid: _holder_of(request) for request in batch.reqs if request.kv.holds_kv}
         processed = self._process(batch, result, *arguments, **options)
         self._ended |= {request.rid: before[request.rid] for request in batch.reqs if _has_released(request, before)}
         if step is not None:
-            tokens, names = result.next_token_ids.tolist(), [request.rid for request in batch.reqs]
-            accepted = [1] * len(names) if result.accept_lens is None else result.accept_lens.tolist()
-            width = len(tokens) // len(names)
-            rows = [tokens[row * width : row * width + count] for row, count in enumerate(accepted)]
-            sampled = [[] if nothing else row for nothing, row in zip(has_none, rows, strict=True)]
-            self.observations.note(
-                "processed", names, step, sampled=list(map(self._with_last_output_token, batch.reqs, sampled))
-            )
+            sampled = map(self._with_last_output_token, batch.reqs, sampled_of(result, without))
+            self.observations.note("processed", [request.rid for request in batch.reqs], step, sampled=list(sampled))
         return processed
 
     def _with_last_output_token(self, request: Any, sampled: list[int]) -> list[int]:

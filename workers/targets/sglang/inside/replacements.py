@@ -113,6 +113,17 @@ def _nothing(before: Any) -> Callable[..., None]:
     return lambda *arguments, **named: None
 
 
+def _with_several_ranks(before: Callable[..., None]) -> Callable[..., None]:
+    """Return the function, which does nothing in an engine with one rank."""
+
+    @wraps(before)
+    def called(sampler: Any, *arguments: Any) -> None:
+        if sampler.tp_sync_group is not None and sampler.tp_sync_group.size() > 1:
+            before(sampler, *arguments)
+
+    return called
+
+
 def _reconstructed(before: Any) -> Any:
     from sglang.kernels.ops.speculative import reconstruct_tree  # noqa: PLC0415
 
@@ -238,8 +249,8 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
         "sglang.srt.layers.sampler",
         "Sampler._sync_token_ids_across_tp",
-        "with grammars, ranks synchronise tokens by a library without support for this device; here is one rank",
-        _nothing,
+        "with grammars, ranks synchronise tokens by a library without support for this device, also if there is one",
+        _with_several_ranks,
     ),
     # This one must be last: it imports modules that use the attributes above, which must be replaced by then.
     Replacement(

@@ -15,7 +15,7 @@ from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.sglang.inside.control import Pauses
 from workers.targets.sglang.inside.drafting import DrafterObserver, TreeObserver
-from workers.targets.sglang.inside.event_loop import EventLoop
+from workers.targets.sglang.inside.ranks.recorder import RankRecorder
 from workers.targets.sglang.inside.recorder import Recorder
 from workers.targets.sglang.inside.requests import abort_of, deliveries_of, ending, request_of
 
@@ -23,19 +23,21 @@ from workers.targets.sglang.inside.requests import abort_of, deliveries_of, endi
 class Session:
     """One trace on a scheduler, and its requests.
 
-    If the session has drained at its end, it passes the scheduler to `give_back`. Request ids are never reused, and
+    If the session has drained at its end, it calls `give_back`. Request ids are never reused, and
     none is a prefix of another, because SGLang aborts all requests with a prefix.
     """
 
     def __init__(
-        self, scheduler: Any, spec: EngineSpec, number: int, observed: bool, give_back: Callable[[Any], None]
+        self, engine: Any, spec: EngineSpec, number: int, observed: bool, give_back: Callable[[], None]
     ) -> None:
         self.probes: Counter[str] = Counter()
+        # The scheduler of rank 0, and those of further ranks.
+        scheduler, *self._further = engine.schedulers
         self._scheduler, self._spec, self._number, self._give_back = scheduler, spec, number, give_back
-        self._observers: list[Recorder | DrafterObserver | TreeObserver] = []
+        self._observers: list[Recorder | RankRecorder | DrafterObserver | TreeObserver] = []
         self._recorder = self._observe() if observed else None
         self._pauses = Pauses(scheduler, self.probes, self._note)
-        self._loop = EventLoop(scheduler)
+        self._loop = engine.loop()
         self._outbox = scheduler.ipc_channels.send_to_detokenizer
         # The last request id of each name; the names of running requests by id; the retractions of each request.
         self._ids: dict[str, str] = {}
@@ -62,13 +64,19 @@ class Session:
             self._observers.append(TreeObserver(recorder, of_models=has_model))
         if has_model:
             self._observers.append(DrafterObserver(worker.draft_worker, recorder))
+        for rank, scheduler in enumerate(self._further, 1):
+            self._observers.append(RankRecorder(scheduler, rank, recorder))
         return recorder
 
     @property
     def memory(self) -> Mapping[str, object]:
-        worker = self._scheduler.draft_worker
-        drafter = {"drafter": worker} if worker is not None else {}
-        return {"scheduler": self._scheduler, **drafter}
+        found: dict[str, object] = {}
+        for rank, scheduler in enumerate((self._scheduler, *self._further)):
+            name = f"rank {rank}: " if self._further else ""
+            worker = scheduler.draft_worker
+            drafter = {f"{name}drafter": worker} if worker is not None else {}
+            found |= {f"{name}scheduler": scheduler, **drafter}
+        return found
 
     def happen(self, event: AnyEvent) -> None:
         match event:
@@ -174,11 +182,15 @@ class Session:
                 self.probes["prefix_hit"] += request.cached_tokens > 0
 
     def drained(self) -> bool:
-        return self._was_idle and not self._coming and not self._pauses.are_active
+        is_drained = self._was_idle and not self._coming and not self._pauses.are_active
+        if is_drained:
+            self._loop.settle()
+        return is_drained
 
     def ended(self) -> None:
+        self._loop.settle()
         if self._recorder is not None and self.drained():
-            self._recorder.drained()
+            self._recorder.drained(self._further)
 
     def seen(self) -> list[Message]:
         return self._recorder.take() if self._recorder is not None else []
@@ -189,7 +201,7 @@ class Session:
             self._loop.end()
             for observer in self._observers:
                 observer.release()
-            self._give_back(self._scheduler)
+            self._give_back()
             return
         # The scheduler is not used again, so its exceptions do not matter.
         with suppress(Exception):
