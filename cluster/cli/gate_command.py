@@ -24,13 +24,14 @@ from cluster.cli.hunt_commands import carry_out, hunt_on_pool, settings_of
 from cluster.cli.inputs import (
     SCENARIOS,
     InputError,
+    asked_config,
     check_engine,
     check_writable,
     config_of,
     ray_address,
     read_scenarios,
 )
-from cluster.cli.options import Deadline, EngineHome, EnginePath, Fixes, Json, Known, Out, Ray, Workers
+from cluster.cli.options import Deadline, EngineHome, EnginePath, Fixes, Json, Known, OfRelease, Out, Ray, Workers
 from cluster.cli.report_command import PAGE, TIMELINES, write_report
 from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import build
@@ -79,6 +80,7 @@ def gate(
     engine: Annotated[
         str, typer.Option(metavar="NAME", help="Test this engine (default: the first with gate support).")
     ] = "",
+    release: OfRelease = "",
     engine_home: EngineHome = "",
     fixes: Fixes = ALL,
     junit: Junit = None,
@@ -86,7 +88,7 @@ def gate(
     json: Json = False,
 ) -> int:
     """Run the scenarios that execute changed code of an engine, then hunt with the same traces."""
-    config = _config_of(engine, engine_home, engine_path, fixes)
+    config = _config_of(asked_config(context))
     if junit is not None:
         check_writable(junit.parent)
     chosen = _select(config, base, traces)
@@ -104,10 +106,9 @@ def gate(
         code = carry_out(_stages(gated, stop), address, workers, deadline, stop, config, context=context, folder=folder)
         recurring = history.update(gated.bugs())
         code = weightiest(code, gated.exit_code(recurring.known))
-        report_values = _document(gated, chosen, recurring.known, code)
+        report = json_text(_document(gated, chosen, recurring.known, code))
         text = _text(gated, folder, [*history.lines, *edited_lines(config, gated.ran())], recurring.known, code)
     code = code_of(store, code)
-    report = json_text(report_values)
     show(*(report if json else text).split("\n"))
     new: list[str] = []
 
@@ -126,19 +127,19 @@ def gate(
     return code
 
 
-def _config_of(engine: str, home: str, path: str, fixes: str) -> RunConfig:
+def _config_of(asked: RunConfig) -> RunConfig:
     """Return the run configuration of an engine that `gate` supports; the first one by default.
 
     Raises:
         InputError: as `config_of`, or the engine has no record of executed functions, or no source tree is named.
     """
     having = [name for name in known_engines() if target_kind(name).executed is not None]
-    engine = check_engine(engine or having[0])
+    engine = check_engine(asked.engine or having[0])
     if engine not in having:
         raise InputError(f"--engine is {engine}; it has no separate sources to test; allowed are {', '.join(having)}")
-    if not path:
+    if not asked.engine_path:
         raise InputError(f"--engine-path is missing; give the root of the sources of {target_kind(engine).package}")
-    return config_of(RunConfig(engine=engine, engine_home=home, engine_path=path, fixes=fixes))
+    return config_of(asked.model_copy(update={"engine": engine}))
 
 
 class GateSelection(NamedTuple):

@@ -49,6 +49,7 @@ from cluster.cli.options import (
     Known,
     NoLimits,
     OfKernels,
+    OfRelease,
     OnDevice,
     Out,
     Ray,
@@ -103,6 +104,7 @@ def hunt(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    release: OfRelease = "",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
@@ -118,8 +120,7 @@ def hunt(
     settings = settings_of(profile, seed, tuple(fault or ()), canary, config, focus or ())
     begun_from = corpus_of(corpus, out)
     history = FindingHistory(known_folder(known, engine), is_night=False)
-    address = ray_address(ray, workers, config, context)
-    stop = Stop()
+    address, stop = ray_address(ray, workers, config, context), Stop()
     with open_campaign(out, "hunt", context, seed, engine) as store:
         folder = store.folder
         planner = HuntPlanner(settings, store, num_traces, begun_from)
@@ -241,6 +242,7 @@ def shrink(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    release: OfRelease = "",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
@@ -268,8 +270,7 @@ def shrink(
     except PoolError as error:
         say(str(error))
         code = EXIT_NOT_JUDGED
-    judgement = triage.state.smallest
-    if judgement is None:
+    if (judgement := triage.state.smallest) is None:
         say(f"{file}: was not judged")
         return code or EXIT_NOT_JUDGED
     line, remarks = _write_shrunk_trace(file, folder, triage, judgement, config)

@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -34,7 +34,7 @@ from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig, TargetK
 NAME_MAX = 255
 STEM_MAX = 100
 # Keys by which a scenario file selects how it is run.
-OPTIONS = ("engine", "device", "kernels", "fixes")
+OPTIONS = ("engine", "device", "release", "kernels", "fixes")
 SCENARIOS = ROOT / "scenarios"
 NO_FIXES = "none"
 # Folders of bundled scenarios: for any engine, and for an engine of that name.
@@ -63,12 +63,14 @@ def config_of(asked: RunConfig) -> RunConfig:
     """Return the run configuration with absolute folders and digests of their contents.
 
     Raises:
-        InputError: an engine is unknown or has no separate installation, or a folder does not contain it.
+        InputError: an engine is unknown, lacks the release or has no separate installation, or a folder does not
+            contain it.
     """
     engine, home, path = check_engine(asked.engine), asked.engine_home, asked.engine_path
     package = target_kind(engine).package
     if asked.kernels != DEFAULT_CONFIG.kernels and asked.kernels not in target_kind(engine).kernels:
         raise InputError(f"--kernels is {asked.kernels}; engine {engine} has no kernel definitions")
+    check_release(asked)
     named = [("--engine-home", home), ("--engine-path", path)]
     for option, folder in named:
         if folder and not package:
@@ -79,6 +81,7 @@ def config_of(asked: RunConfig) -> RunConfig:
     config = RunConfig(
         engine=engine,
         device=asked.device,
+        release=asked.release,
         engine_home=os.path.abspath(home) if home else "",
         engine_path=os.path.abspath(path) if path else "",
         engine_digest=code_digest(Path(path), (package,)) if path else "",
@@ -86,6 +89,21 @@ def config_of(asked: RunConfig) -> RunConfig:
         fixes=check_fixes(asked.fixes, package),
     )
     return config.model_copy(update={"engine_version": target_kind(engine).version(config)})
+
+
+def check_release(asked: RunConfig) -> None:
+    """Raise if an engine lacks the release that a configuration selects, or if both release and home are given.
+
+    Raises:
+        InputError: as above; the message names the releases.
+    """
+    if not asked.release:
+        return
+    has = ", ".join(target_kind(asked.engine).releases_on(asked.device)) or "one release only"
+    if asked.engine_home:
+        raise InputError("--release and --engine-home both select an installation; give one of them")
+    if asked.release not in target_kind(asked.engine).releases_on(asked.device):
+        raise InputError(f"--release is {asked.release}; engine {asked.engine} on {asked.device} has {has}")
 
 
 def sources_of(root: str, kind: TargetKind) -> str:
@@ -139,6 +157,9 @@ def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfi
         ScenarioError: the file cannot be read.
     """
     typed = {name for name in RunConfig.model_fields if is_typed(context, name)}
+    if "engine_home" in typed:
+        # It selects the installation, as the file's release does.
+        typed.add("release")
     found = codec.run_on(file)
     named = {} if "engine" in typed else found.model_dump(include={*OPTIONS}, exclude_defaults=True)
     values = {**asked.model_dump(), **{name: value for name, value in named.items() if name not in typed}}
@@ -146,16 +167,16 @@ def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfi
         config = config_of(RunConfig.model_validate(values))
     except ValidationError as error:
         raise InputError(f"{file}: run_on.{first_problem(error)}") from error
-    other = other_sources(found, found_on(config))
+    other = other_sources(found, found_on(config), target_kind(config.engine).releases_on(config.device))
     if other:
         say(f"{file}: {other}")
     return config
 
 
-def other_sources(found: RunOn, here: RunOn) -> str:
+def other_sources(found: RunOn, here: RunOn, releases: Collection[str] = ()) -> str:
     """Return a sentence if the engine sources differ from those of a finding; else "".
 
-    A trace that records neither version nor sources differs from nothing.
+    A trace that records neither version nor sources differs from nothing. `releases` are those that can be selected.
     """
     if not (found.version or found.sources):
         return ""
@@ -163,6 +184,8 @@ def other_sources(found: RunOn, here: RunOn) -> str:
     if seen == now:
         return ""
     hint = "; use --engine-path to select a source tree" if found.sources and not here.sources else ""
+    if not found.sources and found.version in releases:
+        hint = f"; use --release {found.version} to select that release"
     return f"was found on {seen}; this run has {now}{hint}"
 
 

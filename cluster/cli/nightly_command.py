@@ -45,6 +45,7 @@ from cluster.cli.options import (
     Json,
     Known,
     OfKernels,
+    OfRelease,
     OnDevice,
     Out,
     Ray,
@@ -140,6 +141,7 @@ def nightly(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    release: OfRelease = "",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
@@ -157,9 +159,8 @@ def nightly(
     history = FindingHistory(known_folder(known, engine, is_night=True))
     number = night_number(seed)
     tonight = part_of_the_faults(number, nights, config)
-    address = ray_address(ray, workers, config, context)
+    address, stop = ray_address(ray, workers, config, context), Stop()
     show(division(hours, len(tonight)), to=sys.stderr)
-    stop = Stop()
     with _stores(out, seed, engine, context) as (store, kept):
         folder = store.folder
         replayed = Regressions(known_bugs, kept, config, night=number)

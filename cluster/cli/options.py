@@ -27,6 +27,9 @@ ReleasedEngine = Annotated[
     str,
     typer.Option(metavar="NAME", help="Test this engine (default: the engine in FILE, else the first with releases)."),
 ]
+OfRelease = Annotated[
+    str, typer.Option(metavar="VERSION", help="Use this release of the engine (default: the newest that is tested).")
+]
 EngineHome = Annotated[
     str,
     typer.Option(

@@ -226,7 +226,14 @@ def test_loads_of_damaged_yaml_raises_only_scenario_error(seed: int, edits: list
         assert "\n" not in message
 
 
-RUN_ON = {"engine": "vllm", "device": "triton-cpu", "kernels": "no", "version": "1.0+a", "sources": "00ff"}
+RUN_ON = {
+    "engine": "vllm",
+    "device": "triton-cpu",
+    "release": "0.32.0",
+    "kernels": "no",
+    "version": "1.0+a",
+    "sources": "00ff",
+}
 
 
 @pytest.mark.parametrize("keys", [(), ("device",), ("engine", "sources"), tuple(RUN_ON)])
@@ -251,7 +258,7 @@ def test_run_on_is_kept_in_yaml_and_not_in_the_trace(keys: tuple[str, ...], tmp_
             3,
             'unknown key "engine_home" in run_on; did you mean engine?',
         ),
-        ("run_on: {engine_path: /a}\n", 1, "allowed are device, engine, fixes, kernels, sources, version"),
+        ("run_on: {engine_path: /a}\n", 1, "allowed are device, engine, fixes, kernels, release, sources, version"),
         ("run_on: {version: /a/b}\n", 1, 'run_on.version is "/a/b"; expected text of the form'),
         ("run_on: {engine: ../vllm}\n", 1, 'run_on.engine is "../vllm"; expected text of the form'),
         ("run_on: sim\n", 1, 'run_on is "sim"; expected a mapping'),

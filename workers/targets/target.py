@@ -60,15 +60,17 @@ class RunConfig(Value):
 
     All fields are part of the key of every job.
 
-    `engine_home` is the folder of the engine's installation, `engine_path` a source tree that overlays it. Only the
-    command line, the user's configuration file and Python callers set these two: a file holds a `RunOn`, which has no
-    path. `engine_version` is the version that runs, `engine_digest` the digest of the source tree. `kernels` says
-    whether kernels are replaced by their definitions or all run in Triton's interpreter. `fixes` names the findings
-    whose fixes are applied to the engine's sources: `all`, or names separated by commas.
+    `release` selects one of the releases that `make` installs, empty for the default one. `engine_home` is the folder
+    of another installation, `engine_path` a source tree that overlays the installed sources. Only the command line, the
+    user's configuration file and Python callers set these two: a file holds a `RunOn`, which has no path.
+    `engine_version` is the version that runs, `engine_digest` the digest of the source tree. `kernels` says whether
+    kernels are replaced by their definitions or all run in Triton's interpreter. `fixes` names the findings whose fixes
+    are applied to the engine's sources: `all`, or names separated by commas.
     """
 
     engine: str = SPECSTORM
     device: Device = "sim"
+    release: str = ""
     engine_home: str = ""
     engine_path: str = ""
     engine_version: str = ""
@@ -303,6 +305,10 @@ class TargetKind(Protocol):
     def capabilities_under(self, config: RunConfig) -> Capabilities:
         """Return the capabilities on the device of a configuration."""
         return self.capabilities
+
+    def releases_on(self, device: Device) -> Sequence[str]:
+        """Return the releases that `--release` selects on a device, the default one first."""
+        return ()
 
     def unmet(self, trace: Trace) -> Fact | None:
         """Return why the trace's planted fault needs other options, or None."""

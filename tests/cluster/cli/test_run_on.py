@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
 from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.cli import main as cli
-from cluster.cli.inputs import other_sources
+from cluster.cli.inputs import InputError, config_for, config_of, other_sources
 from cluster.storage.artefact import write_artefact
 from cluster.storage.hunts import HuntPlan
 from scenarios import codec
@@ -107,6 +109,8 @@ def test_a_file_is_run_on_the_device_that_it_names_unless_one_is_typed(
         ({"device": "nowhere"}, "run_on.device: Input should be "),
         ({"engine": "nobody"}, "--engine is nobody; known are "),
         ({"kernels": "interpreted"}, "--kernels is interpreted; engine specstorm has no kernel definitions"),
+        ({"release": "0.32.0"}, "--release is 0.32.0; engine specstorm on sim has one release only"),
+        ({"engine": "vllm", "release": "0.31.0"}, "--release is 0.31.0; engine vllm on sim has 0.3"),
     ],
 )
 def test_file_with_unknown_engine_or_device_is_refused(
@@ -134,7 +138,7 @@ def test_file_that_names_a_program_is_refused_and_starts_nothing(
     assert cli.run([command, str(file)]) == 2
     said = "".join(capsys.readouterr())
     assert f'{file}:1: unknown key "{key}" in run_on; ' in said
-    assert "allowed are device, engine, fixes, kernels, sources, version" in said
+    assert "allowed are device, engine, fixes, kernels, release, sources, version" in said
     assert not started.exists()
 
 
@@ -169,6 +173,31 @@ LAID_OVER = RunOn(engine="vllm", version="0.32.0", sources="0a1b")
 )
 def test_other_sources_names_both_if_they_differ(found: RunOn, here: RunOn, said: str) -> None:
     assert other_sources(found, here) == said
+
+
+def test_other_sources_names_the_release_if_it_can_be_selected() -> None:
+    found, here = (RunOn(engine="vllm", version=version) for version in ("0.32.0", "0.33.0"))
+    said = "was found on vllm 0.32.0; this run has vllm 0.33.0; use --release 0.32.0 to select that release"
+    assert other_sources(found, here, ("0.33.0", "0.32.0")) == said
+
+
+def test_release_of_a_file_is_run_unless_an_engine_or_home_is_typed(tmp_path: Path) -> None:
+    file, app = on(tmp_path, engine="vllm", release="0.32.0"), typer.Typer()
+    seen: list[RunConfig] = []
+
+    @app.command()
+    def command(context: typer.Context, engine: str = "specstorm", release: str = "", engine_home: str = "") -> None:
+        seen.append(config_for(file, RunConfig(engine=engine, release=release, engine_home=engine_home), context))
+
+    for typed in ([], ["--release", "0.33.0"], ["--engine-home", str(tmp_path)], ["--engine", "vllm"]):
+        assert CliRunner().invoke(app, typed, catch_exceptions=False).exit_code == 0
+    assert [each.release for each in seen] == ["0.32.0", "0.33.0", "", ""]
+    assert seen[0].flags() == ["--engine", "vllm", "--release", "0.32.0"]
+
+
+def test_release_and_home_together_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--release and --engine-home both select an installation"):
+        config_of(RunConfig(engine="vllm", release="0.32.0", engine_home=str(tmp_path)))
 
 
 @pytest.mark.parametrize("command", ["replay", "shrink"])

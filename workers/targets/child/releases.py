@@ -2,7 +2,7 @@
 
 An environment is an installation that `--engine-home` can name. It contains only the engine's package; all other
 packages are shared with the installation that it was made from. A release that was built for another version of torch
-is not installed.
+is not installed; its Python sources may be used with the compiled code of an older release (`overlay_environment`).
 """
 
 import json
@@ -11,7 +11,9 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +22,7 @@ from workers.targets.target import DeviceError
 
 _TORCH = re.compile(r"torch\s*==\s*([\w.+]+)")
 _PIP_SECONDS = 900
+_COMPILE = "import compileall, sys; compileall.compile_dir(sys.argv[1], quiet=2)"
 
 
 class InstallError(DeviceError):
@@ -50,17 +53,64 @@ def environment_of(release: Release, folder: Path, python: Path) -> Path:
     Raises:
         DeviceError: the release does not fit the shared packages (`InstallError`).
     """
-    shared = Path(_output_of(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    shared = _site_packages(python)
     torch = _version_of(shared, "torch")
     made = folder / f"{release.package}-{release.version}-torch-{torch}"
     if (made / "installed").exists():
         return made
     if release.has_compiled_code:
         _check_torch(python, release, torch)
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
+    with _environment(made, python, shared) as (temporary, _):
+        options = ("--quiet", "--no-deps", "--ignore-installed", release.name)
+        _output_of(python, "-m", "pip", "--python", str(temporary / "bin" / "python"), "install", *options)
+    return made
+
+
+def overlay_environment(release: Release, made: Path, python: Path, distributions: Mapping[str, str]) -> None:
+    """Make the virtual environment `made`: a release's sources with the compiled modules of an installation.
+
+    `python` is the interpreter of that installation; its other packages are shared. The environment reports the
+    version of each of `distributions`. An environment that exists is replaced.
+
+    Raises:
+        InstallError: the release was not downloaded.
+    """
+    shared = _site_packages(python)
+    package = release.package
+    shutil.rmtree(made, ignore_errors=True)
+    with _environment(made, python, shared) as (temporary, own):
+        options = ("--quiet", "--no-deps", "--dest", str(temporary), release.name)
+        _output_of(python, "-m", "pip", "download", *options)
+        (wheel,) = temporary.glob("*.whl")
+        with zipfile.ZipFile(wheel) as packed:
+            inner = [name for name in packed.namelist() if name.startswith(f"{package}/")]
+            packed.extractall(own, [name for name in inner if not name.endswith(".so")])
+        wheel.unlink()
+        # As pip does: where Python writes no byte code, each start would compile every module again.
+        _output_of(python, "-c", _COMPILE, str(own / package))
+        for compiled in (shared / package).rglob("*.so"):
+            _link(compiled, own / compiled.relative_to(shared))
+        for name, version in distributions.items():
+            metadata = own / f"{name.replace('-', '_')}-{version}.dist-info" / "METADATA"
+            metadata.parent.mkdir()
+            metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+
+
+@contextmanager
+def _environment(made: Path, python: Path, shared: Path) -> Iterator[tuple[Path, Path]]:
+    """Make an environment in a temporary folder for a `with` block; then move it to `made`.
+
+    Yields the temporary folder and its site-packages folder.
+    """
+    made.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=made.parent))
     try:
-        _make(python, release, temporary, shared)
+        _output_of(python, "-m", "venv", "--without-pip", str(temporary))
+        own = temporary / shared.relative_to(python.parents[1])
+        # Packages that this environment does not have are imported from the shared folder.
+        (own / "shared.pth").write_text(f"{shared}\n", encoding="utf-8")
+        yield temporary, own
+        (temporary / "installed").touch()
         os.replace(temporary, made)
     except OSError:
         # Another process has created it in the meantime: a folder that is not empty is not replaced.
@@ -68,17 +118,15 @@ def environment_of(release: Release, folder: Path, python: Path) -> Path:
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return made
 
 
-def _make(python: Path, release: Release, folder: Path, shared: Path) -> None:
-    _output_of(python, "-m", "venv", "--without-pip", str(folder))
-    own = folder / shared.relative_to(python.parents[1])
-    # Packages that this environment does not have are imported from the shared folder.
-    (own / "shared.pth").write_text(f"{shared}\n", encoding="utf-8")
-    options = ("--quiet", "--no-deps", "--ignore-installed", release.name)
-    _output_of(python, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", *options)
-    (folder / "installed").touch()
+def _link(file: Path, link: Path) -> None:
+    """Link a file, which takes no space, or copy it to another file system."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, link)
+    except OSError:
+        shutil.copy2(file, link)
 
 
 def _check_torch(python: Path, release: Release, torch: str) -> None:
@@ -99,6 +147,10 @@ def required_torch(requirements: Sequence[str]) -> str:
 def is_older(number: str, other: str) -> bool:
     """Return whether version `number` precedes `other`; a version without digits is the newest."""
     return bool(number) and _numbers(number) < _numbers(other)
+
+
+def _site_packages(python: Path) -> Path:
+    return Path(_output_of(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
 
 
 def _version_of(shared: Path, package: str) -> str:

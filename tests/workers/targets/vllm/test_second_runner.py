@@ -127,7 +127,7 @@ def test_edited_kernel_is_reported_and_interpreted(tmp_path: Path, capsys: pytes
     require_engine(config)
     why = f"{kernel} has another source than the kernel that its definition was compared with"
     told = capsys.readouterr().err.splitlines()
-    assert told[0].endswith(f" files of {tmp_path} over vLLM 0.32.0")
+    assert told[0].endswith(f" files of {tmp_path} over vLLM {KIND.version(CONFIG)}")
     assert told[1:] == [f"specstorm: engine vllm: kernels that are interpreted, slowly: {why}"]
     verdict = check(
         load(SCENARIOS / "accepted_drafts.yaml").explicit(), VALUE_CACHE, Options(confirm="never"), config=config

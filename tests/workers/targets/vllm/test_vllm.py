@@ -204,9 +204,16 @@ def check_without_limits(trace: Trace) -> Agreed | Crashed | Diverged:
     return verdict
 
 
+def installed_packages() -> Path:
+    """Return the folder that contains the package of the default release."""
+    found = KIND.installed(CONFIG)
+    assert found is not None, "vLLM is installed"
+    return found
+
+
 def laid_over(folder: Path, file: str, before: str, after: str) -> RunConfig:
     """Copy the packages of `file` to `folder`, replace a text in it; return an overlay config."""
-    installed = ROOT / ".venv-vllm" / "lib" / "python3.11" / "site-packages" / "vllm"
+    installed = installed_packages() / "vllm"
     for parent in Path(file).parents:
         (folder / "vllm" / parent).mkdir(parents=True, exist_ok=True)
         for source in (installed / parent).glob("*.py"):
@@ -243,13 +250,13 @@ def test_version_without_a_hooked_name_is_refused(
 ) -> None:
     laid_over(tmp_path, file, name, f"{name}_renamed")
     assert cli.run(["replay", str(FILES[0]), "--engine", VLLM_V1, "--engine-path", str(tmp_path)]) == 2
-    refusal = f"Unknown: vLLM 0.32.0 has no {missing}.{name}; supported versions: 0.32.0, 0.33.0"
+    refusal = f"Unknown: vLLM {KIND.version(CONFIG)} has no {missing}.{name}; supported versions: 0.32.0, 0.33.0"
     assert capsys.readouterr().err.endswith(f"specstorm: engine vllm-v1: {refusal}\n")
 
 
 def test_bisect_finds_the_commit_that_introduced_a_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "vllm/v1/core/sched/utils.py"
-    (installed,) = (ROOT / ".venv-vllm").glob("lib/python*/site-packages")
+    installed = installed_packages()
     right = (installed / name).read_text()
     wrong = right.replace("num_output_tokens >= request.max_tokens", "num_output_tokens > request.max_tokens")
     assert wrong != right

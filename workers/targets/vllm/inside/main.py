@@ -30,11 +30,11 @@ from workers.targets.vllm.inside.rank_processes.setup import RankProcesses
 from workers.targets.vllm.inside.ranks.setup import Ranks
 from workers.targets.vllm.inside.replacements import replacements_on
 from workers.targets.vllm.inside.watched import WatchedTests
-from workers.targets.vllm.names import RunnerName
+from workers.targets.vllm.names import ON_CPUS, RunnerName
 from workers.targets.vllm.sources import PACKAGE, is_complete
 
-# Tested versions; 0.33.0 only as an overlay (docs/engines.md).
-KNOWN_VERSIONS = ("0.32.0", "0.33.0")
+# Tested versions.
+KNOWN_VERSIONS = (*sorted(ON_CPUS),)
 # Folders that launch kernels for others: reports name the caller instead.
 _LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
 
