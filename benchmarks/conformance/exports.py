@@ -27,13 +27,14 @@ from typing import Literal, NamedTuple, TypeAlias
 from benchmarks.conformance.fixes import sampled, trace_file
 from cluster.cli import main as cli
 from cluster.reports.issue import EvidenceDocument
+from scenarios.codec import run_on
 from workers.edits.fix import FILE, FINDINGS, TRACE
 from workers.record.verdict import Crashed
 from workers.targets.registry import target_kind
 from workers.targets.sglang.installation import HOME as SGLANG_HOME
 from workers.targets.sglang.installation import SGLANG
 from workers.targets.target import RunConfig
-from workers.targets.vllm.installation import HOME, ROOT
+from workers.targets.vllm.installation import HOME, ROOT, home_of
 from workers.targets.vllm.names import VLLM_V1
 
 SECONDS_MAX = 600
@@ -108,8 +109,14 @@ def names_of(asked: Sequence[str], sample: int | None, seed: int) -> list[str]:
 
 
 def installation_of(name: str) -> Installation:
-    """Return the installation that runs the exported test of a finding."""
-    return SGLANG_TESTS if name.startswith(f"{SGLANG}_") else VLLM_TESTS
+    """Return the installation that runs the exported test of a finding, of the release that its trace is for."""
+    if name.startswith(f"{SGLANG}_"):
+        return SGLANG_TESTS
+    release = run_on(trace_file(name)).release if trace_file(name).exists() else ""
+    if not release:
+        return VLLM_TESTS
+    config = VLLM_TESTS.config.model_copy(update={"release": release})
+    return Installation(config, home_of(config))
 
 
 def exported(name: str, config: RunConfig, folder: Path) -> Exported:
@@ -119,6 +126,7 @@ def exported(name: str, config: RunConfig, folder: Path) -> Exported:
     if not file.exists():
         return Exported(test, evidence, patch, "there is no trace")
     run = ["--engine", config.engine, "--device", config.device]
+    run += ["--release", config.release] if config.release else []
     printed = io.StringIO()
     with redirect_stdout(io.StringIO()), redirect_stderr(printed):
         code = cli.run(["export", str(file), *run, "--out", str(folder)])

@@ -53,10 +53,10 @@ def trace_file(name: str) -> Path:
 def tried(name: str, engine_path: str = "") -> Proof:
     """Return the verdicts of a finding's trace without its own fix, with it, and with all fixes."""
     trace, config = load(trace_file(name)).explicit(), RunConfig.of(run_on(trace_file(name)))
-    kind, config = (
-        target_kind(config.engine),
-        config.model_copy(update={"engine_path": engine_path, "engine_digest": ""}),
-    )
+    kind = target_kind(config.engine)
+    # The sources are laid over the default release.
+    laid_over = {"engine_path": engine_path, "release": ""} if engine_path else {}
+    config = config.model_copy(update={"engine_digest": "", **laid_over})
     config = config.model_copy(update={"engine_version": kind.version(config)})
     others = check_fixes(config.fixes or RACES, kind.package)
     own = ",".join(filter(None, (others, name)))

@@ -1,5 +1,6 @@
 """Fixes of known bugs: source edits that are stored with each finding."""
 
+import ast
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -10,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError, read
-from workers.edits.edit import Edit, EditError, edited_tree
+from workers.edits.edit import Edit, EditError, edited_tree, found
 from workers.edits.functions import MODULE, name_of
 
 FINDINGS = Path(__file__).resolve().parents[2] / "findings"
@@ -23,11 +24,13 @@ ALL, RACES = "all", "races"
 class Fix(Value):
     """Fix of one finding: a summary in one sentence, and edits, all of which must apply.
 
-    The fix of a `race` adds a missing order between host and device, and changes nothing else.
+    The fix of a `race` adds a missing order between host and device, and changes nothing else. `fixed_in` is the first
+    release of the engine without the bug, empty if no release is.
     """
 
     summary: str
     race: bool = False
+    fixed_in: Annotated[str, Field(pattern=r"^(\d+(\.\d+)+)?$")] = ""
     edits: Annotated[tuple[Edit, ...], Field(min_length=1)]
 
     @property
@@ -101,10 +104,16 @@ def select_edits(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> SelectedEdi
     by_module: dict[str, tuple[Edit, ...]] = {}
     refused: dict[str, str] = {}
     sources = {edit.module: _source(edit, roots) for fix in fixes.values() for edit in fix.edits}
-    everything = _with({}, [edit for fix in fixes.values() for edit in fix.edits])
-    if all(_problem(sources[module], edits) == "" for module, edits in everything.items()):
-        return SelectedEdits(everything, tuple(fixes))
+    trees = {module: ast.parse(source) for module, source in sources.items() if source is not None}
     for name, fix in fixes.items():
+        if why := _mismatch(fix, trees):
+            refused[name] = why
+    matching = {name: fix for name, fix in fixes.items() if name not in refused}
+    # Trying one fix after another edits each module many times: all at once takes seconds instead of a minute.
+    everything = _with({}, [edit for fix in matching.values() for edit in fix.edits])
+    if all(_problem(sources[module], edits) == "" for module, edits in everything.items()):
+        return SelectedEdits(everything, tuple(matching), refused)
+    for name, fix in matching.items():
         trial = _with(by_module, fix.edits)
         problems = [_problem(sources[module], trial[module]) for module in {edit.module for edit in fix.edits}]
         if any(problems):
@@ -112,6 +121,18 @@ def select_edits(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> SelectedEdi
         else:
             by_module.update(trial)
     return SelectedEdits(by_module, tuple(name for name in fixes if name not in refused), refused)
+
+
+def _mismatch(fix: Fix, trees: Mapping[str, ast.Module]) -> str:
+    """Return why an edit of a fix does not match its module exactly once; empty if all match."""
+    for edit in fix.edits:
+        if edit.module not in trees:
+            return f"there is no module {edit.module}"
+        try:
+            found(trees[edit.module], edit)
+        except EditError as error:
+            return str(error)
+    return ""
 
 
 def _with(by_module: Mapping[str, tuple[Edit, ...]], edits: Sequence[Edit]) -> dict[str, tuple[Edit, ...]]:

@@ -25,9 +25,11 @@ def test_finding_without_trace_is_not_exported(tmp_path: Path) -> None:
     assert (found.reason, found.is_refused) == ("there is no trace", True)
 
 
-def test_finding_runs_in_the_installation_of_its_engine() -> None:
+def test_finding_runs_in_the_installation_of_its_engine_and_release() -> None:
     assert installation_of("sglang_row_overflow") is SGLANG_TESTS
-    assert installation_of("vllm_grammar_rows") is VLLM_TESTS
+    assert installation_of("vllm_min_tokens_bonus") is VLLM_TESTS
+    # Version 0.33.0 does not have this bug.
+    assert installation_of("vllm_grammar_rows").config.release == "0.32.0"
 
 
 def test_lay_out_copies_only_the_files_of_a_patch(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ misbehaviour of the process becomes an `EngineFailed` of the question it occurre
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +22,7 @@ from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Ra
 from workers.targets.child.installation import site_packages_of
 from workers.targets.child.messages import Message
 from workers.targets.child.process import INTERRUPTS, EngineProcess, EngineRaised, Keeper
+from workers.targets.child.releases import is_older
 from workers.targets.target import (
     NOTHING_EDITED,
     SEEN,
@@ -345,7 +346,15 @@ class ChildKind(TargetKind):
         if installed is None:
             return SelectedEdits()
         laid_over = (Path(config.engine_path),) if config.engine_path else ()
-        return _matching_fixes(self.package, config.fixes, (*laid_over, installed))
+        selected, version = _matching_fixes(self.package, config.fixes, (*laid_over, installed)), self.version(config)
+        fixed_in = {name: fix.fixed_in for name, fix in fixes_of(self.package).items() if fix.fixed_in}
+        # A bug that the release does not have needs no fix.
+        refused = {
+            name: why
+            for name, why in selected.refused.items()
+            if name not in fixed_in or is_older(version, fixed_in[name])
+        }
+        return replace(selected, refused=refused)
 
     def home(self, config: RunConfig) -> Path:
         """Return the virtual environment of the engine that a run configuration selects."""
