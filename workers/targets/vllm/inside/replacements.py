@@ -278,6 +278,8 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         reading_rows_as_they_are,
         devices=("sim",),
         runners=("v2",),
+        # Version 0.33.0 sends the draft tokens of a step without their rows.
+        until="0.33.0",
     ),
     RunnerReplacement(
         "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils",

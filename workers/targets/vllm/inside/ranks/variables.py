@@ -44,6 +44,7 @@ SHARED: Mapping[str, tuple[str, ...]] = {
     "vllm.usage.usage_lib": ("_USAGE_STATS_ENABLED",),
     "vllm.utils.humming": ("_patched",),
     "vllm.utils.nccl": ("_unpinned_env",),
+    "vllm.utils.watch_dog": ("_watch_dog",),
     "vllm.v1.core.kv_cache_utils": ("NONE_HASH", "_NONE_HASH_SEED"),
     "vllm.v1.utils": ("_PROFILER_FUNC",),
     "vllm.v1.worker.gpu.buffer_utils": ("_DEFAULT_MAX_CONCURRENCY",),
