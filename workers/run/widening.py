@@ -7,7 +7,6 @@ the delay are no harm of the race.
 Does not verify: that a race without observed harm is harmless.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Literal, TypeAlias
 
@@ -30,7 +29,7 @@ WIDENED_MICROSECONDS = 60_000
 # Number of source locations (of the access and its callers) that distinguish the copies of different buffers.
 _PLACES_MAX = 3
 # Prefix of the names of a rank's memory, such as its block table.
-_RANK = re.compile(r"rank (\d+): ")
+_RANK = "rank "
 # Our own sources, which replace sources of the engine on the simulated device.
 _OWN = "workers/"
 
@@ -101,9 +100,9 @@ def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None
     if not at:
         return None
     of: Literal["host", "stream"] = "host" if first.lane == HOST else "stream"
-    rank = _RANK.match(order.memory)
-    of_rank = int(rank[1]) if rank is not None else None
-    return Delay(at=at, step=first.step, microseconds=WIDENED_MICROSECONDS, of=of, rank=of_rank)
+    number = order.memory.partition(":")[0].removeprefix(_RANK)
+    rank = int(number) if order.memory.startswith(_RANK) and number.isdecimal() else None
+    return Delay(at=at, step=first.step, microseconds=WIDENED_MICROSECONDS, of=of, rank=rank)
 
 
 def delay_source_lines(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[DelayedRuns]:

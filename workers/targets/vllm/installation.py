@@ -45,8 +45,8 @@ GPU_ENVIRONMENT = {
 }
 
 
-# On a GPU, the answer about a new engine waits until its worker processes have imported vLLM and compiled kernels.
-GPU_SECONDS = Seconds(answer=300.0)
+# The answer about a new engine with several ranks waits until its worker processes have imported vLLM.
+SECONDS_OF_PROCESSES = Seconds(answer=300.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +140,7 @@ class Installation:
 @cache
 def keeper_of(of: Installation, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
     """Return the object that starts and keeps the child process of an installation."""
-    seconds = GPU_SECONDS if of.device == "cuda" else SECONDS
+    seconds = SECONDS if of.device == "sim" else SECONDS_OF_PROCESSES
     return keeper_until_exit(of.runner.engine, partial(of.launch, overlay, kernels, fixes=fixes), seconds)
 
 

@@ -312,7 +312,8 @@ def on_a_cpu(capabilities: Capabilities) -> Capabilities:
     )
     lacking = ("graphs", "recurrent_layers")
     spec = {key: each for key, each in capabilities.spec.items() if key not in lacking}
-    spec |= {"tensor_ranks": (1, 2), "pipeline_ranks": (1, 2)}
+    # With several pipeline ranks, vLLM's CPU runner looks for a drafter on all of them, and only the last one has it.
+    spec |= {"tensor_ranks": (1, 2)}
     return replace(capabilities, spec=spec, limits=limits, ranks_are_processes=True)
 
 
