@@ -1,6 +1,8 @@
 """KV connector with a block store: lookups, evictions, and refused specs and events."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -12,6 +14,7 @@ from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
 from workers.targets.registry import target_kind
 from workers.targets.vllm.inside.transfer.flights import StoreFlights
+from workers.targets.vllm.inside.transfer.planner import StorePlanner
 from workers.targets.vllm.inside.transfer.store import Store
 from workers.targets.vllm.names import VLLM, VLLM_V1
 
@@ -26,10 +29,67 @@ def test_store_prefix_ends_before_the_first_missing_block() -> None:
     assert None not in slots
     store.written(KEYS[0], 0, True)
     store.written(KEYS[2], 2, True)
-    assert store.prefix(TOKENS, 2, range(3)) == [0]
+    assert store.prefix(KEYS) == [0]
     store.written(KEYS[1], 1, True)
-    assert store.prefix(TOKENS, 2, range(3)) == [0, 1, 2]
-    assert store.prefix(TOKENS, 2, range(1, 3)) == [1, 2]
+    assert store.prefix(KEYS) == [0, 1, 2]
+    assert store.prefix(KEYS[1:]) == [1, 2]
+
+
+def planner_and_stored(num_lookahead_tokens: int, *requests: list[int]) -> tuple[StorePlanner, list[list[int]]]:
+    """Return a planner that has stored the blocks of 2 tokens of each request, and the blocks that each stored."""
+    flights = StoreFlights(Transfer(loads="synchronous", stores="synchronous"), 2, num_lookahead_tokens)
+    planner, stored = StorePlanner(flights, groups=(0,), sizes=(2,)), []
+    for number, tokens in enumerate(requests):
+        blocks = [10 * number + index for index in range(4)]
+        planner.manager = SimpleNamespace(get_block_ids=lambda name, held=blocks: [held])
+        planner.add(request := request_of(f"r{number}", tokens))
+        output = SimpleNamespace(
+            num_scheduled_tokens={request.request_id: len(tokens)},
+            scheduled_spec_decode_tokens={},
+            preempted_req_ids=None,
+            new_block_ids_to_zero=None,
+        )
+        flights.block_pool = SimpleNamespace(blocks=[])
+        stores = planner.plan(output).stores
+        stored.append([block for flight in stores for block in flight.blocks])
+        for flight in stores:
+            flights.start(flight)
+            flights.end(flight, is_ahead=False)
+        planner.processed(stores, set())
+    return planner, stored
+
+
+def request_of(name: str, tokens: list[int]) -> Any:
+    return SimpleNamespace(
+        request_id=name,
+        all_token_ids=tokens,
+        num_tokens=len(tokens),
+        num_computed_tokens=0,
+        num_output_placeholders=0,
+    )
+
+
+def test_block_before_another_token_is_not_loaded_with_a_drafter() -> None:
+    one, other = [1, 2, 3, 4, 5], [1, 2, 9, 9, 5]
+    planner, stored = planner_and_stored(1, one, other)
+    # The drafter's entry of token 2 depends on the next token, so each request stores the first block.
+    assert stored == [[0, 1], [10, 11]]
+    assert planner.matched(request_of("r2", [1, 2, 9, 9, 5, 7]), 0) == (4, False)
+    assert planner._found["r2"][1] == [2, 3]
+    # The token after the second block differs from both.
+    assert planner.matched(request_of("r3", [1, 2, 9, 9, 8, 7]), 0) == (2, False)
+    assert planner.matched(request_of("r4", [1, 2, 8, 9, 5, 7]), 0) == (0, False)
+
+
+def test_block_before_another_token_is_loaded_without_a_drafter() -> None:
+    planner, stored = planner_and_stored(0, [1, 2, 3, 4, 5], [1, 2, 9, 9, 5])
+    assert stored == [[0, 1], [11]]
+    assert planner.matched(request_of("r2", [1, 2, 9, 9, 8, 7]), 0) == (4, False)
+
+
+def test_block_is_stored_once_its_next_token_is_known() -> None:
+    assert planner_and_stored(1, [1, 2, 3, 4])[1] == [[0]]
+    assert planner_and_stored(0, [1, 2, 3, 4])[1] == [[0, 1]]
 
 
 def test_store_states_are_found_only_if_all_groups_have_them() -> None:
@@ -62,7 +122,7 @@ def test_store_evicts_the_least_recently_used_unpinned_block() -> None:
 @pytest.mark.parametrize("is_told_late", [False, True])
 @pytest.mark.parametrize("invalid", [(), (6,)], ids=("loaded", "lost"))
 def test_store_discards_blocks_that_depend_on_a_failed_load(invalid: tuple[int, ...], is_told_late: bool) -> None:
-    flights = StoreFlights(Transfer(stores="synchronous"), 2, drops_last_match=False)
+    flights = StoreFlights(Transfer(stores="synchronous"), 2, num_lookahead_tokens=0)
     slot = flights.store.write(KEYS[1])
     assert slot is not None
     values = {"blocks": [7], "slots": [slot], "keys": [KEYS[1]], "context": frozenset({6, 7})}

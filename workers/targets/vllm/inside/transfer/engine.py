@@ -40,9 +40,9 @@ def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
     else:
         assert spec.transfer is not None, "a spec with a connector and no offloading or handoff has a store"
         # Such a drafter's KV entry of a block's last token depends on the token after the block.
-        drops = spec.num_speculative_tokens > 0 and spec.drafter in ("eagle", "eagle3", "mtp")
+        depends_on_next = spec.num_speculative_tokens > 0 and spec.drafter in ("eagle", "eagle3", "mtp")
         ways, named, role = spec.transfer, "StoreConnector", "kv_both"
-        flights = StoreFlights(ways, spec.block_size, drops)
+        flights = StoreFlights(ways, spec.block_size, num_lookahead_tokens=int(depends_on_next))
     return KVTransferConfig(
         kv_connector=named,
         kv_connector_module_path="workers.targets.vllm.inside.transfer.connector",

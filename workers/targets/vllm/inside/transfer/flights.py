@@ -186,11 +186,12 @@ class Flights:
 class StoreFlights(Flights):
     """KV transfers of an engine whose KV connector has a store.
 
-    `held_back` has finished requests that keep their blocks until their stores end.
+    `held_back` has finished requests that keep their blocks until their stores end. `num_lookahead_tokens` is the
+    number of tokens after a block that its drafter KV entries depend on; they are part of the block's key.
     """
 
-    def __init__(self, spec: Transfer, block_size: int, drops_last_match: bool) -> None:
-        self.drops_last_match = drops_last_match
+    def __init__(self, spec: Transfer, block_size: int, num_lookahead_tokens: int) -> None:
+        self.num_lookahead_tokens = num_lookahead_tokens
         super().__init__(spec, block_size)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
@@ -200,6 +201,16 @@ class StoreFlights(Flights):
         self.held_back: set[str] = set()
         # Stores whose end the scheduler has not processed; with a drafter it processes them one step late.
         self._unwritten: list[Flight] = []
+
+    def num_full_blocks(self, num_tokens: int) -> int:
+        """Return how many blocks of a request with `num_tokens` known tokens have a key."""
+        return max(0, num_tokens - self.num_lookahead_tokens) // self.block_size
+
+    def key(self, tokens: Sequence[int], index: int) -> Key:
+        """Return the store's key of a request's block of KV entries, by its index."""
+        end = (index + 1) * self.block_size + self.num_lookahead_tokens
+        assert end <= len(tokens), f"block {index} ends after the request's {len(tokens)} known tokens"
+        return 0, tuple(tokens[:end])
 
     def planned(self, of: Kind, request: str, **values: Any) -> Flight:
         flight = super().planned(of, request, **values)

@@ -131,12 +131,10 @@ class StorePlanner(Planner):
         # An asynchronous load may cover all tokens: a later step recomputes the last one. A synchronous load, or one
         # with recurrent states, leaves a token to compute.
         is_whole = is_asynchronous and not self._with_states
-        num_full = (request.num_tokens - (0 if is_whole else 1)) // size
-        first = num_computed // size
-        slots = flights.store.prefix(request.all_token_ids, size, range(first, num_full))
-        if flights.drops_last_match:
-            slots = slots[:-1]
-        slots, states = self._up_to_states(request.all_token_ids, first, slots)
+        num_full = min(flights.num_full_blocks(request.num_tokens), (request.num_tokens - (not is_whole)) // size)
+        first, tokens = num_computed // size, request.all_token_ids
+        slots = flights.store.prefix(flights.key(tokens, index) for index in range(first, num_full))
+        slots, states = self._up_to_states(tokens, first, slots)
         self._found[name] = first, slots, states
         return len(slots) * size, is_asynchronous and bool(slots)
 
@@ -177,7 +175,7 @@ class StorePlanner(Planner):
         plan.stores += self._stores_of_states(output)
         for name, count in output.num_scheduled_tokens.items():
             request, blocks = self._requests[name], self.manager.get_block_ids(name)[self.groups[0]]
-            store = self._store(request, blocks, min(request.num_tokens, request.num_computed_tokens + count))
+            store = self._store(request, blocks, request.num_computed_tokens + count)
             plan.stores += [store] if store is not None else []
         return plan
 
@@ -211,14 +209,15 @@ class StorePlanner(Planner):
                     "store", name, blocks=blocks, slots=slots, keys=keys, num_states=len(blocks), context=frozenset()
                 )
 
-    def _store(self, request: Any, blocks: list[int], num_tokens: int) -> Flight | None:
-        """Return a store of the full blocks of a request that the store lacks, or None."""
-        flights, name, size = self.flights, request.request_id, self.flights.block_size
-        begun, full = self._num_stored.get(name, 0), num_tokens // size
+    def _store(self, request: Any, blocks: list[int], num_computed: int) -> Flight | None:
+        """Return a store of the full computed blocks of a request that the store lacks, or None."""
+        flights, name = self.flights, request.request_id
+        begun = self._num_stored.get(name, 0)
+        full = min(flights.num_full_blocks(request.num_tokens), num_computed // flights.block_size)
         self._num_stored[name] = max(begun, full)
         indexes, slots, keys = [], [], []
         for index in range(begun, full):
-            key = 0, tuple(request.all_token_ids[: (index + 1) * size])
+            key = flights.key(request.all_token_ids, index)
             slot = None if flights.store.has(key) else flights.store.write(key)
             if slot is not None:
                 indexes.append(index)

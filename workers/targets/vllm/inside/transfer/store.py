@@ -1,13 +1,15 @@
 """Bounded KV store of blocks, each found by all tokens from the prompt's start to its end.
 
-A block holds the KV entries of its own tokens, or the recurrent state after all of them.
+A block holds the KV entries of its own tokens, or the recurrent state after all of them. With a drafter whose entry of
+a block's last token depends on the next token, blocks of KV entries are found by that token as well.
 """
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-# A KV-cache group (0: attention), and all tokens of a prefix that ends at a block end.
+# A KV-cache group (0: attention), and all tokens of a prefix: up to a block end, and those after it that the drafter's
+# KV entries depend on.
 Key: TypeAlias = tuple[int, tuple[int, ...]]
 
 
@@ -34,11 +36,11 @@ class Store:
         """Return whether a block is stored or being written."""
         return key in self._held or key in self._writing
 
-    def prefix(self, tokens: Sequence[int], size: int, blocks: range) -> list[int]:
-        """Return the slots of a request's stored blocks, up to the first block not stored."""
+    def prefix(self, keys: Iterable[Key]) -> list[int]:
+        """Return the slots of a request's stored blocks, up to the first key not stored."""
         found = []
-        for index in blocks:
-            slot = self._held.get((0, tuple(tokens[: (index + 1) * size])))
+        for key in keys:
+            slot = self._held.get(key)
             if slot is None:
                 break
             found.append(slot)
