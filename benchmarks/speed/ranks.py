@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from itertools import count, islice
 
+from scenarios.events import AnyEvent, Submit
 from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
 from workers.oracle.model_values import ModelValueCache
@@ -31,6 +32,11 @@ def traces_with(kind: str) -> Iterator[Trace]:
                 yield trace
 
 
+def _without_rank(event: AnyEvent) -> AnyEvent:
+    """Return an event that names no data-parallel rank."""
+    return event.model_copy(update={"data_rank": 0}) if isinstance(event, Submit) else event
+
+
 def seconds_of(trace: Trace, value_cache: ModelValueCache) -> float:
     """Return how long a trace takes; it must agree."""
     begin = time.perf_counter()
@@ -50,7 +56,8 @@ def main() -> None:
     for kind in arguments.kinds:
         several, one = [], []
         for trace in islice(traces_with(kind), arguments.traces):
-            alone = trace.model_copy(update={"spec": trace.spec.model_copy(update={kind: 1})})
+            spec = trace.spec.model_copy(update={kind: 1})
+            alone = trace.model_copy(update={"spec": spec, "events": tuple(map(_without_rank, trace.events))})
             # The first run of each makes its engine.
             for each in (trace, alone):
                 check(each, value_cache, config=CONFIG)
