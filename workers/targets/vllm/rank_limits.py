@@ -67,15 +67,21 @@ def at_most_one_rank_per_gpu(gpus: int) -> SpecLimit:
 
 
 def drafter_supports_pipeline_ranks(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: no drafter draft_model with several pipeline ranks.
+    """Limit: with several pipeline ranks no drafter draft_model, and drafts with asynchronous scheduling only.
 
     vLLM distributes the draft model's layers over the pipeline ranks as well, but calls it on the last rank only.
+    Without asynchronous scheduling it schedules the drafts of a step before the token that the step samples.
     """
-    if spec.pipeline_ranks == 1 or not spec.num_speculative_tokens or spec.drafter != "draft_model":
+    if spec.pipeline_ranks == 1 or not spec.num_speculative_tokens:
         return None
-    fixed = spec.model_copy(update={"pipeline_ranks": 1})
-    reason = "vLLM calls the draft model on the last rank only, which has not all of its layers"
-    return Excess("pipeline_ranks", spec.pipeline_ranks, "with drafter draft_model 1 is allowed", fixed, reason)
+    fixed, seen = spec.model_copy(update={"pipeline_ranks": 1}), spec.pipeline_ranks
+    if spec.drafter == "draft_model":
+        reason = "vLLM calls the draft model on the last rank only, which has not all of its layers"
+        return Excess("pipeline_ranks", seen, "with drafter draft_model 1 is allowed", fixed, reason)
+    if spec.depth == 1:
+        reason = "vLLM schedules drafts before the token that precedes them, and a rank waits for ever"
+        return Excess("pipeline_ranks", seen, "with depth 1 and drafts 1 is allowed", fixed, reason)
+    return None
 
 
 def no_sleep_of_several_ranks(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:

@@ -7,6 +7,7 @@ or rejection sampler runs.
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, wraps
 from inspect import signature
 from itertools import pairwise
 from threading import get_ident
@@ -18,26 +19,33 @@ from workers.targets.child.inside.readback import Parts
 
 @contextmanager
 def observing_draft_logits(record: Observations, names: Sequence[str]) -> Iterator[None]:
-    """Record the draft logits that the rejection sampler reads for a batch in this thread, which may be one of a rank.
+    """Record the draft logits that the rejection sampler reads for a batch, which this thread samples."""
+    batches = _batches_by_thread()
+    batches[get_ident()] = record, names
+    try:
+        yield
+    finally:
+        del batches[get_ident()]
 
-    Only here is `rejection_sample` wrapped, as engines that run by turns share its module.
-    """
+
+@cache
+def _batches_by_thread() -> dict[int, tuple[Observations, Sequence[str]]]:
+    """Wrap `rejection_sample` once for all engines of this process; return the batch that each thread samples."""
     module: Any = importlib.import_module(_REJECTION)
     sample: Callable[..., Any] = module.rejection_sample
-    thread = get_ident()
+    batches: dict[int, tuple[Observations, Sequence[str]]] = {}
 
+    @wraps(sample)
     def observed(*arguments: Any, **options: Any) -> Any:
-        if get_ident() == thread:
+        if get_ident() in batches:
+            record, names = batches[get_ident()]
             given = signature(sample).bind(*arguments, **options).arguments
             assert len(given["idx_mapping"]) == len(names), "a small batch is verified as a whole"
             record.read("draft_logits", names, {name: given[name] for name in _VERIFIED}, _draft_logits)
         return sample(*arguments, **options)
 
     module.rejection_sample = observed
-    try:
-        yield
-    finally:
-        module.rejection_sample = sample
+    return batches
 
 
 _REJECTION = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"

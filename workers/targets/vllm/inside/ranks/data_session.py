@@ -126,9 +126,13 @@ class DataRanksSession:
             session.happen(event)
 
     def _pause(self, event: Pause) -> None:
-        """Pause the first rank now, and each other rank one tick after the rank before it."""
+        """Pause the first rank now, and each other rank one tick after the rank before it.
+
+        A pause that aborts requests reaches all ranks now: it ends the requests of this tick.
+        """
+        lag = 0 if event.mode == "abort" else 1
         for number, session in enumerate(self._sessions):
-            self._later.setdefault(self._tick + number, []).append((session, event))
+            self._later.setdefault(self._tick + number * lag, []).append((session, event))
         for session, pause in self._later.pop(self._tick):
             session.happen(pause)
 
