@@ -13,6 +13,7 @@ Does not verify, against the synchronous run:
   one step more after the end of a request, so it may need more blocks, preemptions and steps;
 - sampled requests, and a token that differs between both runs (a near tie of two logits);
 - draft trees: a row does not show which draft token follows which;
+- data-parallel ranks, whose steps depend on the schedule;
 - traces that submit a name again, put the engine to sleep, load other weights or change the number of draft tokens.
 """
 

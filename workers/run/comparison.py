@@ -126,7 +126,8 @@ class Comparison:
         The synchronous run is compared if `first_difference` needed it. The release runs the same trace.
         """
         seen = effort_of(history)
-        if seen is None:
+        # In which tick a data-parallel rank gets a message, and so its steps, depends on the schedule.
+        if seen is None or self.trace.spec.data_ranks > 1:
             return None
         for reference, other in self._references():
             wanted = self.compared.efforts.get(other.model_dump_json())

@@ -140,23 +140,21 @@ def judge_shard(
     totals: Counter[str] = Counter()
     probes: Counter[str] = Counter()
     firsts: dict[str, int] = {}
-    lengths, digests = [], []
+    lengths, digests, coverages = [], [], list[Coverage]()
     work: dict[str, Work] = {}
-    coverages: list[Coverage] = []
     counts: Counter[str] = Counter()
     for index, (generated, situations) in enumerate(generated_traces(shard, config), shard.first):
         begin(generated)
         counts.update(situations)
         policies, verdicts, trace = judged_by_sample(generated, value_cache, config, "later")
-        for verdict in verdicts:
-            stats = verdict.stats
-            work = sums_of_work([work, stats.work])
+        work = sums_of_work([work, *(verdict.stats.work for verdict in verdicts)])
+        for stats in (verdict.stats for verdict in verdicts):
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
         first, last = verdicts[0], verdicts[-1]
         # Only the first run has the race detector.
-        others = [each for each in first.stats.planes if each != RACES]
-        races = [each for each in first.stats.planes if each == RACES]
-        coverages += [coverage_of(policies, generated, others), coverage_of(policies[:1], generated, races)]
+        planes = set(first.stats.planes)
+        coverages.append(coverage_of(policies, generated, sorted(planes - {RACES})))
+        coverages.append(coverage_of(policies[:1], generated, planes & {RACES}))
         totals["reached"] += not isinstance(first, Vacuous)
         lengths.append(first.stats.steps)
         digests.append(first.stats.digest[:_SHORT])
