@@ -18,6 +18,7 @@ READS_TEXTS = {
     "workers.shrink.fingerprint": "an engine's exception message",
     "workers.simulated_torch.__main__": "an option",
     "workers.targets.child.inside.overlay": "an engine's exception message",
+    "workers.targets.child.inside.rank_variables": "an engine's sources, for global statements",
     "workers.targets.child.inside.replacements": "versions of a package",
     "workers.targets.child.releases": "a package index, requirements of a package, and versions",
     "workers.targets.child.export.text": "any text, for quotes that would end it",

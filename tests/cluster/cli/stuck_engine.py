@@ -17,7 +17,7 @@ from cluster.cli.main import main
 from scenarios.events import Hook
 from scenarios.trace import Trace
 from tests.workers.targets.black_box import BlackBox, BlackBoxKind
-from workers.run.check import _confirmed
+from workers.run.check import _confirm
 from workers.run.shard import first_matching_candidate
 from workers.targets import registry
 from workers.targets.child.process import Keeper, Launch
@@ -74,7 +74,7 @@ class StuckKind(BlackBoxKind):
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> BlackBox:
         callers = {frame.name for frame in traceback.extract_stack()}
-        if PHASE in ("confirmation", "native code") and _confirmed.__name__ in callers:
+        if PHASE in ("confirmation", "native code") and _confirm.__name__ in callers:
             hang()
         if PHASE == "shrinking" and first_matching_candidate.__name__ in callers:
             hang()

@@ -128,7 +128,7 @@ def host_waits_at_a_collective_of_the_cpu(device: Device) -> None:
 
 
 def root_of_a_broadcast_on_the_cpu_does_not_wait(device: Device) -> None:
-    order = []
+    order: list[tuple[int, object]] = []
 
     def program(group: RankGroup) -> None:
         numbers = torch.full((2,), 1.0 + group.rank())

@@ -10,7 +10,7 @@ from typing import Any
 from cluster.dispatch.job import Job
 from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.render import render_page
-from cluster.reports.page.timelines import Drawn
+from cluster.reports.page.timelines import TimelinePicture
 from cluster.storage.store import Store
 from tests.cluster.fake_judge import FakeJudge, trace
 from workers.record.verdict import Judgement, Verdict
@@ -32,7 +32,7 @@ def campaign_of(folder: Path, judgements: Mapping[str, Judgement], engine: str =
     return folder
 
 
-def page_of(*folders: Path, timelines: Mapping[str, Drawn] | None = None) -> str:
+def page_of(*folders: Path, timelines: Mapping[str, TimelinePicture] | None = None) -> str:
     """Return the parsed report page of some campaigns."""
     return render_page([campaign for folder in folders for campaign in read_campaigns(folder)], timelines or {})
 

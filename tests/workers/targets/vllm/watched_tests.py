@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
@@ -41,7 +42,8 @@ def test_a_scheduler_schedules_its_requests() -> None:
     from vllm.v1.outputs import ModelRunnerOutput  # noqa: PLC0415
     from vllm.v1.request import Request  # noqa: PLC0415
 
-    made = engine_of().open(SPEC, False).engine.scheduler
+    session: Any = engine_of().open(SPEC, False)
+    made = session.engine.scheduler
     scheduler = Scheduler(
         vllm_config=made.vllm_config,
         kv_cache_config=made.kv_cache_config,
@@ -76,7 +78,8 @@ def test_a_scheduler_recomputes_the_end_of_a_prefix_cache_hit() -> None:
     from vllm.v1.request import Request  # noqa: PLC0415
 
     spec = SPEC.model_copy(update={"prefix_cache": True, "max_num_batched_tokens": 96})
-    made = engine_of().open(spec, False).engine.scheduler
+    session: Any = engine_of().open(spec, False)
+    made = session.engine.scheduler
     dtype = made.vllm_config.model_config.dtype
     whole = FullAttentionSpec(block_size=32, num_kv_heads=1, head_size=1, dtype=dtype)
     window = SlidingWindowMLASpec(
