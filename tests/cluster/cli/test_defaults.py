@@ -29,6 +29,7 @@ _NAMES = {
     "keyword",
     "plane",
     "profile",
+    "release",
     "versions",
 }
 _FILES = {"campaign", "corpus", "evidence", "junit", "known", "out", "regressions"}
