@@ -67,7 +67,7 @@ def _hidden_states(step: Step) -> Iterator[Difference]:
         # A parallel drafter stores the states before its only pass, which receives none.
         receivers = [step.context.values.hidden_states]
     if receivers and (target is None or not all(receivers)):
-        yield _not_shown(step, "hidden_states", "hidden_states_of_passes")
+        yield _not_shown(step, "hidden_states", fact("hidden_states_of_passes"))
         return
     if target is None or step.inputs is None:
         return
@@ -143,7 +143,7 @@ def _passed_on(
     """
     returned = step.hidden_states.get(index - 1)
     if returned is None:
-        yield _not_shown(step, "hidden_states", "hidden_states_of_passes")
+        yield _not_shown(step, "hidden_states", fact("hidden_states_of_passes"))
         return
     digests, starts = returned.values.hidden_states, step.passes[0].values.starts
     place = returned.requests.index(row.request) * branch[0] + branch[1]
@@ -165,12 +165,12 @@ def _owner(digest: int, owners: Owners) -> Fact:
 def _draft_logits(step: Step, own: EngineHistory, submits: Sequence[Submit]) -> Iterator[Difference]:
     """Yield draft logits of a verification that the drafter did not compute for the request's draft token."""
     if not all(each.values.draft_logits for each in step.logits) or len(step.logits) < min(1, len(step.passes)):
-        yield _not_shown(step, "draft_logits", "draft_logits_of_passes")
+        yield _not_shown(step, "draft_logits", fact("draft_logits_of_passes"))
         return
     drafts = {row.request: row for row in step.rows if row.num_drafts}
     if step.draft_logits is None:
         if drafts:
-            yield _not_shown(step, "draft_logits", "draft_logits_of_passes")
+            yield _not_shown(step, "draft_logits", fact("draft_logits_of_passes"))
         return
     values = step.draft_logits.values
     for request, *read in zip(step.draft_logits.requests, values.normalizers, values.acceptance, strict=True):
@@ -214,5 +214,5 @@ def _logits(request: int, index: int, step: int) -> Fact:
     return fact("draft_logits_of", request=request, index=index, step=step)
 
 
-def _not_shown(step: Step, variable: str, expected: str) -> Difference:
-    return mismatch(PLANE, variable, None, (step.number, None), fact(expected), fact("none_shown"))
+def _not_shown(step: Step, variable: str, expected: Fact) -> Difference:
+    return mismatch(PLANE, variable, None, (step.number, None), expected, fact("none_shown"))

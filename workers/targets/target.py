@@ -306,7 +306,7 @@ class TargetKind(Protocol):
         """Return the capabilities on the device of a configuration."""
         return self.capabilities
 
-    def releases_on(self, device: Device) -> Sequence[str]:
+    def releases_on(self, where: Device) -> Sequence[str]:
         """Return the releases that `--release` selects on a device, the default one first."""
         return ()
 

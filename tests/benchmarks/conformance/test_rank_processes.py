@@ -15,6 +15,7 @@ ON_A_GPU = target_kind(VLLM).capabilities_under(RunConfig(engine=VLLM, device="c
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_job_has_several_ranks_and_runs_on_gpus(way: str) -> None:
+    assert jobs()
     for job in jobs():
         trace = job.trace().model_copy(update={"schedule": WAYS[way]})
         assert trace.spec.num_ranks > 1

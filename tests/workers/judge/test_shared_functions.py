@@ -34,6 +34,7 @@ EXCUSED = {
     "scenarios.draw.draw": "it says which permutation a shuffle is; any other would do as well",
     "submits": "it lists requests; in targets only the code that recognises known bugs calls it, no engine",
     "submitted": "the same, in the order of ticks",
+    "num_ranks": "it is the product of three keys of the specification; an engine's limits ask for it",
     "has_connector": "it says whether the specification has one of three keys; an engine's limits ask for it",
     "workers.record.evidence.fact": "it makes evidence of what a fault requires, and decides nothing",
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 TARGETS = Path(__file__).resolve().parents[3] / "workers" / "targets"
 # Attributes of our own objects, to which our functions are assigned.
-OWN = {"callback"}
+OWN = {"callback", "hidden_states"}
 EXAMPLE = """
 class Observer:
     def __init__(self, engine):

@@ -10,6 +10,7 @@ def test_different_configurations_have_different_texts() -> None:
     changed = [
         RunConfig(engine="other"),
         RunConfig(device="cuda"),
+        RunConfig(release="here"),
         RunConfig(engine_home="here"),
         RunConfig(engine_path="here"),
         RunConfig(engine_version="here"),

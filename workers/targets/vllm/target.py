@@ -70,8 +70,8 @@ class Vllm(ChildKind):
             case _:
                 return self.capabilities
 
-    def releases_on(self, device: Device) -> Sequence[str]:
-        return (*folders_on(device),) if device in self.capabilities.devices else ()
+    def releases_on(self, where: Device) -> Sequence[str]:
+        return (*folders_on(where),) if where in self.capabilities.devices else ()
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:

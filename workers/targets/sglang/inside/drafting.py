@@ -194,8 +194,8 @@ class DrafterObserver:
 
             self._recorder.observations.read("margins", every_name, {"logits": logits}, of_step, step)
 
-    def _observed_select(self, number: int, *arguments: Any) -> Any:
-        made = self._select(number, *arguments)
+    def _observed_select(self, number: int, *arguments: Any, **options: Any) -> Any:
+        made = self._select(number, *arguments, **options)
         self._continued = made[3][2] if number else None
         return made
 

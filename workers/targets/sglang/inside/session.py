@@ -15,7 +15,7 @@ from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.sglang.inside.control import Pauses
 from workers.targets.sglang.inside.drafting import DrafterObserver, TreeObserver
-from workers.targets.sglang.inside.ranks.recorder import RankRecorder
+from workers.targets.sglang.inside.rank_recorder import RankRecorder
 from workers.targets.sglang.inside.recorder import Recorder
 from workers.targets.sglang.inside.requests import abort_of, deliveries_of, ending, request_of
 

@@ -205,8 +205,8 @@ class DrafterObserver:
         kept = digests(views["logits"]) if self._drafter.traits["keeps_draft_logits"] else []
         return {"margins": margins(views["logits"][0]), "draft_logits": kept}
 
-    def _observed_combine(self, states: torch.Tensor) -> Any:
-        combined = self._combine(states)
+    def _observed_combine(self, states: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        combined = self._combine(states, *arguments, **options)
 
         def keep(views: Mapping[str, Parts]) -> None:
             pairs = zip(digests(views["combined"]), digests(views["states"]), strict=True)

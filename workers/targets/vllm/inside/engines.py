@@ -120,7 +120,7 @@ class Engines:
         seen: list[Message] = []
         observe = partial(self._recorder, seen) if observed else None
         if spec.data_ranks > 1:
-            from workers.targets.vllm.inside.ranks.data_session import DataRanksSession  # noqa: PLC0415
+            from workers.targets.vllm.inside.data_session import DataRanksSession  # noqa: PLC0415
 
             of_rank = partial(self._recorder_of_rank, seen) if observed else None
             return DataRanksSession(engine, self._num_opened, of_rank, partial(self._put_back, spec), services)

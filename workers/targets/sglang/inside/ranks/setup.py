@@ -15,8 +15,8 @@ from workers.targets.sglang.inside.ranks.variables import VARIABLES
 class Ranks:
     """Host threads and groups of the ranks of this process; an engine with one rank needs none of them."""
 
-    def __init__(self, device: SimulatedDevice, version: Version) -> None:
-        self._device, self._version = device, version
+    def __init__(self, simulated: SimulatedDevice, version: Version) -> None:
+        self._device, self._version = simulated, version
         self._hosts: Hosts | None = None
         # The module variable that this release lacks, as the error of its import names it.
         self._missing = ""
