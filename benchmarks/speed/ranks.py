@@ -29,7 +29,7 @@ def traces_with(kind: str) -> Iterator[Trace]:
     for number in count():
         for trace in Shard(profile="labelled", seed=5, number=number, focus=(kind,)).generate(capabilities):
             if getattr(trace.spec, kind) == 2 and trace.spec.num_ranks == 2 and trace.submits():
-                yield trace
+                yield trace.explicit()
 
 
 def _without_rank(event: AnyEvent) -> AnyEvent:
