@@ -106,7 +106,11 @@ def _head() -> Iterator[Head]:
             below = descendants(process.pid)
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(30)
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                # On a busy machine Ray's own processes may take longer to end.
+                process.kill()
+                process.wait()
             finally:
                 for pid in below:
                     kill(pid)
